@@ -4,6 +4,7 @@ from scripts.mutations.mutant import Mutant
 
 GROUPS = "sparklog_server/groups"
 API = "sparklog_server/api"
+OF_BOUNDS = "tests/server/groups/test_coordinator_bounds.py"
 OF_JOINS = "tests/server/api/test_join_group.py"
 
 MUTANTS = (
@@ -34,5 +35,26 @@ MUTANTS = (
         "    def _add_protocols(self, member: Member) -> None:\n        self._joined_members = {}\n",
         "    def _add_protocols(self, member: Member) -> None:\n",
         "tests/server/groups/test_static_members.py",
+    ),
+    Mutant(
+        "groups: a member fits the group's record",
+        f"{GROUPS}/room.py",
+        "        return of_record <= self._settings.group_max_record_bytes\n",
+        "        return True\n",
+        OF_BOUNDS,
+    ),
+    Mutant(
+        "groups: an assignment fits the group's record",
+        f"{GROUPS}/room.py",
+        "            and of_record <= self._settings.group_max_record_bytes\n",
+        "",
+        OF_BOUNDS,
+    ),
+    Mutant(
+        "groups: a static member that comes back takes its own place",
+        f"{GROUPS}/room.py",
+        "        member_id = roster.static_member_id(request.instance_id) or member_id\n",
+        "        pass\n",
+        OF_BOUNDS,
     ),
 )

@@ -3,7 +3,8 @@
 Every request is planned by a pure group, made durable, and then shown. Until the partition of a group is
 loaded, its requests are told COORDINATOR_LOAD_IN_PROGRESS.
 Invariants: nothing that clients send makes more than sparklog.group.max.groups groups, or makes members hold
-    more than sparklog.group.max.bytes, or committed offsets more than sparklog.group.max.offset.bytes.
+    more than sparklog.group.max.bytes, or committed offsets more than sparklog.group.max.offset.bytes; a
+    group fits its record (sparklog.group.max.record.bytes).
 Not here: rules of membership (group.py), the groups that are held (table.py), where they are in the log
     (coordination/), expiry (expiry.py), Kafka's entities (api/).
 Concurrency: event loop only. A request's state changes happen before its first await, or after its write.
@@ -37,9 +38,9 @@ from sparklog_server.groups.messages import (
 )
 from sparklog_server.groups.offsets_log import OFFSETS_LOG, GroupsState, Shard
 from sparklog_server.groups.offsets_to_commit import OffsetToCommit, records_of
-from sparklog_server.groups.roster import protocols_bytes
+from sparklog_server.groups.room import Room
 from sparklog_server.groups.staged_commits import StagedCommits
-from sparklog_server.groups.table import GroupTable, Handle
+from sparklog_server.groups.table import GroupTable
 from sparklog_server.groups.transitions import GroupState
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.runtime.background import Background
@@ -80,6 +81,7 @@ class GroupCoordinator:
             on_resigned=self._resigned,
         )
         self.table = GroupTable(host, settings, self.shards, self._background)
+        self._room = Room(settings, self.table)
         self.staged = StagedCommits(host, self.shards, self.table, self._status_error)
         self._deletion = Deletion(self.table, self.staged)
         self._expiry = Expiry(
@@ -154,7 +156,7 @@ class GroupCoordinator:
                 error = ErrorCode.unknown_member_id
             elif table.is_full():
                 error = ErrorCode.group_max_size_reached
-        if not error and self._would_hold_too_much(_protocols_bytes(request), handle, request.member_id):
+        if not error and not self._room.is_there_for(request, handle):
             error = ErrorCode.group_max_size_reached
         if error:
             return JoinResult(error=error, member_id=request.member_id)
@@ -184,7 +186,7 @@ class GroupCoordinator:
         handle = table.groups.get(group_id)
         if not error and handle is None:
             error = ErrorCode.unknown_member_id
-        if not error and self._would_hold_too_much(sum(len(data) for _, data in request.assignments)):
+        if not error and handle is not None and not self._room.is_there_to_assign(request, handle):
             error = ErrorCode.unknown_server_error
         if error or handle is None:
             return SyncResult(error=error)
@@ -353,18 +355,7 @@ class GroupCoordinator:
             return ErrorCode.invalid_request
         return ErrorCode.none
 
-    def _would_hold_too_much(
-        self, more_bytes: int, handle: Handle | None = None, member_id: str = UNKNOWN_MEMBER
-    ) -> bool:
-        member = None if handle is None else handle.group.roster.get(member_id)
-        growth = more_bytes - (0 if member is None else member.held_bytes)
-        return growth > 0 and self.table.held_bytes + growth > self._settings.group_max_bytes
-
 
 def _fits(text: str, most_bytes: int) -> bool:
     """Is it short enough for a record of __consumer_offsets?"""
     return 4 * len(text) <= most_bytes or len(text.encode()) <= most_bytes
-
-
-def _protocols_bytes(request: JoinRequest) -> int:
-    return protocols_bytes(request.protocols)

@@ -9,7 +9,7 @@ Sources: Kafka ClassicGroup (addMember, removeMember, replaceStaticMember, selec
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sparklog.format.group_metadata import StoredMember
@@ -18,6 +18,7 @@ from sparklog_server.protocol.errors import ErrorCode
 
 MEMBER_BYTES, PENDING_BYTES = 1500, 500  # a member, and an id given to one to be, with names of common length
 _PROTOCOL_BYTES = 200
+_STORED_BYTES = 24  # a member in the group's record, beside its names, its subscription and its assignment
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -27,6 +28,7 @@ class Member:
     Fields:
         is_new: has never been told its generation, so cannot send heartbeats yet.
         session_deadline_ms: None while it waits for an answer: then it cannot be expected to call.
+        record_bytes: as it counts in the roster's sum.
     """
 
     member_id: str
@@ -39,6 +41,7 @@ class Member:
     assignment: bytes = b""
     is_new: bool = False
     session_deadline_ms: int | None = None
+    record_bytes: int = 0
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
 
@@ -76,6 +79,12 @@ def protocols_bytes(protocols: Protocols) -> int:
     return MEMBER_BYTES + sum(_PROTOCOL_BYTES + len(name) + len(data) for name, data in protocols)
 
 
+def record_bytes(names: Iterable[str | None], protocols: Protocols) -> int:
+    """What a member takes at most in the group's record, with whichever protocol; assignments come on top."""
+    named = sum(len(name.encode()) for name in names if name is not None)
+    return _STORED_BYTES + named + max((len(data) for _, data in protocols), default=0)
+
+
 class Roster:
     """All members of one group, and the ids handed out to members to be."""
 
@@ -88,6 +97,7 @@ class Roster:
         "_static",
         "leader",
         "pending",
+        "record_bytes",
         "votes",
     )
 
@@ -96,6 +106,7 @@ class Roster:
         self.leader: str | None = None
         self._assignment_bytes = 0
         self._protocols_bytes = 0
+        self.record_bytes = 0  # of all members, without assignments
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}  # instance id -> member id
         self.votes: Counter[str] = Counter()  # protocol -> how many members know it
@@ -136,6 +147,11 @@ class Roster:
     def held_bytes(self) -> int:
         """Memory that clients fill as they like."""
         return self._protocols_bytes + self._assignment_bytes + PENDING_BYTES * len(self.pending)
+
+    @property
+    def assignment_bytes(self) -> int:
+        """Of all members."""
+        return self._assignment_bytes
 
     @property
     def joining(self) -> int:
@@ -274,10 +290,14 @@ class Roster:
         self._joined_members = {}
         self.votes.update(name for name, _ in member.protocols)
         self._protocols_bytes += member.held_bytes
+        names = (member.member_id, member.instance_id, member.client_id, member.client_host)
+        member.record_bytes = record_bytes(names, member.protocols)
+        self.record_bytes += member.record_bytes
 
     def _subtract_protocols(self, member: Member) -> None:
         self._joined_members = {}
         self._protocols_bytes -= member.held_bytes
+        self.record_bytes -= member.record_bytes
         for name, _ in member.protocols:
             self.votes[name] -= 1
             if not self.votes[name]:

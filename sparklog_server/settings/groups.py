@@ -109,6 +109,18 @@ class GroupSettings:
         doc="""Most memory that subscriptions and assignments of all members may take; members beyond it are
         refused. Higher: more memory.""",
     )
+    group_max_record_bytes: int = setting(
+        "sparklog.group.max.record.bytes",
+        default=4 * MIB,
+        minimum=64 << 10,
+        maximum=16 * MIB,
+        unit="bytes",
+        doc="""Longest record of one group: names, subscriptions and assignments of all its members, which are
+        written together and told to their leader together. Members beyond it are refused
+        (GROUP_MAX_SIZE_REACHED), and so are assignments (UNKNOWN_SERVER_ERROR, as where Kafka's record is
+        longer than message.max.bytes, 1 MiB). Higher: more members, or longer subscriptions, of one group;
+        lower: less to write when a member comes.""",
+    )
     group_max_offset_bytes: int = setting(
         "sparklog.group.max.offset.bytes",
         default=512 * MIB,

@@ -1,11 +1,13 @@
 """What a coordinator holds is bounded, and given back."""
 
 import asyncio
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.format.group_metadata import GroupValue, encode_group_value
 from sparklog_server.groups.coordinator import MAX_PROTOCOLS
 from sparklog_server.groups.messages import Leaving, SyncRequest
 from sparklog_server.groups.offsets_to_commit import OffsetToCommit
@@ -182,6 +184,59 @@ def test_what_members_hold_is_bounded(roots: Roots) -> None:
         assert table.held_bytes == 0
 
     roots.run(scenario, {"sparklog.group.max.bytes": str(1 << 20)})
+
+
+def test_what_one_group_holds_fits_its_record(roots: Roots) -> None:
+    """All of it is written, and told to its leader, together: of 69 MB each answer took 132 MiB."""
+
+    def protocols(size: int) -> dict[str, Any]:
+        return {"protocols": (("range", bytes(size)), ("sticky", bytes(10))), "instance_id": "i"}
+
+    async def scenario(host: Host) -> None:
+        first = await host.join("g", **protocols(40_000))
+        assert not (await host.syncs("g", first, a0=bytes(20_000))).error
+        refused = host.joins("g", protocols=(("range", bytes(10_000)),))
+        await host.settle()
+        assert refused.done()  # else it would wait for the other one
+        assert (await refused).error == ErrorCode.group_max_size_reached
+        assert not (await host.join("other", protocols=(("range", bytes(60_000)),))).error
+        # Who is there may go on as before, but not grow.
+        again = await host.join("g", **protocols(40_000))
+        assert not again.error
+        grown = await host.join("g", again.member_id, **protocols(50_000))
+        assert grown.error == ErrorCode.group_max_size_reached
+        assert not (await host.join("g", again.member_id, **protocols(40_000))).error
+        rejoined = await host.join("g", again.member_id, **protocols(30_000))
+        assert not rejoined.error
+        too_much = await host.syncs("g", rejoined, a0=bytes(40_000))
+        assert too_much.error == ErrorCode.unknown_server_error
+        assert not (await host.syncs("g", rejoined, a0=bytes(30_000))).error
+        host.groups.leave("g", [Leaving(member_id=rejoined.member_id)])
+        group = host.groups.find("g")
+        assert group is not None
+        assert (group.roster.record_bytes, group.roster.assignment_bytes) == (0, 0)
+
+    roots.run(scenario, {"sparklog.group.max.record.bytes": str(64 << 10)})
+
+
+def test_a_groups_record_is_no_longer_than_was_counted(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        tasks = [host.joins("g", instance_id=f"ö{number}", client_id="ä") for number in range(3)]
+        await host.advance(0)
+        await host.advance(1)
+        joined = [await task for task in tasks]
+        leader = next(one for one in joined if one.members)
+        await host.syncs("g", leader, a0=b"A", a1=b"BB")
+        group = host.groups.find("g")
+        assert group is not None
+        assignments = {one.member_id: one.assignment for one in group.roster}
+        members = group.roster.stored_members("range", assignments)
+        value = GroupValue(protocol_type="", generation_id=1, protocol=None, leader=None, members=members)
+        none = len(encode_group_value(dataclasses.replace(value, members=())))
+        taken = len(encode_group_value(value)) - none
+        assert taken == group.roster.record_bytes + group.roster.assignment_bytes
+
+    roots.run(scenario)
 
 
 def test_an_assignment_that_fits_no_record_is_refused(roots: Roots) -> None:
