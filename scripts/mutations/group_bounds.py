@@ -5,6 +5,7 @@ from scripts.mutations.mutant import Mutant
 GROUPS = "sparklog_server/groups"
 API = "sparklog_server/api"
 OF_BOUNDS = "tests/server/groups/test_coordinator_bounds.py"
+OF_STATIC_MEMBERS = "tests/server/groups/test_static_members.py"
 OF_JOINS = "tests/server/api/test_join_group.py"
 
 MUTANTS = (
@@ -56,5 +57,19 @@ MUTANTS = (
         "        member_id = roster.static_member_id(request.instance_id) or member_id\n",
         "        pass\n",
         OF_BOUNDS,
+    ),
+    Mutant(
+        "groups: one write of static members that come back is on its way at a time",
+        f"{GROUPS}/writes.py",
+        "        if self._coming_back and not self._are_on_their_way(Stores.STATIC_MEMBER):\n",
+        "        if self._coming_back:\n",
+        OF_STATIC_MEMBERS,
+    ),
+    Mutant(
+        "groups: static members that came meanwhile are written next",
+        f"{GROUPS}/joining.py",
+        "            self._answer(one, error, now)\n        self._writes.store_who_came_back(now)\n",
+        "            self._answer(one, error, now)\n",
+        OF_STATIC_MEMBERS,
     ),
 )

@@ -159,7 +159,7 @@ class Group:
             if write.purpose is Stores.ASSIGNMENT and self.state is GroupState.COMPLETING_REBALANCE:
                 self.rebalancing.assign(write.assignments, error, now)
             elif write.purpose is Stores.STATIC_MEMBER and self.state is GroupState.STABLE:
-                self._joining.static_member_stored(write, error, now)
+                self._joining.static_members_stored(write, error, now)
         return self._drain()
 
     def close(self, error: ErrorCode, now: Instant) -> list[Effect]:

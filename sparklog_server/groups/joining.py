@@ -18,7 +18,7 @@ from sparklog_server.groups.replies import Replies
 from sparklog_server.groups.roster import Member, Roster
 from sparklog_server.groups.subscription import subscribed_topics
 from sparklog_server.groups.transitions import ANSWERS, GroupState, Request
-from sparklog_server.groups.writes import Stores, Write, Writes
+from sparklog_server.groups.writes import ComingBack, Write, Writes
 from sparklog_server.protocol.errors import ErrorCode
 
 # A new member cannot send heartbeats while it waits; if it is still there, it asks again.
@@ -175,18 +175,22 @@ class Joining:
             # While the leader assigns, it assigns to the old id.
             self._rebalancing.begin(now)
             return
-        self._writes.begin(
-            Stores.STATIC_MEMBER,
-            {one.member_id: one.assignment for one in roster},
-            now,
+        one = ComingBack(
             member_id=member.member_id,
             leader_before=leader_before,
             can_skip_assignment=request.can_skip_assignment,
         )
+        self._writes.await_store(member.instance_id or "", one)
+        self._writes.store_who_came_back(now)
 
-    def static_member_stored(self, write: Write, error: ErrorCode, now: Instant) -> None:
-        """A static member's new id is durable, or (`error`) could not be stored."""
-        member = self._roster.get(write.member_id)
+    def static_members_stored(self, write: Write, error: ErrorCode, now: Instant) -> None:
+        """Static members' new ids are durable, or (`error`) could not be stored."""
+        for one in write.coming_back:
+            self._answer(one, error, now)
+        self._writes.store_who_came_back(now)
+
+    def _answer(self, one: ComingBack, error: ErrorCode, now: Instant) -> None:
+        member = self._roster.get(one.member_id)
         ticket = None if member is None else self._roster.take_join_ticket(member)
         if member is None or ticket is None:
             return  # replaced once more, or gone
@@ -195,9 +199,9 @@ class Joining:
             self._replies.not_joined(ticket, UNKNOWN_MEMBER, error)
             return
         member.is_new = False
-        if write.can_skip_assignment:
+        if one.can_skip_assignment:
             leads = self._roster.leader == member.member_id
             self._replies.joined(ticket, member, skip_assignment=leads)
         else:
             # Told that somebody else leads, it does not assign: a stable group would ignore it.
-            self._replies.joined(ticket, member, leader=write.leader_before)
+            self._replies.joined(ticket, member, leader=one.leader_before)

@@ -66,6 +66,46 @@ class TestStaticMembers:
         answer = members.answer("b")
         assert (answer.error, answer.member_id) == (ErrorCode.coordinator_not_available, "")
 
+    def test_those_who_come_back_meanwhile_share_the_next_write(self) -> None:
+        """Each is of the whole group, and takes 59 bytes to ask for."""
+        members = self.stable()
+        self.restart(members, "b")
+        assert self.restart(members, "a") is None
+        for _ in range(2):
+            before = members.join("a", instance_id="ia")
+            assert before.error == ErrorCode.fenced_instance_id
+        (first,) = members.stores
+        stored = {one.member_id for one in first.value.members}
+        assert members.group.roster.static_member_id("ia") not in stored
+        members.stored()
+        assert members.answer("b").generation_id == 1
+        assert "a" not in members.answers  # first durable, then shown
+        (second,) = members.stores
+        last = members.group.roster.static_member_id("ia")
+        assert last in {one.member_id for one in second.value.members}
+        members.stored()
+        assert members.answer("a").member_id == last
+        assert members.stores == []
+
+    def test_those_who_wait_for_a_write_that_fails_have_another_one(self) -> None:
+        members = self.stable()
+        self.restart(members, "b")
+        self.restart(members, "a")
+        members.stored(ErrorCode.coordinator_not_available)
+        assert members.answer("b").error == ErrorCode.coordinator_not_available
+        members.stored()
+        assert not members.answer("a").error
+
+    def test_who_waits_for_the_next_write_while_all_join_again_is_told_with_them(self) -> None:
+        members = self.stable()
+        self.restart(members, "b")
+        self.restart(members, "a")
+        assert members.join("c").generation_id == 2
+        members.stored()
+        assert members.stores == []
+        for name in "ab":
+            assert members.answer(name).generation_id == 2
+
     def test_two_with_the_same_instance_id(self) -> None:
         members = self.stable()
         members.join("a")
