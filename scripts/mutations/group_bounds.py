@@ -6,6 +6,7 @@ GROUPS = "sparklog_server/groups"
 API = "sparklog_server/api"
 OF_BOUNDS = "tests/server/groups/test_coordinator_bounds.py"
 OF_STATIC_MEMBERS = "tests/server/groups/test_static_members.py"
+OF_COSTS = "tests/server/api/test_costs.py"
 OF_JOINS = "tests/server/api/test_join_group.py"
 
 MUTANTS = (
@@ -71,5 +72,12 @@ MUTANTS = (
         "            self._answer(one, error, now)\n        self._writes.store_who_came_back(now)\n",
         "            self._answer(one, error, now)\n",
         OF_STATIC_MEMBERS,
+    ),
+    Mutant(
+        "groups: others have turns while the offsets of one group are put in order",
+        f"{API}/offset_fetch.py",
+        "        await pace.made(len(some))\n",
+        "",
+        OF_COSTS,
     ),
 )
