@@ -39,6 +39,13 @@ MUTANTS = (
         "tests/server/network/test_receiving.py",
     ),
     Mutant(
+        "broker: a client that left in the middle of a request is gone",
+        "sparklog_server/network/receiving.py",
+        "            return state[0] in {_CLOSE, _CLOSE_WAIT}\n",
+        "            pass\n",
+        "tests/server/network/test_clients_that_left.py",
+    ),
+    Mutant(
         "broker: a request that waits for its turn has no slot",
         "sparklog_server/network/connection.py",
         "self._origin, self._wait_for_turn)\n        except BaseException:\n"

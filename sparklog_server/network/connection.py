@@ -23,7 +23,7 @@ import socket
 
 from sparklog_server.network.exchange import Origin, Request, Times
 from sparklog_server.network.frames import Frame, FrameError, FrameReader, FrameWriter
-from sparklog_server.network.receiving import SocketReceiver
+from sparklog_server.network.receiving import SocketReceiver, has_ended
 from sparklog_server.network.shared import Shared
 from sparklog_server.protocol.api_entry import ApiEntry
 from sparklog_server.protocol.messages import MalformedRequestError, UnsupportedRequestError
@@ -125,13 +125,11 @@ class Connection:
                 task.cancel()
 
     def is_abandoned(self) -> bool:
-        """Has the client of a waiting request gone?"""
-        try:
-            return not self._sock.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError:
-            return True
+        """Has the client of a waiting request gone, whatever it sent behind that request?
+
+        One that only sends no more (shutdown) counts as gone: so it does for Kafka's brokers.
+        """
+        return has_ended(self._sock)
 
     # --- requests -----------------------------------------------------------------------------------
 

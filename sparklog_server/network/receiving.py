@@ -8,16 +8,20 @@ Invariants: nothing is received that nobody asked for, so that whoever does not 
     TCP; while bytes lie there that nobody asks for, the loop does not look at the socket (it would find it
     readable in every turn). A client that always has something to say does not keep the loop from others:
     after IN_A_ROW receptions the next one waits for the loop's turn.
+The end of what the other side sends lies behind all that it sent before, which nobody may ever ask for: on
+    Linux the connection itself is asked for it, elsewhere it is seen only where nothing lies before it.
 Not here: frames (frames.py). TLS would be another Receiver: records in, plain bytes out.
 Concurrency: event loop; one caller at a time.
-Sources: asyncio's and uvloop's sock_recv_into.
+Sources: asyncio's and uvloop's sock_recv_into; tcp(7), TCP_INFO; Linux net/tcp_states.h.
 """
 
 import asyncio
 import socket
+import sys
 from typing import Protocol
 
 IN_A_ROW = 8  # receptions without a turn of the loop: two requests of a usual producer
+_CLOSE, _CLOSE_WAIT = 7, 8  # Linux: reset, or nothing there any more; the other side has sent all
 
 
 class Receiver(Protocol):
@@ -28,6 +32,23 @@ class Receiver(Protocol):
 
     def close(self) -> None:
         """Before the socket is closed. Nobody is waiting any more."""
+
+
+def has_ended(sock: socket.socket) -> bool:
+    """Has the other side sent all that it will, or is it lost? Whatever lies there unread stays there."""
+    if sys.platform == "linux":
+        try:
+            state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        except OSError:
+            pass  # no TCP
+        else:
+            return state[0] in {_CLOSE, _CLOSE_WAIT}
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
 
 
 class SocketReceiver:

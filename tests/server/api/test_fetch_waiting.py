@@ -1,8 +1,11 @@
 """Fetches that wait: until when, and for whom."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable
+
+import pytest
 
 from tests.server.api.fetching import FETCH, asked, fetch, offsets, partitions_of, request_fields, waiting
 from tests.server.api.producing import now_batch
@@ -75,6 +78,20 @@ def test_a_client_that_leaves_stops_waiting(talk: Callable[[], WireClient], brok
     waiting(broker)
     client.close()
     waiting(broker, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can be asked")
+def test_a_client_that_leaves_in_the_middle_of_a_request_stops_waiting(
+    talk: Callable[[], WireClient], broker: RunningBroker
+) -> None:
+    """Its room for waiting was others' only when the time was over that it had asked for: 24 days."""
+    client = talk()
+    client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=2**31 - 1))
+    waiting(broker)
+    client.socket.sendall(b"\0")
+    client.close()
+    waiting(broker, 0)
+    assert broker.broker.fetches.waiting_bytes == 0
 
 
 def test_no_partitions_do_not_wait(client: WireClient) -> None:

@@ -1,5 +1,7 @@
 """JoinGroup in every version, and a member's life from there on."""
 
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +121,28 @@ def test_a_waiting_member_whose_client_is_gone_is_not_waited_for_for_ever(
 def test_a_stopping_broker_does_not_wait_for_members(
     asker: WireClient, running_broker: RunningBroker, connect: Callable[[RunningBroker], WireClient]
 ) -> None:
+    _second_member(asker, running_broker, connect)
+    running_broker.stop()  # in less than sparklog.shutdown.timeout.ms, or it fails
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can be asked")
+def test_who_leaves_while_it_joins_is_not_waited_with(
+    asker: WireClient, running_broker: RunningBroker, connect: Callable[[RunningBroker], WireClient]
+) -> None:
+    """Also in the middle of its next request: its connection stayed for as long as the members may take."""
+    second = _second_member(asker, running_broker, connect)
+    second.socket.sendall(b"\0")
+    second.close()
+    before = running_broker.broker.clock.monotonic_ms()
+    while len(running_broker.broker.network.connections) > 1:
+        assert running_broker.broker.clock.monotonic_ms() - before < 60_000
+        threading.Event().wait(0.002)
+
+
+def _second_member(
+    asker: WireClient, running_broker: RunningBroker, connect: Callable[[RunningBroker], WireClient]
+) -> WireClient:
+    """Joins, and waits for the first member, which never comes."""
     sync(asker, join(asker, session_timeout=600_000))
     second = connect(running_broker)
     asked = {
@@ -131,11 +155,10 @@ def test_a_stopping_broker_does_not_wait_for_members(
     }
     pending = second.ask(JOIN, 9, **asked)
     before = running_broker.broker.clock.monotonic_ms()
-    # Joins, and waits for the first member, which never comes.
     second.send(JOIN, 9, **{**asked, "member_id": pending.member_id})
     while not running_broker.call_soon(_is_joining, running_broker):
         assert running_broker.broker.clock.monotonic_ms() - before < 60_000
-    running_broker.stop()  # in less than sparklog.shutdown.timeout.ms, or it fails
+    return second
 
 
 def _is_joining(running: RunningBroker) -> bool:
