@@ -184,4 +184,18 @@ MUTANTS = (
         "    if reason is None:\n",
         "tests/metadata/test_transactions.py -k before_goes_on",
     ),
+    Mutant(
+        "bounds: entities that recur in several lists are encoded once",
+        "sparklog_server/protocol/response_writer.py",
+        "            (write_recurring if isinstance(value, Recurring) else write)(value, inside)\n",
+        "            write(value, inside)\n",
+        f"{OF_COSTS} -k settings_of_topics",
+    ),
+    Mutant(
+        "bounds: a list of recurring entities stays one",
+        "sparklog_server/protocol/entities.py",
+        "    return value if value is None or isinstance(value, tuple) else tuple(value)\n",
+        "    return None if value is None else tuple(value)\n",
+        f"{OF_COSTS} -k settings_of_topics",
+    ),
 )

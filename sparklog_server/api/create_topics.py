@@ -22,7 +22,7 @@ from sparklog_server.cluster.selectors import usable_brokers
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.entities import Recurring, field, make
 from sparklog_server.protocol.errors import ErrorCode
 
 _TOPIC_BYTES, _SETTINGS_BYTES = 500, 10_000
@@ -72,7 +72,9 @@ class _Settings:
         """Those of a topic that has these of its own."""
         key = tuple(sorted(configs.items()))
         if key not in self._of_topics:
-            self._of_topics[key] = tuple(self._told(name, configs.get(name)) for name in self._entries.names)
+            self._of_topics[key] = Recurring(
+                self._told(name, configs.get(name)) for name in self._entries.names
+            )
         return self._of_topics[key]
 
     def _told(self, name: str, own: str | None) -> Any:

@@ -28,6 +28,12 @@ MILLISECOND = dt.timedelta(milliseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
+class Recurring(tuple[T, ...]):
+    """Entities that occur in other lists of the same response, too: each of them is encoded once."""
+
+    __slots__ = ()
+
+
 def make(cls: type[T], /, **fields: Any) -> T:
     """An instance of a kio entity: what this version lacks is dropped, what is not given is Kafka's default.
 
@@ -130,7 +136,7 @@ def _validate_dropped(cls: Any, name: str) -> None:
 
 
 def _optional_tuple(value: Any) -> Any:
-    return None if value is None else tuple(value)
+    return value if value is None or isinstance(value, tuple) else tuple(value)
 
 
 def _to_timedelta(value: Any) -> Any:

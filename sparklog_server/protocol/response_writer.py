@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from kio.static.constants import uuid_zero
 
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.entities import Recurring, make
 from sparklog_server.protocol.varints import compact_length, uvarint
 
 _SHARED_ITEMS = 8  # a list of fewer is not worth looking up
@@ -45,7 +45,9 @@ _FORMATS = {
 
 
 class _Output:
-    """What has been written; `repeated`: what lists became, by the identities of list and writer."""
+    """What has been written; `repeated`: what lists became, and entities that recur in several, by the
+    identities of what it was and of the writer.
+    """
 
     __slots__ = ("chunks", "data", "repeated")
 
@@ -241,9 +243,20 @@ def _array(item: Write, *, flexible: bool, is_shared: bool) -> Write:
         piece = out.repeated.get(key)
         if piece is None:
             inside = _Output(out.repeated)
-            write(value, inside)
+            (write_recurring if isinstance(value, Recurring) else write)(value, inside)
             piece = out.repeated[key] = b"".join(inside.end())
         out.append(piece)
+
+    def write_recurring(value: Any, out: _Output) -> None:
+        _count(value, out, flexible=flexible)
+        for one in value:
+            key = id(one), id(item)
+            encoded = out.repeated.get(key)
+            if encoded is None:
+                inside = _Output(out.repeated)
+                item(one, inside)
+                encoded = out.repeated[key] = b"".join(inside.end())
+            out.data += encoded
 
     return write_shared if is_shared else write
 

@@ -192,8 +192,8 @@ def test_what_topics_have_in_common_is_looked_up_once_for_settings_of_topics(
     _cost(running_broker, 19, 5, {"topics": made, "timeout": 30_000, "validate_only": False})
     _cost(running_broker, 32, 4, described_topics(2, keys))  # as above
     few, many = (_cost(running_broker, 32, 4, described_topics(count, keys)).calls for count in (20, 100))
-    # A list of its own is encoded for each, of some thirty settings; nothing else but its own value is.
-    most = 600 if differ and not keys(0) else 110
+    # A list of its own is put together for each, of some thirty settings; only its own value is encoded.
+    most = 150 if differ and not keys(0) else 110
     assert (many - few) / 80 <= most
 
 
@@ -208,7 +208,7 @@ def test_what_topics_have_in_common_is_looked_up_once_for_settings_of_new_topics
 
     _cost(running_broker, 19, 5, fields(2))  # as above
     few, many = (_cost(running_broker, 19, 5, fields(count)).calls for count in (20, 100))
-    assert (many - few) / 80 <= 400
+    assert (many - few) / 80 <= 190
 
 
 def test_offsets_of_many_partitions_are_looked_up_by_time_together(running_broker: RunningBroker) -> None:

@@ -1,5 +1,6 @@
 """Our writer of responses against kio's, in every version of every API that is served."""
 
+import dataclasses
 import datetime as dt
 import io
 import random
@@ -11,7 +12,7 @@ from kio.index import load_payload_module, load_response_schema
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.entities import Recurring, make
 from sparklog_server.protocol.response_writer import response_writer
 from tests.server.fuzzing import random_entity, served_versions
 
@@ -69,6 +70,21 @@ def test_a_list_that_occurs_again_takes_no_more_memory() -> None:
     pieces = response_writer(type(entity))(entity)
     held = {id(piece): len(piece) for piece in pieces}
     assert sum(map(len, pieces)) > 50 * sum(held.values())
+
+
+@pytest.mark.parametrize("count", [7, 8, 60])
+def test_entities_that_recur_in_lists_of_their_own_are_written_as_if_they_did_not(count: int) -> None:
+    entity = created(3, 2 * count)
+    one, two, three = entity.topics
+    common, others = one.configs[:count], one.configs[count:]
+    topics = [
+        dataclasses.replace(one, configs=Recurring(common)),
+        dataclasses.replace(two, configs=Recurring((*common[1:], others[0]))),
+        make(type(three), name="x", configs=Recurring((*reversed(common), *others))),
+    ]
+    assert isinstance(topics[2].configs, Recurring)  # `make` leaves it as it is
+    entity = dataclasses.replace(entity, topics=tuple(topics))
+    assert written(entity) == by_kio(entity)
 
 
 def test_lists_that_are_equal_but_of_other_entities_are_told_apart() -> None:
