@@ -7,6 +7,7 @@ API = "sparklog_server/api"
 OF_BOUNDS = "tests/server/groups/test_coordinator_bounds.py"
 OF_STATIC_MEMBERS = "tests/server/groups/test_static_members.py"
 OF_COSTS = "tests/server/api/test_costs.py"
+OF_SUBSCRIPTIONS = "tests/server/groups/test_subscription.py"
 OF_JOINS = "tests/server/api/test_join_group.py"
 
 MUTANTS = (
@@ -79,5 +80,40 @@ MUTANTS = (
         "        await pace.made(len(some))\n",
         "",
         OF_COSTS,
+    ),
+    Mutant(
+        "groups: a subscription is walked over when it comes",
+        f"{GROUPS}/roster.py",
+        "        if protocol not in self.topics_ends:  # it comes from the log\n",
+        "        if True:\n",
+        OF_SUBSCRIPTIONS,
+    ),
+    Mutant(
+        "groups: what a member subscribes to is that of now",
+        f"{GROUPS}/roster.py",
+        "        member.protocols = protocols\n        member.walk_topics()\n",
+        "        member.protocols = protocols\n",
+        OF_SUBSCRIPTIONS,
+    ),
+    Mutant(
+        "groups: the same topics are gone through once",
+        f"{GROUPS}/group.py",
+        "            subscriptions.add(of_member)\n",
+        "            subscriptions.add(of_member + bytes(len(subscriptions)))\n",
+        OF_SUBSCRIPTIONS,
+    ),
+    Mutant(
+        "groups: subscriptions to too many topics are not gone through",
+        f"{GROUPS}/subscription.py",
+        "        return None\n    wanted = ",
+        "        pass\n    wanted = ",
+        OF_SUBSCRIPTIONS,
+    ),
+    Mutant(
+        "groups: few groups with much are looked at in one turn",
+        f"{GROUPS}/expiry.py",
+        "size + of_group > LOOKED_AT_ONCE or ",
+        "",
+        "tests/server/groups/test_coordinator_expiry.py",
     ),
 )

@@ -102,17 +102,15 @@ def expired_offsets(
     start. The client's own choice (OffsetCommit 2 to 4) wins over all of it.
     """
     may_expire_from_ms = max((one.commit_timestamp_ms for one in offsets.values()), default=0)
-    kept: frozenset[str] = frozenset()
-    keeps_all = False
+    is_at_work = False
     if group is not None and group.protocol_type is not None:
         may_expire_from_ms = 0
         if group.state is GroupState.EMPTY:
             may_expire_from_ms = group.state_since_ms
+        elif group.protocol_type != CONSUMER_PROTOCOL_TYPE or group.state is not GroupState.STABLE:
+            return []
         else:
-            subscribed = group.subscribed_topics()
-            is_consumer = group.protocol_type == CONSUMER_PROTOCOL_TYPE
-            keeps_all = subscribed is None or not is_consumer or group.state is not GroupState.STABLE
-            kept = subscribed or frozenset()
+            is_at_work = True
     expired = []
     for (topic, partition), value in offsets.items():
         if value.expire_timestamp_ms != NO_EXPIRY:
@@ -120,6 +118,9 @@ def expired_offsets(
         else:
             since_ms = max(value.commit_timestamp_ms, may_expire_from_ms)
             is_expired = now_ms - since_ms >= retention_ms
-        if is_expired and not keeps_all and topic not in kept:
+        if is_expired:
             expired.append((topic, partition))
-    return expired
+    if not expired or group is None or not is_at_work:
+        return expired
+    kept = group.subscribed_among({topic for topic, _ in expired})
+    return [] if kept is None else [one for one in expired if one[0] not in kept]

@@ -74,7 +74,7 @@ class Deletion:
         if handle is not None and handle.group.state is not GroupState.EMPTY:
             if handle.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 return ErrorCode.non_empty_group
-            subscribed = handle.group.subscribed_topics()
+            subscribed = handle.group.subscribed_among({topic for topic, _ in partitions})
         unstable = self._staged.unstable(group_id)
         for topic, partition in partitions:
             if subscribed is None or topic in subscribed:

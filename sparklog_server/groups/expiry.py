@@ -17,7 +17,7 @@ Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, clean
 import asyncio
 import logging
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.format.consumer_offsets import OffsetKey, OffsetValue
@@ -38,6 +38,8 @@ from sparklog_server.settings.groups import GroupSettings
 _log = logging.getLogger("sparklog_server.coordinator")
 
 GROUPS_AT_ONCE: Final = 500
+LOOKED_AT_ONCE: Final = 20_000  # offsets, and topics in subscriptions: some milliseconds
+_TOPIC_BYTES: Final = 8  # in a subscription
 RETRY_MS: Final = 1_000
 _MAX_NAMED: Final = 3
 _ROUNDING_MS: Final = 1_000  # of both clocks, and of what NTP does slowly
@@ -125,13 +127,28 @@ class Expiry:
             offsets, handles = shard.state.offsets, self._table.groups
             ids = [*offsets.groups()]
             ids += [name for name, one in handles.items() if one.shard is shard and name not in offsets]
-            for at in range(0, len(ids), GROUPS_AT_ONCE):
+            for some in self._together(shard, ids):
                 if not await shard.catch_up():
                     break  # no longer ours, or not to be read
                 await asyncio.gather(
-                    asyncio.sleep(0),
-                    *(self._expire_group(shard, group_id) for group_id in ids[at : at + GROUPS_AT_ONCE]),
+                    asyncio.sleep(0), *(self._expire_group(shard, group_id) for group_id in some)
                 )
+
+    def _together(self, shard: Shard, group_ids: Sequence[str]) -> Iterator[list[str]]:
+        """Groups to be looked at in one turn: a few with many offsets, or whose subscriptions are long."""
+        some: list[str] = []
+        size = 0
+        for group_id in group_ids:
+            handle = self._table.groups.get(group_id)
+            of_group = 0 if handle is None else handle.group.roster.record_bytes // _TOPIC_BYTES
+            of_group += len(shard.state.offsets.of(group_id))
+            if some and (size + of_group > LOOKED_AT_ONCE or len(some) == GROUPS_AT_ONCE):
+                yield some
+                some, size = [], 0
+            some.append(group_id)
+            size += of_group
+        if some:
+            yield some
 
     async def _expire_group(self, shard: Shard, group_id: str) -> None:
         goes = False

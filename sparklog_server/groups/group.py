@@ -19,7 +19,7 @@ After a crash: `restore` from the last StoreGroup that became durable.
 Sources: Kafka GroupCoordinator, ClassicGroup; KIP-62, 134, 345, 394.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sparklog.format.group_metadata import GroupValue
 from sparklog_server.groups.generation import Generation
@@ -36,7 +36,7 @@ from sparklog_server.groups.messages import (
 from sparklog_server.groups.rebalancing import GroupLimits, Rebalancing
 from sparklog_server.groups.replies import Replies
 from sparklog_server.groups.roster import Member, Roster
-from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE, named_among
 from sparklog_server.groups.transitions import ANSWERS, GroupState, Request, Trigger
 from sparklog_server.groups.writes import Stores, Writes
 from sparklog_server.protocol.errors import ErrorCode
@@ -245,19 +245,19 @@ class Group:
         """Nothing of it is, or needs to be, in the log, apart from offsets."""
         return self.state is GroupState.EMPTY and not self.generation_id and not self.roster.pending
 
-    def subscribed_topics(self) -> frozenset[str] | None:
-        """Topics that any member of a consumer group reads; None: not known, so perhaps all."""
+    def subscribed_among(self, topics: Collection[str]) -> frozenset[str] | None:
+        """Which of these any member of a consumer group reads; None: not known, so perhaps all."""
         if self.state is GroupState.EMPTY:
             return frozenset()
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol is None:
             return None
-        topics: frozenset[str] = frozenset()
+        subscriptions: set[bytes] = set()
         for member in self.roster:
-            of_member = subscribed_topics(member.metadata(self.protocol))
+            of_member = member.topics(self.protocol)
             if of_member is None:
                 return None
-            topics |= of_member
-        return topics
+            subscriptions.add(of_member)
+        return named_among(subscriptions, topics)
 
     # Leaving
 

@@ -16,7 +16,7 @@ from sparklog_server.groups.messages import UNKNOWN_MEMBER, Instant, JoinRequest
 from sparklog_server.groups.rebalancing import GroupLimits, Rebalancing
 from sparklog_server.groups.replies import Replies
 from sparklog_server.groups.roster import Member, Roster
-from sparklog_server.groups.subscription import subscribed_topics
+from sparklog_server.groups.subscription import names_in
 from sparklog_server.groups.transitions import ANSWERS, GroupState, Request
 from sparklog_server.groups.writes import ComingBack, Write, Writes
 from sparklog_server.protocol.errors import ErrorCode
@@ -123,6 +123,7 @@ class Joining:
             is_new=True,
             join_ticket=ticket,
         )
+        member.walk_topics()
         self._rebalancing.add(member, now, session_timeout_ms=NEW_MEMBER_JOIN_TIMEOUT_MS)
         if self._generation.state in _REBALANCES_FROM:
             self._rebalancing.begin(now)
@@ -161,7 +162,7 @@ class Joining:
         self._replies.end_all(roster[old_id], ErrorCode.fenced_instance_id)
         member = roster.replace_static(old_id, request.new_member_id)
         self._rebalancing.rename(old_id, member.member_id)
-        topics_before = subscribed_topics(member.metadata(generation.protocol))
+        topics_before = _topics_of(member, generation.protocol)
         self._update(member, request)
         member.client_id, member.client_host = request.client_id, request.client_host
         self._rebalancing.touch(member, now)
@@ -170,7 +171,7 @@ class Joining:
             return
         if generation.state is GroupState.COMPLETING_REBALANCE or (
             roster.choose_protocol() != generation.protocol
-            or subscribed_topics(member.metadata(generation.protocol)) != topics_before
+            or _topics_of(member, generation.protocol) != topics_before
         ):
             # While the leader assigns, it assigns to the old id.
             self._rebalancing.begin(now)
@@ -205,3 +206,8 @@ class Joining:
         else:
             # Told that somebody else leads, it does not assign: a stable group would ignore it.
             self._replies.joined(ticket, member, leader=one.leader_before)
+
+
+def _topics_of(member: Member, protocol: str | None) -> frozenset[bytes] | None:
+    topics = None if protocol is None else member.topics(protocol)
+    return None if topics is None else frozenset(names_in(topics))

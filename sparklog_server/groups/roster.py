@@ -10,10 +10,11 @@ Sources: Kafka ClassicGroup (addMember, removeMember, replaceStaticMember, selec
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparklog.format.group_metadata import StoredMember
 from sparklog_server.groups.messages import JoinedMember, Protocols, Ticket
+from sparklog_server.groups.subscription import topics_end, topics_of
 from sparklog_server.protocol.errors import ErrorCode
 
 MEMBER_BYTES, PENDING_BYTES = 1500, 500  # a member, and an id given to one to be, with names of common length
@@ -29,6 +30,7 @@ class Member:
         is_new: has never been told its generation, so cannot send heartbeats yet.
         session_deadline_ms: None while it waits for an answer: then it cannot be expected to call.
         record_bytes: as it counts in the roster's sum.
+        topics_ends: by protocol, where the topics of its subscription end; None: it is none.
     """
 
     member_id: str
@@ -42,6 +44,7 @@ class Member:
     is_new: bool = False
     session_deadline_ms: int | None = None
     record_bytes: int = 0
+    topics_ends: dict[str, int | None] = field(default_factory=dict)
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
 
@@ -72,6 +75,17 @@ class Member:
     def metadata(self, protocol: str | None) -> bytes:
         """What it sent for one protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
+
+    def walk_topics(self) -> None:
+        """Of all its protocols, while no more is done than its request has bytes."""
+        self.topics_ends = {name: topics_end(data) for name, data in self.protocols}
+
+    def topics(self, protocol: str) -> bytes | None:
+        """What it subscribes to with one protocol: see subscription.py, `topics_of`."""
+        if protocol not in self.topics_ends:  # it comes from the log
+            self.walk_topics()
+        end = self.topics_ends.get(protocol)
+        return None if end is None else topics_of(self.metadata(protocol), end)
 
 
 def protocols_bytes(protocols: Protocols) -> int:
@@ -208,6 +222,7 @@ class Roster:
         """What a member says when it joins again."""
         self._subtract_protocols(member)
         member.protocols = protocols
+        member.walk_topics()
         self._add_protocols(member)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms

@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.clock import ManualClock
 from sparklog.metadata import plan_delete_topic
+from sparklog_server.groups import expiry
 from sparklog_server.groups.messages import Leaving
 from sparklog_server.groups.transitions import GroupState
 from tests.server.groups.test_coordinator import DAY_MS, WEEK_MS, offsets, state, to_commit
@@ -100,6 +101,32 @@ def test_offsets_expire(roots: Roots) -> None:
     settings = {"group.max.session.timeout.ms": str(WEEK_MS)}
     roots.run(scenario, settings)
     roots.run(after_restart, settings)
+
+
+def test_few_groups_with_much_are_looked_at_in_one_turn(
+    roots: Roots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """500 with 7,000 offsets or topics each would be seconds."""
+    monkeypatch.setattr(expiry, "LOOKED_AT_ONCE", 3)
+    turns: list[int] = []
+
+    async def scenario(host: Host) -> None:
+        for number in range(3):
+            both = to_commit(1) + to_commit(1, partition=1)
+            assert await host.groups.commit(f"g{number}", both) == ErrorCode.none
+        await host.stable_member("busy", protocols=(("range", bytes(100)),))
+        (shard,) = host.groups.shards
+        catch_up = shard.catch_up
+
+        async def counting() -> bool:
+            turns.append(1)
+            return await catch_up()
+
+        monkeypatch.setattr(shard, "catch_up", counting)
+        await host.groups.expire()
+
+    roots.run(scenario, {**_EACH_MINUTE, "offsets.topic.num.partitions": "1"})
+    assert len(turns) == 5  # one before, and one for each group
 
 
 def test_who_has_no_members_keeps_all_while_any_partition_is_committed(roots: Roots) -> None:
