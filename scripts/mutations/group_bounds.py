@@ -8,6 +8,7 @@ OF_BOUNDS = "tests/server/groups/test_coordinator_bounds.py"
 OF_STATIC_MEMBERS = "tests/server/groups/test_static_members.py"
 OF_COSTS = "tests/server/api/test_costs.py"
 OF_SUBSCRIPTIONS = "tests/server/groups/test_subscription.py"
+OF_DELETIONS = "tests/server/groups/test_deleting_many_groups.py"
 OF_JOINS = "tests/server/api/test_join_group.py"
 
 MUTANTS = (
@@ -115,5 +116,33 @@ MUTANTS = (
         "size + of_group > LOOKED_AT_ONCE or ",
         "",
         "tests/server/groups/test_coordinator_expiry.py",
+    ),
+    Mutant(
+        "groups: so many are deleted at once",
+        f"{GROUPS}/coordinator.py",
+        "            if some and size + of_group > DELETED_AT_ONCE:\n",
+        "            if False:\n",
+        OF_DELETIONS,
+    ),
+    Mutant(
+        "groups: those that are deleted share an append",
+        f"{GROUPS}/coordinator.py",
+        "            if some and size + of_group > DELETED_AT_ONCE:\n",
+        "            if some:\n",
+        OF_DELETIONS,
+    ),
+    Mutant(
+        "groups: whom somebody joined meanwhile stays, the others are deleted",
+        f"{GROUPS}/deletion.py",
+        "                results[group_id] = self._refuse(group_id)\n",
+        "                results.setdefault(group_id, self._refuse(group_id))\n",
+        OF_DELETIONS,
+    ),
+    Mutant(
+        "groups: why one is not deleted is not why the others are not",
+        f"{GROUPS}/deletion.py",
+        "[one for one, refused in results.items() if not refused]",
+        "[*results]",
+        OF_DELETIONS,
     ),
 )

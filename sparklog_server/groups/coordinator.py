@@ -48,6 +48,7 @@ from sparklog_server.settings.groups import GroupSettings
 
 MAX_CLIENT_ID_CHARACTERS: Final = 255  # of a member id; it must fit into a record
 MAX_INSTANCE_ID_CHARACTERS: Final = 249  # Kafka's own limit, as for topics
+DELETED_AT_ONCE: Final = 1_000  # groups and offsets, some 20 ms
 MAX_PROTOCOLS: Final = (
     100  # of a member; clients have up to five. 64 KB of names alone were 900 KB of objects
 )
@@ -322,13 +323,35 @@ class GroupCoordinator:
         error, found = self.group_ids()
         return error, [self.listed(group_id) for group_id in found]
 
-    async def delete_group(self, group_id: str) -> ErrorCode:
-        """DeleteGroups: an empty group and its offsets."""
-        error = self._status_error(group_id, named=False)
-        shard = self.shards.find(group_id)
-        if error or shard is None:  # nobody has committed anything yet
-            return error or ErrorCode.group_id_not_found
-        return await self._deletion.delete_group(shard, group_id)
+    async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
+        """DeleteGroups: empty groups and their offsets, each at once; an error for each."""
+        errors: dict[str, ErrorCode] = {}
+        for some in self._to_delete_together(group_ids):
+            by_shard: dict[Shard, list[str]] = {}
+            for group_id in some:
+                error, shard = self._status_error(group_id, named=False), self.shards.find(group_id)
+                if error or shard is None:  # nobody has committed anything yet
+                    errors[group_id] = error or ErrorCode.group_id_not_found
+                else:
+                    by_shard.setdefault(shard, []).append(group_id)
+            deleting = [self._deletion.delete_groups(shard, names) for shard, names in by_shard.items()]
+            for told in await asyncio.gather(asyncio.sleep(0, {}), *deleting):
+                errors |= told
+        return errors
+
+    def _to_delete_together(self, group_ids: Sequence[str]) -> Iterator[list[str]]:
+        """So many that their tombstones are made in one turn, and share a commit."""
+        some: list[str] = []
+        size = 0
+        for group_id in group_ids:
+            of_group = 1 + self.committed_count(group_id)
+            if some and size + of_group > DELETED_AT_ONCE:
+                yield some
+                some, size = [], 0
+            some.append(group_id)
+            size += of_group
+        if some:
+            yield some
 
     # Checks
 

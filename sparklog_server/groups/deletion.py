@@ -28,22 +28,32 @@ class Deletion:
         self._table = table
         self._staged = staged
 
-    async def delete_group(self, shard: Shard, group_id: str) -> ErrorCode:
-        """An empty group and its offsets."""
+    async def delete_groups(self, shard: Shard, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
+        """Empty groups and their offsets, by one append; an error for each."""
+        results: dict[str, ErrorCode] = {}
 
-        def plan() -> Sequence[Record] | ErrorCode:
-            handle = self._table.groups.get(group_id)
-            is_empty = handle is None or handle.group.state is GroupState.EMPTY
-            if not is_empty or self._staged.is_pending(group_id):
-                return ErrorCode.non_empty_group
-            if not self._table.exists(group_id):
-                return ErrorCode.group_id_not_found
-            return self.tombstones(group_id, shard.state.planned(group_id), of_group=True)
+        def plan() -> Sequence[Record]:
+            records: list[Record] = []
+            for group_id in group_ids:
+                results[group_id] = self._refuse(group_id)
+                if not results[group_id]:
+                    records += self.tombstones(group_id, shard.state.planned(group_id), of_group=True)
+            return records
 
         error = await shard.write_planned(plan)
-        if not error:
-            self.drop(shard, group_id)
-        return error
+        for group_id in [one for one, refused in results.items() if not refused]:
+            if error:
+                results[group_id] = error
+            else:
+                self.drop(shard, group_id)
+        return results
+
+    def _refuse(self, group_id: str) -> ErrorCode:
+        handle = self._table.groups.get(group_id)
+        is_empty = handle is None or handle.group.state is GroupState.EMPTY
+        if not is_empty or self._staged.is_pending(group_id):
+            return ErrorCode.non_empty_group
+        return ErrorCode.none if self._table.exists(group_id) else ErrorCode.group_id_not_found
 
     async def delete_offsets(
         self, shard: Shard, group_id: str, partitions: Sequence[TopicPartition]

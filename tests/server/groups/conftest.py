@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog.client.offsets_topic import OFFSETS_TOPIC
@@ -57,6 +58,10 @@ class Host(Surroundings):
         await self.advance(0)
         await self.advance(1)
         return await task
+
+    async def delete_group(self, group: str) -> ErrorCode:
+        """DeleteGroups of one."""
+        return (await self.groups.delete_groups([group]))[group]
 
     def syncs(self, group: str, joined: JoinResult, **assignments: bytes) -> "asyncio.Task[SyncResult]":
         """A SyncGroup that waits; a leader gives `assignments` by position, as a0, a1, ..."""

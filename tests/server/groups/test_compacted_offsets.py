@@ -44,7 +44,7 @@ def test_groups_are_loaded_as_before(roots: Roots) -> None:
                 for partition in range(4):
                     error = await host.groups.commit(name, to_commit(round_, partition=partition))
                     assert error == ErrorCode.none
-        assert await host.groups.delete_group("g4") == ErrorCode.none
+        assert await host.delete_group("g4") == ErrorCode.none
         assert await host.groups.commit("g3", to_commit(77, metadata="note")) == ErrorCode.none
 
     async def look(host: Host) -> None:

@@ -184,7 +184,7 @@ def test_requests_are_put_off_while_loading(roots: Roots) -> None:
         assert await host.groups.commit("g", to_commit(1)) == loading
         assert host.groups.fetch("g")[0] == loading
         assert host.groups.leave("g", [Leaving(member_id="m")])[0] == loading
-        assert await host.groups.delete_group("g") == loading
+        assert await host.delete_group("g") == loading
         assert (await host.groups.delete_offsets("g", []))[0] == loading
         assert host.groups.describe_error("g") == loading
         assert host.groups.list_groups()[0] == loading

@@ -94,7 +94,7 @@ def test_what_committed_offsets_hold_is_bounded(roots: Roots) -> None:
         assert table.offsets_bytes == held - 64_000
         assert await host.groups.commit("g2", commit(1, 2)) == ErrorCode.none
         for group in ("g1", "g2"):
-            assert not await host.groups.delete_group(group)
+            assert not await host.delete_group(group)
         assert table.offsets_bytes == 0
 
     roots.run(scenario, {"sparklog.group.max.offset.bytes": str(1 << 20)})

@@ -193,13 +193,13 @@ def test_deleting_groups(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         member = await host.stable_member("g")
         await host.groups.commit("query", to_commit(1))
-        assert await host.groups.delete_group("g") == ErrorCode.non_empty_group
-        assert await host.groups.delete_group("unknown") == ErrorCode.group_id_not_found
-        assert await host.groups.delete_group("query") == ErrorCode.none
-        assert await host.groups.delete_group("query") == ErrorCode.group_id_not_found
+        assert await host.delete_group("g") == ErrorCode.non_empty_group
+        assert await host.delete_group("unknown") == ErrorCode.group_id_not_found
+        assert await host.delete_group("query") == ErrorCode.none
+        assert await host.delete_group("query") == ErrorCode.group_id_not_found
         host.groups.leave("g", [Leaving(member_id=member.member_id)])
         assert state(host, "g") is GroupState.EMPTY
-        assert await host.groups.delete_group("g") == ErrorCode.none
+        assert await host.delete_group("g") == ErrorCode.none
         assert host.groups.find("g") is None
 
     async def after_restart(host: Host) -> None:
@@ -296,7 +296,7 @@ def test_an_offsets_topic_made_anew_starts_over(roots: Roots) -> None:
 def test_where_nobody_has_committed_yet_there_is_nothing_to_delete(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         assert not host.groups.shards.count  # there is no __consumer_offsets
-        assert await host.groups.delete_group("g") == ErrorCode.group_id_not_found
+        assert await host.delete_group("g") == ErrorCode.group_id_not_found
         assert await host.groups.delete_offsets("g", [("orders", 0)]) == (ErrorCode.group_id_not_found, {})
 
     roots.run(scenario)

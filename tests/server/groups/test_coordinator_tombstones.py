@@ -139,7 +139,7 @@ def test_a_group_that_others_commit_for_while_it_is_deleted_goes_whole(roots: Ro
     async def scenario(host: Host) -> None:
         assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
         host.publisher.hold = True
-        deleting = asyncio.ensure_future(host.groups.delete_group("g"))
+        deleting = asyncio.ensure_future(host.delete_group("g"))
         await host.settle()
         commit_elsewhere(roots, "g", {ORDERS: 5, ("returns", 0): 6})
         await arrive(host)
@@ -154,7 +154,7 @@ def test_a_group_that_somebody_joins_while_its_deletion_is_planned_anew_stays(ro
     async def scenario(host: Host) -> None:
         assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
         host.publisher.hold = True
-        deleting = asyncio.ensure_future(host.groups.delete_group("g"))
+        deleting = asyncio.ensure_future(host.delete_group("g"))
         await host.settle()
         commit_elsewhere(roots, "g", {ORDERS: 5})
         joining = host.joins("g")
@@ -171,7 +171,7 @@ def test_who_commits_all_the_time_puts_a_deletion_off(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
         host.publisher.hold = True
-        deleting = asyncio.ensure_future(host.groups.delete_group("g"))
+        deleting = asyncio.ensure_future(host.delete_group("g"))
         for offset in range(2, 20):
             await host.settle()
             if deleting.done():
@@ -268,7 +268,7 @@ def test_a_group_that_is_deleted_while_it_commits_has_all_of_it_or_nothing(roots
         both = to_commit(5) + to_commit(6, topic="returns")
         late = asyncio.ensure_future(host.groups.commit("g", both))
         await host.settle()
-        deleting = asyncio.ensure_future(host.groups.delete_group("g"))
+        deleting = asyncio.ensure_future(host.delete_group("g"))
         await host.settle()
         await arrive(host)
         assert (await late, await deleting) == (ErrorCode.none, ErrorCode.none)
@@ -308,7 +308,7 @@ def test_a_commit_that_failed_is_on_its_way_no_more(roots: Roots) -> None:
         await host.settle()
         assert host.groups.table.offsets_bytes == held
         submitted = len(host.publisher.submissions)
-        assert await host.groups.delete_group("g") == ErrorCode.none
+        assert await host.delete_group("g") == ErrorCode.none
         assert host.publisher.submissions[submitted:] == [1]
 
     roots.run(scenario)

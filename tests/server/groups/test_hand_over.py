@@ -47,7 +47,7 @@ def test_requests_about_a_group_of_another_broker_are_sent_there(roots: Roots) -
         assert await host.groups.commit(theirs, to_commit(1), member_id=me, generation_id=1) == elsewhere
         assert host.groups.fetch(theirs) == (elsewhere, {})
         assert await host.groups.delete_offsets(theirs, [("orders", 0)]) == (elsewhere, {})
-        assert await host.groups.delete_group(theirs) == elsewhere
+        assert await host.delete_group(theirs) == elsewhere
         assert host.groups.describe_error(theirs) == elsewhere
         assert [one.group_id for one in host.groups.list_groups()[1]] == [ours]
         assert not host.groups.exists(theirs)

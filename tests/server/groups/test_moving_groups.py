@@ -187,8 +187,8 @@ def test_each_broker_lists_and_forgets_its_own(roots: Roots) -> None:
         assert first.groups.list_groups()[1] == []
         assert sorted(one.group_id for one in second.groups.list_groups()[1]) == theirs
         for name in theirs:
-            assert await first.groups.delete_group(name) == ErrorCode.not_coordinator
-            assert await second.groups.delete_group(name) == ErrorCode.none
+            assert await first.delete_group(name) == ErrorCode.not_coordinator
+            assert await second.delete_group(name) == ErrorCode.none
 
     roots.run_two(scenario)
 

@@ -124,7 +124,7 @@ def test_what_they_hold_is_bounded(roots: Roots) -> None:
         )
         assert await host.groups.commit("h", to_commit(1, partition=2, metadata=note)) != ErrorCode.none
         await end(host, producer, commits=False)
-        await host.groups.delete_group("h")
+        await host.delete_group("h")
         assert host.groups.table.offsets_bytes == before
 
     roots.run(scenario, {"sparklog.group.max.offset.bytes": str(1 << 20)})
@@ -140,7 +140,7 @@ def test_what_is_pending_does_not_expire_nor_does_its_group(roots: Roots) -> Non
         assert 8 * DAY_MS > WEEK_MS
         await host.groups.expire()
         assert offsets(host, "g") == {ORDERS: 1}
-        assert await host.groups.delete_group("g") == ErrorCode.non_empty_group
+        assert await host.delete_group("g") == ErrorCode.non_empty_group
         _, results = await host.groups.delete_offsets("g", [ORDERS])
         assert results == {ORDERS: ErrorCode.unstable_offset_commit}
         await end(host, producer, commits=False)
