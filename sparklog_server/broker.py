@@ -9,6 +9,7 @@ After a crash: start again; the log is whatever was committed.
 Sources: Kafka BrokerServer; docs/design.md.
 """
 
+import asyncio
 import logging
 from typing import Protocol
 
@@ -261,6 +262,7 @@ class Broker:
             changes=Changes(self.root, self.publisher),
             topic_listing=TopicListing(self.config.broker.node_id),
             log_dirs=LogDirListing(lambda: self.root.image),
+            searching=asyncio.Lock(),
         )
 
     def _observed(self) -> Parts:

@@ -241,7 +241,7 @@ MUTANTS = (
     Mutant(
         "transactions: a pattern is one by itself",
         PATTERNS,
-        '        pc.match_substring_regex(pa.array([""]), pattern=pattern)\n',
+        '        pc.match_substring_regex(_arrow([""]), pattern=pattern)\n',
         "",
         OF_VIEW,
     ),
@@ -251,6 +251,34 @@ MUTANTS = (
         "    if len(pattern) > MOST_CHARACTERS:\n",
         "    if False:\n",
         OF_VIEW,
+    ),
+    Mutant(
+        "transactions: a pattern is not larger than it looks",
+        PATTERNS,
+        "    if size > MOST_STATES:\n",
+        "    if False:\n",
+        "tests/client/test_patterns.py",
+    ),
+    Mutant(
+        "transactions: what is repeated within a repetition is counted as often",
+        "sparklog/client/pattern_size.py",
+        "        self.add(inner)\n",
+        "        self.add(1)\n",
+        "tests/client/test_patterns.py",
+    ),
+    Mutant(
+        "transactions: a search ends with its budget",
+        PATTERNS,
+        "            if budget is not None and budget.is_spent(len(answers)):\n",
+        "            if False:\n",
+        "tests/client/test_patterns.py",
+    ),
+    Mutant(
+        "transactions: patterns are searched for one at a time",
+        f"{API}/list_transactions.py",
+        "services.searching if wanted.pattern else",
+        "contextlib.nullcontext() if wanted.pattern else",
+        "tests/server/api/test_list_transactions.py",
     ),
     Mutant(
         "transactions: each id is told of by one broker",

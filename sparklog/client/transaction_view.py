@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from sparklog.client.patterns import matching
+from sparklog.client.patterns import CpuBudget, matching
 from sparklog.metadata import NO_NODE, Image, Transaction, TransactionPhase
 
 STATE_NAMES: Final[Mapping[TransactionPhase, str]] = MappingProxyType(
@@ -59,8 +59,13 @@ class Wanted:
         return [state for state in dict.fromkeys(self.states) if state not in KNOWN_STATES]
 
 
-def chosen(transactions: Iterable[Transaction], wanted: Wanted, *, now_ms: int) -> list[Transaction]:
+def chosen(
+    transactions: Iterable[Transaction], wanted: Wanted, *, now_ms: int, budget: CpuBudget | None = None
+) -> list[Transaction]:
     """Those that are meant, in the order of their ids.
+
+    Args:
+        budget: what a pattern may take, if another one's.
 
     Raises:
         InvalidRequestError: INVALID_PATTERN.
@@ -74,7 +79,7 @@ def chosen(transactions: Iterable[Transaction], wanted: Wanted, *, now_ms: int) 
         and (wanted.running_ms < 0 or (running_ms(one, now_ms) or 0) > wanted.running_ms)
     ]
     if wanted.pattern:
-        matches = matching(wanted.pattern, [one.transactional_id for one in found])
+        matches = matching(wanted.pattern, [one.transactional_id for one in found], budget=budget)
         found = [one for one, matched in zip(found, matches, strict=True) if matched]
     return sorted(found, key=lambda one: one.transactional_id)
 

@@ -3,6 +3,7 @@
 Concurrency: made once, by broker.py.
 """
 
+import asyncio
 from dataclasses import dataclass
 
 from sparklog.clock import Clock
@@ -27,7 +28,11 @@ from sparklog_server.transactions.coordinator import TransactionCoordinator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The parts of one broker."""
+    """The parts of one broker.
+
+    Fields:
+        searching: whoever searches with a client's expression holds it.
+    """
 
     node_id: int
     config: ServerConfig
@@ -48,3 +53,4 @@ class Services:
     changes: Changes
     topic_listing: TopicListing
     log_dirs: LogDirListing
+    searching: asyncio.Lock

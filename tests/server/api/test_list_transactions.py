@@ -1,8 +1,13 @@
 """ListTransactions in every version: filters, and patterns of clients."""
 
+import threading
+from typing import Any
+
 import pytest
 
+from sparklog.client.transaction_view import chosen
 from tests.server.api.transacting import LIST, TransactionClient, producer_of
+from tests.support.running_broker import RunningBroker
 
 BROKER_TOPICS = {"orders": 2, "returns": 1}
 
@@ -24,6 +29,49 @@ def test_transactions_are_listed_by_filters(transactor: TransactionClient) -> No
     assert transactor.listed(2, transactional_id_pattern="app") == {}
     refused = transactor.ask(LIST, 2, transactional_id_pattern="(?=app)")
     assert refused.error_code.name == "invalid_regular_expression"
+
+
+@pytest.mark.parametrize("pattern", [".{0,1000}" * 40 + "b", "(a{1,100}){1,100}", r"\pL{1,1000}"])
+def test_a_pattern_that_becomes_too_large_is_refused(transactor: TransactionClient, pattern: str) -> None:
+    transactor.initialise("a" * 1024)
+    refused = transactor.ask(LIST, 2, transactional_id_pattern=pattern)
+    assert (refused.error_code.name, refused.transaction_states) == ("invalid_regular_expression", ())
+
+
+def test_a_pattern_that_takes_too_long_is_refused(
+    transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactor.initialise("a")
+    monkeypatch.setattr("sparklog_server.api.list_transactions.PATTERN_SECONDS", -1.0)
+    refused = transactor.ask(LIST, 2, transactional_id_pattern="a")
+    assert (refused.error_code.name, refused.transaction_states) == ("invalid_regular_expression", ())
+
+
+def test_patterns_are_searched_for_one_at_a_time(
+    transactor: TransactionClient, running_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight of them had all storage threads, and others' Metadata waited for 4.4 s."""
+    transactor.initialise("a")
+    together: list[int] = []
+    inside = 0
+    enough = threading.Event()
+
+    def counting(*arguments: Any, **more: Any) -> Any:
+        nonlocal inside
+        inside += 1
+        together.append(inside)
+        enough.wait(0.02)
+        inside -= 1
+        return chosen(*arguments, **more)
+
+    monkeypatch.setattr("sparklog_server.api.list_transactions.chosen", counting)
+    others = [TransactionClient(running_broker.host, running_broker.port) for _ in range(6)]
+    for one in others:
+        one.send(LIST, 2, state_filters=[], producer_id_filters=[], transactional_id_pattern="a")
+    for one in others:
+        assert one.receive(LIST, 2)[1].error_code.name == "none"
+        one.close()
+    assert together == [1] * 6
 
 
 def test_an_answer_that_would_be_too_large_is_refused(
