@@ -3,6 +3,8 @@
 from scripts.mutations.mutant import Mutant
 
 _READER = "sparklog/log/partition_reader.py"
+_TOGETHER, _OF_TOGETHER = "sparklog/log/times_together.py", "tests/log/test_times_together.py"
+
 MUTANTS = (
     Mutant(
         "who misses a file goes on after the last record that it has read",
@@ -178,5 +180,33 @@ MUTANTS = (
         "            data = memoryview(bytearray(data))\n",
         "            pass\n",
         "tests/server/fetch/test_bounds.py",
+    ),
+    Mutant(
+        "offsets by time: of one record the image knows the time",
+        _TOGETHER,
+        "            elif extent.record_count == 1 and",
+        "            elif False and",
+        _OF_TOGETHER,
+    ),
+    Mutant(
+        "offsets by time: records before the log's start do not count, in no case",
+        _TOGETHER,
+        "            elif extent.base_offset < one.state.log_start_offset:\n",
+        "            elif False:\n",
+        _OF_TOGETHER,
+    ),
+    Mutant(
+        "offsets by time: sixty small batches do not become gigabytes",
+        _TOGETHER,
+        "    if codec is not Codec.NONE:\n",
+        "    if False:\n",
+        _OF_TOGETHER,
+    ),
+    Mutant(
+        "offsets by time: files stay open for all",
+        _TOGETHER,
+        "data = _first_batch(files, one, extent)",
+        "data = _first_batch(SegmentFiles(store), one, extent)",
+        _OF_TOGETHER,
     ),
 )

@@ -2,10 +2,13 @@
 
 Timestamps need not ascend (CreateTime): extents and then batches are passed over only if their largest
 timestamp is older; within a batch every record is looked at.
+Not here: many partitions at once (times_together.py).
 A merged segment has a time index, which says where to begin.
 Concurrency: any thread; reads only.
 Sources: Kafka UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -15,6 +18,8 @@ from sparklog.log.read_plan import extent_span
 from sparklog.log.segment_file import SegmentFile
 from sparklog.metadata import NUMBER_COLUMNS, Extent, PartitionState
 from sparklog.storage import Store
+
+_MAX_TIMESTAMP = NUMBER_COLUMNS.index("max_timestamp_ms")
 
 
 def offset_for_time(
@@ -27,17 +32,20 @@ def offset_for_time(
 
     Cost: no I/O for extents that are older; headers of one extent, usually, and one batch.
     """
+    for extent in extents_at_or_after(state, timestamp_ms):
+        found = _search_extent(store, topic or state.topic_id, extent, state.log_start_offset, timestamp_ms)
+        if found is not None:
+            return found
+    return None
+
+
+def extents_at_or_after(state: PartitionState, timestamp_ms: int) -> Iterator[Extent]:
+    """Those that may hold a record as young as that, in the order of their offsets."""
     for first, block in state.extents.column_blocks():
-        newest = block.numbers[NUMBER_COLUMNS.index("max_timestamp_ms")]
+        newest = block.numbers[_MAX_TIMESTAMP]
         candidates = np.flatnonzero((newest >= timestamp_ms) & (block.end_offset > state.log_start_offset))
         for index in candidates.tolist():
-            extent = state.extents[first + index]
-            found = _search_extent(
-                store, topic or state.topic_id, extent, state.log_start_offset, timestamp_ms
-            )
-            if found is not None:
-                return found
-    return None
+            yield state.extents[first + index]
 
 
 def _search_extent(

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 from sparklog.errors import SparklogError
 from sparklog.log.partition_reader import PartitionReader
+from sparklog.log.times_together import Wanted, offsets_for_times
 from sparklog.metadata import PartitionState
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.cluster.leadership import NO_EPOCH
-from sparklog_server.fetch.offsets import offset_of_max_timestamp
+from sparklog_server.fetch.offsets import largest_of_whole_extents, offset_of_max_timestamp
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
@@ -117,7 +118,25 @@ async def _look_up(answers: Sequence[_Answer | _LookUp], services: Services) -> 
 
 
 def _find_all(wanted: Sequence[_LookUp], services: Services) -> list[_Answer]:
-    return [_find(one, services) for one in wanted]
+    """Together, as far as they can be; then one by one."""
+    timed = [(number, one) for number, one in map(_by_time, enumerate(wanted)) if one is not None]
+    known = offsets_for_times(services.root.store, [one for _, one in timed])
+    found = {timed[index][0]: place for index, place in known.items()}
+    return [
+        _found(one.state, found[number], services) if number in found else _find(one, services)
+        for number, one in enumerate(wanted)
+    ]
+
+
+def _by_time(numbered: tuple[int, _LookUp]) -> tuple[int, Wanted | None]:
+    """The largest timestamp is one as well, where the image tells which it is."""
+    number, (name, state, timestamp_ms) = numbered
+    if timestamp_ms != MAX_TIMESTAMP:
+        return number, Wanted(name, state, timestamp_ms)
+    if not len(state.extents) or state.extents[0].base_offset < state.log_start_offset:
+        return number, None
+    largest = largest_of_whole_extents(state)
+    return number, None if largest is None else Wanted(name, state, largest)
 
 
 def _find(one: _LookUp, services: Services) -> _Answer:
@@ -138,6 +157,10 @@ def _find(one: _LookUp, services: Services) -> _Answer:
     except SparklogError as error:
         _log.error("offset of %s-%d by time %d: %s", name, state.partition, timestamp_ms, error)
         return _failed(error_code(error))
+    return _found(state, found, services)
+
+
+def _found(state: PartitionState, found: tuple[int, int] | None, services: Services) -> _Answer:
     if found is None:
         return ErrorCode.none, NONE, NONE, NO_EPOCH
     offset, timestamp = found

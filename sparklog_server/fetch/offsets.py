@@ -23,13 +23,7 @@ def offset_of_max_timestamp(store: Store, state: PartitionState, topic: str) -> 
     """
     if not len(state.extents):
         return None
-    log_start = state.log_start_offset
-    largest: int | None = None
-    for _, block in state.extents.column_blocks():
-        whole = block.numbers[_MAX_TIMESTAMP][block.base_offset >= log_start]
-        if len(whole):
-            newest = int(whole.max())
-            largest = newest if largest is None else max(largest, newest)
+    log_start, largest = state.log_start_offset, largest_of_whole_extents(state)
     cut = state.extents[0]
     if cut.base_offset < log_start and (largest is None or cut.max_timestamp_ms > largest):
         ranges = plan_read(store, state, log_start, cut.end_offset, topic=topic)
@@ -37,3 +31,14 @@ def offset_of_max_timestamp(store: Store, state: PartitionState, topic: str) -> 
             found = int(np.max(records.timestamp_ms))
             largest = found if largest is None else max(largest, found)
     return None if largest is None else offset_for_time(store, state, largest, topic=topic)
+
+
+def largest_of_whole_extents(state: PartitionState) -> int | None:
+    """The largest timestamp in the extents that begin at the log's start or after it; None: there is none."""
+    largest: int | None = None
+    for _, block in state.extents.column_blocks():
+        whole = block.numbers[_MAX_TIMESTAMP][block.base_offset >= state.log_start_offset]
+        if len(whole):
+            newest = int(whole.max())
+            largest = newest if largest is None else max(largest, newest)
+    return largest
