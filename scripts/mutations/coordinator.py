@@ -85,6 +85,13 @@ MUTANTS = (
         "tests/server/api/test_costs.py",
     ),
     Mutant(
+        "producers are described as many as a request may take",
+        f"{API}/describe_producers.py",
+        "if count > self._left or not",
+        "if not",
+        "tests/server/api/test_describe_producers.py",
+    ),
+    Mutant(
         "transactions: those of one commit take different producer ids",
         GATHERING,
         "            image = _without(image, wanted)\n",

@@ -243,6 +243,17 @@ def write_to_all(running_broker: RunningBroker, count: int) -> None:
         assert {one.error_code.name for one in made} == {"none"}
 
 
+def test_a_producer_more_is_no_call_more(running_broker: RunningBroker) -> None:
+    """With entities it took 11 us."""
+    _cost(running_broker, 19, 5, {**created(1, configs=[]), "validate_only": False})
+    fields = {"topics": [{"_": "TopicRequest", "name": "topic-0", "partition_indexes": [0]}]}
+    write_to_all(running_broker, 1)
+    few = _cost(running_broker, 61, 0, fields).calls
+    for _ in range(20):
+        write_to_all(running_broker, 1)
+    assert _cost(running_broker, 61, 0, fields).calls - few < 20
+
+
 @contextlib.contextmanager
 def no_finalizers() -> Iterator[None]:
     """What earlier tests left behind is not collected within: its finalizers would count.
