@@ -17,7 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import benchmarks.hostile_names  # noqa: F401 - which registers its attacks
+import benchmarks.hostile_names
+import benchmarks.hostile_state  # noqa: F401 - the same
 from benchmarks.hostile_attacks import ATTACKS, Frames, attack, names, with_topic
 from benchmarks.hostile_broker import (
     FOREVER_MS,
