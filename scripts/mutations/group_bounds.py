@@ -145,4 +145,25 @@ MUTANTS = (
         "[*results]",
         OF_DELETIONS,
     ),
+    Mutant(
+        "groups: what is deleted at once is of few partitions",
+        f"{GROUPS}/coordinator.py",
+        "itertools.chain.from_iterable(by_shard.values()):\n",
+        "group_ids:\n",
+        OF_DELETIONS,
+    ),
+    Mutant(
+        "groups: tombstones on their way need no room",
+        f"{GROUPS}/offsets_log.py",
+        "            growth = 0 if record.value is None else self.growth([record])\n",
+        "            growth = self.growth([record])\n",
+        OF_DELETIONS,
+    ),
+    Mutant(
+        "groups: who asks for no topic goes through no subscription",
+        f"{GROUPS}/group.py",
+        "        if not topics:\n            return frozenset()\n",
+        "",
+        OF_SUBSCRIPTIONS,
+    ),
 )

@@ -12,6 +12,7 @@ Sources: Kafka GroupCoordinator, GroupCoordinatorService.
 """
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -340,10 +341,13 @@ class GroupCoordinator:
         return errors
 
     def _to_delete_together(self, group_ids: Sequence[str]) -> Iterator[list[str]]:
-        """So many that their tombstones are made in one turn, and share a commit."""
+        """So many that their tombstones are made in one turn, and share a commit; of few partitions each."""
+        by_shard: dict[Shard | None, list[str]] = {}
+        for group_id in group_ids:
+            by_shard.setdefault(self.shards.find(group_id), []).append(group_id)
         some: list[str] = []
         size = 0
-        for group_id in group_ids:
+        for group_id in itertools.chain.from_iterable(by_shard.values()):
             of_group = 1 + self.committed_count(group_id)
             if some and size + of_group > DELETED_AT_ONCE:
                 yield some

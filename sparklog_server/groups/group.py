@@ -251,6 +251,8 @@ class Group:
             return frozenset()
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol is None:
             return None
+        if not topics:
+            return frozenset()
         subscriptions: set[bytes] = set()
         for member in self.roster:
             of_member = member.topics(self.protocol)

@@ -76,7 +76,8 @@ class GroupsState:
     def begin(self, record: Record, /) -> None:
         """One that is on its way to the log, behind all that began before."""
         if isinstance(record, OffsetRecord):
-            self.on_their_way.add(*record, self.growth([record]))
+            growth = 0 if record.value is None else self.growth([record])
+            self.on_their_way.add(*record, growth)
 
     def end(self, record: Record, /) -> None:
         """It is applied, or not appended."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.format.consumer_offsets import OffsetKey
 from sparklog_server.groups import coordinator
+from sparklog_server.groups.offsets_log import GroupsState, OffsetRecord
 from tests.server.groups.test_coordinator import busy, offsets, to_commit
 from tests.server.groups.test_coordinator_tombstones import arrive, commit_elsewhere
 from tests.server.groups.test_staged_commits import begun, by
@@ -55,6 +57,32 @@ def test_so_many_are_deleted_at_once(roots: Roots, monkeypatch: pytest.MonkeyPat
         assert host.publisher.submissions[before:] == [2, 2, 1]
 
     roots.run(scenario, IN_ONE)
+
+
+def test_what_is_deleted_at_once_is_of_few_partitions(roots: Roots, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append to each of 50 partitions for every 500 groups was most of what they cost."""
+    monkeypatch.setattr(coordinator, "DELETED_AT_ONCE", 8)
+    groups = [f"g{number}" for number in range(32)]
+
+    async def scenario(host: Host) -> None:
+        await commit_all(host, *groups)
+        before = len(host.publisher.submissions)
+        assert await host.groups.delete_groups(groups) == dict.fromkeys(groups, NONE)
+        made = host.publisher.submissions[before:]
+        assert sum(made) == 32
+        assert len(made) <= 8 + 3
+
+    roots.run(scenario)
+
+
+def test_tombstones_on_their_way_need_no_room() -> None:
+    """What each would add was a fifth of what deleting a large group costs."""
+    shard = GroupsState()
+    tombstone = OffsetRecord(OffsetKey(group="g", topic="orders", partition=0), None)
+    shard.begin(tombstone)
+    assert shard.on_their_way.held_bytes == 0
+    shard.end(tombstone)
+    assert not shard.has_offsets("g")
 
 
 def test_each_has_its_own_error(roots: Roots) -> None:

@@ -88,6 +88,17 @@ def test_the_same_topics_are_gone_through_once(monkeypatch: pytest.MonkeyPatch) 
     assert len(gone_through) == 1
 
 
+def test_who_asks_for_no_topic_goes_through_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OffsetDelete of topics that there are not."""
+
+    def look(*_: Any) -> None:
+        raise AssertionError("nothing was asked for")
+
+    group = stable(subscription_to("a")).group
+    monkeypatch.setattr(roster, "topics_of", look)
+    assert group.subscribed_among(()) == frozenset()
+
+
 def test_too_many_topics_are_perhaps_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscription, "MOST_TOPICS", 3)
     assert stable(*[subscription_to("a", "b", "c")] * 3).group.subscribed_among({"x"}) == frozenset()
