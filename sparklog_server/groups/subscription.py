@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
-MOST_TOPICS: Final = 200_000  # of all members of a group that differ: some 50 ms to go through
+MOST_TOPICS: Final = 100_000  # of all members of a group that differ: some 50 ms to go through
 _BEGINNING = struct.Struct(">hi")  # version, how many topics
 _VERSION_BYTES, _COUNT_BYTES = 2, 4
 _LARGEST_HIGH_BYTE = 0x7F  # of a size; above it is negative
