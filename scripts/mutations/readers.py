@@ -4,6 +4,7 @@ from scripts.mutations.mutant import Mutant
 
 _READER = "sparklog/log/partition_reader.py"
 _TOGETHER, _OF_TOGETHER = "sparklog/log/times_together.py", "tests/log/test_times_together.py"
+_FEW, _OF_FEW = "sparklog/log/few_batches.py", "tests/log/test_few_batches.py"
 
 MUTANTS = (
     Mutant(
@@ -208,5 +209,33 @@ MUTANTS = (
         "data = _first_batch(files, one, extent)",
         "data = _first_batch(SegmentFiles(store), one, extent)",
         _OF_TOGETHER,
+    ),
+    Mutant(
+        "a few batches are checked as many are: they follow each other",
+        _FEW,
+        "            if not follows or one.base <= before:\n",
+        "            if False:\n",
+        _OF_FEW,
+    ),
+    Mutant(
+        "a few batches are checked as many are: they lie within their extent",
+        _FEW,
+        "or one.base < start or one.last >= stop:",
+        "or one.base < start:",
+        _OF_FEW,
+    ),
+    Mutant(
+        "a few batches are checked as many are: none is missing at an extent's end",
+        _FEW,
+        "        if dense and is_whole and before + 1 < stop:\n",
+        "        if False:\n",
+        _OF_FEW,
+    ),
+    Mutant(
+        "a small read is not made with arrays",
+        "sparklog_server/fetch/reader.py",
+        "FEW_BYTES = 16 << 10 ",
+        "FEW_BYTES = 0 ",
+        "tests/server/fetch/test_small_reads.py",
     ),
 )

@@ -22,6 +22,7 @@ import numpy as np
 
 from sparklog.errors import CorruptLogError, DataLossError, StorageError, UnsupportedVersionError
 from sparklog.format.record_batch import HEADER, set_base_offsets, whole_batches_bytes
+from sparklog.log.few_batches import sequence_few
 from sparklog.log.missing_segment import took_patience
 from sparklog.log.read_plan import extent_span
 from sparklog.log.span import Span
@@ -39,6 +40,7 @@ MAX_PIECES = 4096
 GATHERED_PIECES = 2048  # more than an object store gives in READ_SECONDS
 EXTENTS_AT_ONCE = 64
 READ_SECONDS = 1.0
+FEW_BYTES = 16 << 10  # reads that may be of a few batches
 MIN_SENDFILE_BYTES = 64 << 10
 MAX_WALKED = 10_000  # batches that are sent from their file at once: a tenth of a second in the interpreter
 
@@ -221,7 +223,12 @@ class StoredReader:
 
     def _block(self, data: memoryview, pieces: Sequence[Piece], leader_epoch: int) -> BatchBlock:
         """Check the batches, and give them their absolute offsets and their leader's epoch."""
-        table, deltas = scan_stretches(data, _stretches(pieces), verify_crc=False)
+        stretches = _stretches(pieces)
+        few = sequence_few(data, stretches, leader_epoch) if len(data) <= FEW_BYTES else None
+        if few is not None:
+            position, offset = np.array(few.position, np.int64), np.array(few.base_offset, np.int64)
+            return BatchBlock(data=data, position=position, base_offset=offset, end_offset=few.end_offset)
+        table, deltas = scan_stretches(data, stretches, verify_crc=False)
         base = table.base_offset + deltas
         if deltas.any() or (table.partition_leader_epoch != leader_epoch).any():
             set_base_offsets(data, table.position, base, leader_epoch=leader_epoch)
