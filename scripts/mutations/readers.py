@@ -190,6 +190,13 @@ MUTANTS = (
         _OF_TOGETHER,
     ),
     Mutant(
+        "offsets by time: what a compaction has left is looked at",
+        _TOGETHER,
+        "elif extent.record_count == 1 and extent.base_offset >= one.state.cleaned.first_dirty_offset:",
+        "elif extent.record_count == 1:",
+        _OF_TOGETHER,
+    ),
+    Mutant(
         "offsets by time: records before the log's start do not count, in no case",
         _TOGETHER,
         "            elif extent.base_offset < one.state.log_start_offset:\n",
