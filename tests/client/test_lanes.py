@@ -7,6 +7,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.log.config import TopicConfig
 from sparklog.log.lanes import MAX_LANES
+from sparklog.metadata import is_internal
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 from tests.support.removing import dead_segments, expire_below
@@ -40,7 +41,7 @@ def test_committed_offsets_have_segments_of_their_own() -> None:
 def in_one_flush(log: SparkLog, topics: list[str]) -> None:
     with log.appender() as appender:
         for topic in topics:
-            appender.add(ONE, topic)
+            appender.add(ONE, topic, state=is_internal(topic))
         log.publish([appender.finish()])
 
 
@@ -94,7 +95,7 @@ def test_drafts_are_continued_within_their_lane() -> None:
     log.create_topic("__consumer_offsets", 1)
     with log.appender() as appender:
         for topic in ("t", "__consumer_offsets"):
-            appender.add(ONE, topic)
+            appender.add(ONE, topic, state=is_internal(topic))
         drafts = appender.finish().drafts
     assert [log.writer.is_end(draft) for draft in drafts] == [True, True]
     assert log.writer.lane_of("t", TopicConfig()) == ""
