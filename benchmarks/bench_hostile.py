@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import benchmarks.hostile_names
-import benchmarks.hostile_state  # noqa: F401 - the same
+import benchmarks.hostile_state  # noqa: F401 - both register their attacks
 from benchmarks.hostile_attacks import ATTACKS, Frames, attack, names, with_topic
 from benchmarks.hostile_broker import (
     FOREVER_MS,

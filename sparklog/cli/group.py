@@ -37,8 +37,8 @@ class LazyCommand:
 
 class OnceCommand(click.Command):
     """A command that refuses an option given twice, unless it takes several values: click would let the last
-    one win, and `kafka-configs --delete-config a --delete-config b` would leave a as it was. As Kafka's tools
-    do. The common options may be given anywhere, and there the last one wins (settings.py).
+    one win, and forget the others without a word. Kafka's tools refuse it, too. The common options may be
+    given anywhere, and there the last one wins (settings.py).
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

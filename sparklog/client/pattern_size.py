@@ -12,9 +12,8 @@ Sources: https://github.com/google/re2/wiki/Syntax; RE2's parse.cc.
 import re
 from typing import Final
 
-UNICODE_CLASS: Final = (
-    50  # \pL has hundreds of ranges: a millisecond to compile, as fifty negated classes take
-)
+# \pL has hundreds of ranges: a millisecond to compile, as fifty negated classes take.
+UNICODE_CLASS: Final = 50
 MEMBERS: Final = 4  # of a class: they are ways into a state
 _COUNTED: Final = re.compile(r"\{(\d{0,9})(,(\d{0,9}))?\}", re.ASCII)
 
