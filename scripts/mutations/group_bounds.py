@@ -113,22 +113,22 @@ MUTANTS = (
     Mutant(
         "groups: few groups with much are looked at in one turn",
         f"{GROUPS}/expiry.py",
-        "size + of_group > LOOKED_AT_ONCE or ",
-        "",
+        "        return _GROUP_WEIGHT + topics + ",
+        "        return 0 * topics + ",
         "tests/server/groups/test_coordinator_expiry.py",
     ),
     Mutant(
         "groups: so many are deleted at once",
         f"{GROUPS}/coordinator.py",
-        "            if some and size + of_group > DELETED_AT_ONCE:\n",
-        "            if False:\n",
+        "self.committed_count(one), DELETED_AT_ONCE)",
+        "self.committed_count(one), 1 << 30)",
         OF_DELETIONS,
     ),
     Mutant(
         "groups: those that are deleted share an append",
         f"{GROUPS}/coordinator.py",
-        "            if some and size + of_group > DELETED_AT_ONCE:\n",
-        "            if some:\n",
+        "self.committed_count(one), DELETED_AT_ONCE)",
+        "self.committed_count(one), 0)",
         OF_DELETIONS,
     ),
     Mutant(
@@ -148,8 +148,8 @@ MUTANTS = (
     Mutant(
         "groups: what is deleted at once is of few partitions",
         f"{GROUPS}/coordinator.py",
-        "itertools.chain.from_iterable(by_shard.values()):\n",
-        "group_ids:\n",
+        "        every = itertools.chain.from_iterable(in_order.values())\n",
+        "        every = group_ids\n",
         OF_DELETIONS,
     ),
     Mutant(

@@ -28,7 +28,6 @@ from sparklog.log.not_acted_on import warn_of_settings
 from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
     NO_NODE,
-    NUMBER_COLUMNS,
     Action,
     Image,
     MetadataLog,
@@ -39,8 +38,6 @@ from sparklog.metadata import (
     plan_create_topic,
     plan_set_configs,
 )
-
-_SIZE = NUMBER_COLUMNS.index("size")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,25 +145,13 @@ def describe_topic(image: Image, name: str) -> TopicDescription:
     )
 
 
-def partition_size_bytes(state: PartitionState) -> int:
-    """The stored bytes of a partition: those of all its extents, added up once for each list of them.
-
-    A broker is asked for those of all partitions, of which few have changed since the last time.
-    """
-    extents = state.extents
-    if extents.stored_bytes is None:
-        blocks = extents.column_blocks() if len(extents) else ()  # most partitions of many are empty
-        extents.stored_bytes = sum(int(block.numbers[_SIZE].sum()) for _, block in blocks)
-    return extents.stored_bytes
-
-
 def _describe_partition(image: Image, topic: str, state: PartitionState) -> PartitionDescription:
     led = describe_partition(image, topic, state)
     return PartitionDescription(
         partition=state.partition,
         log_start_offset=state.log_start_offset,
         log_end_offset=state.log_end_offset,
-        size_bytes=partition_size_bytes(state),
+        size_bytes=state.extents.stored_bytes,
         extent_count=len(state.extents),
         leader=None if led.leader == NO_NODE else led.leader,
         leader_epoch=led.leader_epoch,

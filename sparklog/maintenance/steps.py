@@ -10,6 +10,7 @@ Not here: what a step is (round_step.py), a round (maintain.py), what the steps 
 Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
@@ -81,12 +82,15 @@ def withheld_by_root(image: Image, now_ms: int, terms: Terms) -> str:
     """
     if may_remove(image):
         return ""
-    topics = sorted({one.topic for one in choose_expired(image, now_ms, terms.topics, terms.defaults)})
-    if not topics:
-        return ""
+    topics = {one.topic for one in choose_expired(image, now_ms, terms.topics, terms.defaults)}
+    return _stay(topics) if topics else ""
+
+
+def _stay(topics: Collection[str], count: str = "") -> str:
     return (
-        f"records of {_named(topics)} are past their retention and stay, since this root does not let "
-        f"records go by themselves. To agree: sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true"
+        f"{count}records of {_named(sorted(topics))} are past their retention and stay, since this root does "
+        f"not let records go by themselves. To agree: sparklog root alter --config "
+        f"{AUTOMATIC_REMOVAL_KEY}=true; to remove them once: sparklog expire"
     )
 
 
@@ -108,15 +112,8 @@ def _expire(round_: Round) -> StepReport:
         return StepReport(step="expire", outcome="nothing", figures=figures)
     if agreed:
         return StepReport(step="expire", outcome="due" if round_.dry_run else "done", figures=figures)
-    topics = sorted({one.topic for one in gone})
-    return StepReport(
-        step="expire",
-        outcome="withheld",
-        figures=figures,
-        message=f"{figures['offsets']} records of {_named(topics)} are past their retention and stay, since "
-        "this root does not let records go by themselves. To agree: sparklog root alter --config "
-        f"{AUTOMATIC_REMOVAL_KEY}=true; to remove them once: sparklog expire",
-    )
+    message = _stay({one.topic for one in gone}, f"{figures['offsets']} ")
+    return StepReport(step="expire", outcome="withheld", figures=figures, message=message)
 
 
 def _named(topics: list[str]) -> str:

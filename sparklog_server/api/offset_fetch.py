@@ -26,6 +26,7 @@ from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make, maker
 from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.runtime.in_turns import in_turns
 
 _GROUPS_SINCE = 8
 _PARTITION_BYTES = 500  # while the answer is made
@@ -51,7 +52,7 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
     maker_of = _Makers(types, "Topic" if version < _GROUPS_SINCE else "Topics")
     pace = Pace()
     answers: list[Any] = []
-    for names in _together(counted):
+    for names in in_turns(counted, lambda name: 1 + counted[name], SLICE):
         some = [name for name in names if name in fitting]
         found = dict(zip(some, _found(services, some, asked, must_be_stable=must_be_stable), strict=True))
         for name in names:
@@ -78,20 +79,6 @@ def _count_of(services: Services, group_id: str, asked: Any) -> int:
     if asked is None:
         return services.groups.committed_count(group_id)
     return sum(len(topic.partition_indexes) for topic in asked)
-
-
-def _together(counted: dict[str, int]) -> Iterator[list[str]]:
-    """Groups of which to find the offsets in one turn: what they need to know they share."""
-    some: list[str] = []
-    found = 0
-    for name, count in counted.items():
-        some.append(name)
-        found += 1 + count
-        if found >= SLICE:
-            yield some
-            some, found = [], 0
-    if some:
-        yield some
 
 
 def _found(

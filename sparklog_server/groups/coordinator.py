@@ -45,6 +45,7 @@ from sparklog_server.groups.table import GroupTable
 from sparklog_server.groups.transitions import GroupState
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.runtime.background import Background
+from sparklog_server.runtime.in_turns import in_turns
 from sparklog_server.settings.groups import GroupSettings
 
 MAX_CLIENT_ID_CHARACTERS: Final = 255  # of a member id; it must fit into a record
@@ -327,7 +328,12 @@ class GroupCoordinator:
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
         """DeleteGroups: empty groups and their offsets, each at once; an error for each."""
         errors: dict[str, ErrorCode] = {}
-        for some in self._to_delete_together(group_ids):
+        # The tombstones of one turn share a commit; those of one partition an append, too.
+        in_order: dict[Shard | None, list[str]] = {}
+        for group_id in group_ids:
+            in_order.setdefault(self.shards.find(group_id), []).append(group_id)
+        every = itertools.chain.from_iterable(in_order.values())
+        for some in in_turns(every, lambda one: 1 + self.committed_count(one), DELETED_AT_ONCE):
             by_shard: dict[Shard, list[str]] = {}
             for group_id in some:
                 error, shard = self._status_error(group_id, named=False), self.shards.find(group_id)
@@ -339,23 +345,6 @@ class GroupCoordinator:
             for told in await asyncio.gather(asyncio.sleep(0, {}), *deleting):
                 errors |= told
         return errors
-
-    def _to_delete_together(self, group_ids: Sequence[str]) -> Iterator[list[str]]:
-        """So many that their tombstones are made in one turn, and share a commit; of few partitions each."""
-        by_shard: dict[Shard | None, list[str]] = {}
-        for group_id in group_ids:
-            by_shard.setdefault(self.shards.find(group_id), []).append(group_id)
-        some: list[str] = []
-        size = 0
-        for group_id in itertools.chain.from_iterable(by_shard.values()):
-            of_group = 1 + self.committed_count(group_id)
-            if some and size + of_group > DELETED_AT_ONCE:
-                yield some
-                some, size = [], 0
-            some.append(group_id)
-            size += of_group
-        if some:
-            yield some
 
     # Checks
 

@@ -15,9 +15,10 @@ Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, clean
 """
 
 import asyncio
+import functools
 import logging
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from sparklog.format.consumer_offsets import OffsetKey, OffsetValue
@@ -32,13 +33,14 @@ from sparklog_server.groups.table import GroupTable
 from sparklog_server.groups.transitions import GroupState
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.runtime.background import Background
+from sparklog_server.runtime.in_turns import in_turns
 from sparklog_server.runtime.timing_wheel import TimerEntry
 from sparklog_server.settings.groups import GroupSettings
 
 _log = logging.getLogger("sparklog_server.coordinator")
 
-GROUPS_AT_ONCE: Final = 500
 LOOKED_AT_ONCE: Final = 20_000  # offsets, and topics in subscriptions: some milliseconds
+_GROUP_WEIGHT: Final = 40  # a group without any takes as long as so many of them
 _TOPIC_BYTES: Final = 8  # in a subscription
 RETRY_MS: Final = 1_000
 _MAX_NAMED: Final = 3
@@ -127,28 +129,18 @@ class Expiry:
             offsets, handles = shard.state.offsets, self._table.groups
             ids = [*offsets.groups()]
             ids += [name for name, one in handles.items() if one.shard is shard and name not in offsets]
-            for some in self._together(shard, ids):
+            for some in in_turns(ids, functools.partial(self._weight, shard), LOOKED_AT_ONCE):
                 if not await shard.catch_up():
                     break  # no longer ours, or not to be read
                 await asyncio.gather(
                     asyncio.sleep(0), *(self._expire_group(shard, group_id) for group_id in some)
                 )
 
-    def _together(self, shard: Shard, group_ids: Sequence[str]) -> Iterator[list[str]]:
-        """Groups to be looked at in one turn: a few with many offsets, or whose subscriptions are long."""
-        some: list[str] = []
-        size = 0
-        for group_id in group_ids:
-            handle = self._table.groups.get(group_id)
-            of_group = 0 if handle is None else handle.group.roster.record_bytes // _TOPIC_BYTES
-            of_group += len(shard.state.offsets.of(group_id))
-            if some and (size + of_group > LOOKED_AT_ONCE or len(some) == GROUPS_AT_ONCE):
-                yield some
-                some, size = [], 0
-            some.append(group_id)
-            size += of_group
-        if some:
-            yield some
+    def _weight(self, shard: Shard, group_id: str) -> int:
+        """How much there is to look at: a few groups have many offsets, or long subscriptions."""
+        handle = self._table.groups.get(group_id)
+        topics = 0 if handle is None else handle.group.roster.record_bytes // _TOPIC_BYTES
+        return _GROUP_WEIGHT + topics + len(shard.state.offsets.of(group_id))
 
     async def _expire_group(self, shard: Shard, group_id: str) -> None:
         goes = False

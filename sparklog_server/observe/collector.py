@@ -20,7 +20,7 @@ from sparklog_server.observe.broker_families import (
     traffic_families,
 )
 from sparklog_server.observe.cluster_families import cluster_families, replica_families, standing_of
-from sparklog_server.observe.log_families import SizeCache, group_families, partition_families
+from sparklog_server.observe.log_families import group_families, partition_families
 from sparklog_server.observe.maintenance_families import maintenance_families
 from sparklog_server.observe.observation import Observation, Parts, observe
 from sparklog_server.observe.transaction_families import transaction_families
@@ -32,7 +32,6 @@ class BrokerCollector(Collector):
 
     def __init__(self) -> None:
         self.seen: Observation | None = None
-        self._sizes = SizeCache()
 
     def describe(self) -> list[Metric]:
         """Nothing: prometheus_client would otherwise collect when the collector is registered."""
@@ -47,7 +46,7 @@ class BrokerCollector(Collector):
         yield from saturation_families(seen)
         standing = standing_of(seen)
         yield from cluster_families(seen, standing)
-        yield from partition_families(seen, standing, self._sizes)
+        yield from partition_families(seen, standing)
         yield from replica_families(seen, standing)
         yield from group_families(seen)
         yield from transaction_families(seen)

@@ -14,7 +14,7 @@ from sparklog_server.observe.broker_families import (
     traffic_families,
 )
 from sparklog_server.observe.cluster_families import cluster_families, replica_families, standing_of
-from sparklog_server.observe.log_families import SizeCache, group_families, partition_families
+from sparklog_server.observe.log_families import group_families, partition_families
 from sparklog_server.observe.maintenance_families import maintenance_families
 from sparklog_server.observe.observation import Observation
 from sparklog_server.observe.transaction_families import transaction_families
@@ -66,7 +66,7 @@ def describe_metrics() -> str:
         *request_families(seen),
         *saturation_families(seen),
         *cluster_families(seen, standing),
-        *partition_families(seen, standing, SizeCache()),
+        *partition_families(seen, standing),
         *replica_families(seen, standing),
         *group_families(seen),
         *transaction_families(seen),

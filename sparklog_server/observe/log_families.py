@@ -1,49 +1,28 @@
 """What is in the log: partitions, their offsets and sizes, and how far groups are behind.
 
 Invariants: a partition is told of by one broker (cluster_families.py), and a group by its coordinator; rows
-    are bounded by partitions and by what groups have committed; sizes of partitions that have
-    not changed are not added up again.
+    are bounded by partitions and by what groups have committed.
 Concurrency: one scrape at a time (collector.py).
 Sources: kafka_exporter's README.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from sparklog.client.admin import partition_size_bytes
 from sparklog.metadata import Image, PartitionState
-from sparklog_server.observe.cluster_families import Standing, Told
+from sparklog_server.observe.cluster_families import Standing
 from sparklog_server.observe.families import Labels, gauges
 from sparklog_server.observe.observation import GroupView, Observation
 
 
-class SizeCache:
-    """Sizes by partition, as long as its extents are the same."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[tuple[str, int], tuple[PartitionState, int]] = {}
-
-    def sizes(self, told: Sequence[Told]) -> dict[tuple[str, int], int]:
-        """(topic, partition) -> stored bytes."""
-        fresh: dict[tuple[str, int], tuple[PartitionState, int]] = {}
-        for one in told:
-            where, state = (one.topic, one.state.partition), one.state
-            known = self._sizes.get(where)
-            size = known[1] if known and known[0] is state else partition_size_bytes(state)
-            fresh[where] = (state, size)
-        self._sizes = fresh
-        return {where: size for where, (_, size) in fresh.items()}
-
-
-def partition_families(seen: Observation, standing: Standing, sizes: SizeCache) -> Iterator[Metric]:
+def partition_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
     """Sizes and offsets, as Kafka and kafka_exporter show them, of what this broker tells of."""
     states = [(one.labels, one.state) for one in standing.told]
-    stored = sizes.sizes(standing.told)
     yield gauges(
         "kafka_log_log_size",
         "Stored bytes.",
-        ((one.labels, stored[one.topic, one.state.partition]) for one in standing.told),
+        ((labels, state.extents.stored_bytes) for labels, state in states),
     )
     yield gauges(
         "kafka_topic_partitions",

@@ -131,7 +131,7 @@ _Parts = tuple[tuple[ExtentColumns, ...], PackedExtents]
 class ExtentList(Sequence[Extent]):
     """Extents of one partition, ascending. Supports len, indexing, slicing, iteration."""
 
-    __slots__ = ("_blocks", "_tail", "partition", "stored_bytes", "topic_id")
+    __slots__ = ("_blocks", "_stored_bytes", "_tail", "partition", "topic_id")
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class ExtentList(Sequence[Extent]):
         self.partition = partition
         self._blocks = blocks  # none is empty
         self._tail = tail
-        self.stored_bytes: int | None = None  # once somebody has added them up (client/admin.py)
+        self._stored_bytes: int | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks)) + len(self._tail)
@@ -250,25 +250,28 @@ class ExtentList(Sequence[Extent]):
 
     def columns_between(self, start: int, stop: int) -> ExtentColumns:
         """The extents [start:stop] as columns; do not modify."""
-        parts = []
-        for first, block in self.column_blocks():
-            low, high = max(start - first, 0), min(stop - first, len(block))
-            if low < high:
-                parts.append(block if high - low == len(block) else block.slice(low, high))
-        return concat_columns(parts)
+        return concat_columns(list(self._blocks_between(start, stop)))
 
     def bytes_of(self, start: int, stop: int) -> int:
         """Stored bytes of the extents [start:stop]."""
-        total = 0
-        for first, block in self.column_blocks():
-            low, high = max(start - first, 0), min(stop - first, len(block))
-            if low < high:
-                total += int(block.numbers[_SIZE][low:high].sum())
-        return total
+        return sum(block.stored_bytes for block in self._blocks_between(start, stop))
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all of them, added up once: of many partitions few have changed since they were asked for."""
+        if self._stored_bytes is None:
+            self._stored_bytes = self.bytes_of(0, len(self))
+        return self._stored_bytes
 
     def columns(self) -> ExtentColumns:
         """All extents as columns, which copies them; do not modify."""
         return concat_columns([block for _, block in self.column_blocks()])
+
+    def _blocks_between(self, start: int, stop: int) -> Iterator[ExtentColumns]:
+        for first, block in self.column_blocks():
+            low, high = max(start - first, 0), min(stop - first, len(block))
+            if low < high:
+                yield block if high - low == len(block) else block.slice(low, high)
 
     def column_blocks(self) -> Iterator[tuple[int, ExtentColumns]]:
         """All extents as columns, in blocks as they are kept: (index of the first, block); do not modify."""

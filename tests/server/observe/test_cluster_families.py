@@ -7,7 +7,7 @@ from prometheus_client.core import Metric
 from sparklog.metadata import Image, empty_image, plan_create_topic, plan_register_broker
 from sparklog_server.metrics.metrics import Metrics
 from sparklog_server.observe.cluster_families import cluster_families, replica_families, standing_of
-from sparklog_server.observe.log_families import SizeCache, partition_families
+from sparklog_server.observe.log_families import partition_families
 from sparklog_server.observe.observation import Observation
 from tests.metadata.cluster_roots import applied, cluster, fenced, led
 
@@ -36,7 +36,7 @@ def families(observation: Observation) -> dict[str, Metric]:
     standing = standing_of(observation)
     found = [
         *cluster_families(observation, standing),
-        *partition_families(observation, standing, SizeCache()),
+        *partition_families(observation, standing),
         *replica_families(observation, standing),
     ]
     return {one.name: one for one in found}
