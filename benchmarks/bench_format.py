@@ -24,16 +24,19 @@ import pyarrow as pa
 from sparklog.format.arrow_bytes import Words, cut_rows
 from sparklog.format.codec import Codec
 from sparklog.format.decode import (
+    ParsedBodies,
     _bodies,
     _check_offset_deltas,
-    _timestamps,
     decode_records,
     scan_batches,
+    stored_timestamps,
 )
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.murmur2 import murmur2
+from sparklog.format.record_batch import HEADER, BatchHeader
 from sparklog.format.record_fields import parse_fields
 from sparklog.format.record_starts import guess_starts
+from sparklog.format.record_times import record_times
 from sparklog.format.schema import RecordColumns
 
 START_MS = 1_700_000_000_000
@@ -122,6 +125,21 @@ def main_cases(rows: int, only: str) -> Iterator[Case]:
         yield Case("murmur2, keys of 12 B", lambda: murmur2(keys), rows, 12 * rows)
 
 
+def time_cases() -> Iterator[Case]:
+    """A large batch that is looked into for a time: all of its records, and their times alone."""
+    columns = records(50_000, 14, keyed=False)
+    for codec in Codec:
+        options = EncodeOptions(codec=codec, max_batch_bytes=4 << 20, max_message_bytes=8 << 20)
+        data = encode_batches(columns, options).to_bytes()
+        header = BatchHeader(*HEADER.unpack_from(data))
+        ways: dict[str, Callable[[], object]] = {
+            "all": lambda data=data: decode_records(data, scan_batches(data, where="bench"), where="bench"),
+            "times": lambda data=data, header=header: record_times(data, header, where="bench"),
+        }
+        for name, run in ways.items():
+            yield Case(f"a batch of 50,000, {codec.label}: {name}", run, columns.num_rows, len(data))
+
+
 def share_cases(rows: int) -> Iterator[Case]:
     """Where the time of decoding goes, for one step of the reader; justifies the loop in record_starts.py."""
     columns = records(min(rows, 35_000), 100)
@@ -132,12 +150,13 @@ def share_cases(rows: int) -> Iterator[Case]:
         words, starts = Words(bodies.data), guess_starts(bodies)
         batch_of = np.repeat(np.arange(len(table)), bodies.record_count)
         fields = parse_fields(words, starts, len(bodies.data))
+        parsed = ParsedBodies(bodies, fields, batch_of, None)
         parts: dict[str, Callable[[], object]] = {
             "scan and CRC": lambda data=data: scan_batches(data, where="bench"),
             "starts": lambda bodies=bodies: guess_starts(bodies),
             "fields": lambda w=words, s=starts, b=bodies: parse_fields(w, s, len(b.data)),
             "offset deltas": lambda b=bodies, t=table, o=batch_of, f=fields: _check_offset_deltas(b, t, o, f),
-            "timestamps": lambda b=bodies, t=table, o=batch_of, f=fields: _timestamps(b, t, o, f),
+            "timestamps": lambda p=parsed, t=table: stored_timestamps(p, t),
             "keys": lambda b=bodies, f=fields: cut_rows(b.data, f.key_position, f.key_length),
             "values": lambda b=bodies, f=fields: cut_rows(b.data, f.value_position, f.value_length),
         }
@@ -206,12 +225,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument(
-        "--only", choices=["all", "encode", "decode", "batches", "shares", "oracle"], default="all"
+        "--only", choices=["all", "encode", "decode", "batches", "times", "shares", "oracle"], default="all"
     )
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     cases = list(main_cases(options.rows, options.only))
+    if options.only in ("all", "times"):
+        cases += time_cases()
     if options.only in ("all", "shares"):
         cases += share_cases(options.rows)
     if options.only in ("all", "oracle"):

@@ -88,9 +88,9 @@ MUTANTS = (
     ),
     Mutant(
         "bounds: the bytes of a partition are added up once",
-        "sparklog/client/admin.py",
-        "        extents.stored_bytes = sum(",
-        "        return sum(",
+        "sparklog/metadata/model/extent_list.py",
+        "            self._stored_bytes = self.bytes_of(",
+        "            return self.bytes_of(",
         f"{OF_LOG_DIRS} -k anew",
     ),
     Mutant(
@@ -190,6 +190,27 @@ MUTANTS = (
         "            (write_recurring if isinstance(value, Recurring) else write)(value, inside)\n",
         "            write(value, inside)\n",
         f"{OF_COSTS} -k settings_of_topics",
+    ),
+    Mutant(
+        "bounds: what may take long has half of the storage threads",
+        "sparklog_server/root/live_root.py",
+        "asyncio.Semaphore(max(1, count // 2))",
+        "asyncio.Semaphore(max(1, count))",
+        "tests/server/root/test_settings_in_force.py -k half",
+    ),
+    Mutant(
+        "bounds: large batches are looked into in turns",
+        "sparklog_server/api/list_offsets.py",
+        "        if clock.monotonic_ms() >= end_ms:\n",
+        "        if False:\n",
+        "tests/server/api/test_list_offsets.py -k turns",
+    ),
+    Mutant(
+        "bounds: for as many records as a batch claims nothing is allocated",
+        "sparklog/format/record_times.py",
+        "    if count * MIN_RECORD_BYTES > len(body):",
+        "    if count < 0:",
+        "tests/property/test_format_hostile.py -k hostile_counts",
     ),
     Mutant(
         "bounds: a list of recurring entities stays one",

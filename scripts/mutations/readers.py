@@ -206,7 +206,7 @@ MUTANTS = (
     Mutant(
         "offsets by time: sixty small batches do not become gigabytes",
         _TOGETHER,
-        "    if codec is not Codec.NONE:\n",
+        "    if header.codec is not Codec.NONE:\n",
         "    if False:\n",
         _OF_TOGETHER,
     ),

@@ -102,8 +102,10 @@ class Selection:
         if start.anchor is Anchor.STORED and committed is not None and committed < next_offset:
             note(
                 f"Warning: {self.topic}-{partition}: group {self.group} is at offset {committed}, and the "
-                f"log starts at {next_offset}: {next_offset - committed} records are gone that the group has "
-                "not read."
+                f"log starts at {next_offset}: the group has not read offsets {committed} to "
+                f"{next_offset - 1}, which are gone. Reading goes on at {next_offset}. If retention removed "
+                "them, let it keep more than the group is ever behind (retention.ms and retention.bytes of "
+                "the topic)."
             )
         if not state.log_start_offset <= next_offset <= state.log_end_offset:
             raise OffsetOutOfRangeError(

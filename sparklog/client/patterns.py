@@ -28,7 +28,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.utf8 import why_not_utf8
 
 MOST_CHARACTERS: Final = 1_024
-MOST_STATES: Final = 1_000
+MOST_STATES: Final = MOST_CHARACTERS  # as many as a text without repetitions has
 SLICE_STEPS: Final = 500_000  # states x characters
 SECONDS_PER_TEXT: Final = 2e-6  # there and back again; to list it takes more
 _IDS = "transactional ids"

@@ -36,6 +36,7 @@ __all__ = [
     "parse_bodies",
     "scan_batches",
     "scan_valid_prefix",
+    "stored_timestamps",
 ]
 
 BLOCK_ROWS = 64 * 1024
@@ -165,7 +166,7 @@ def decode_bodies(
     """All records of these batches at once, control batches included."""
     if len(table) == 0:
         return no_records(include_headers)
-    bodies, fields, batch_of, headers = parse_bodies(
+    parsed = parse_bodies(
         buf,
         table,
         where=where,
@@ -173,7 +174,8 @@ def decode_bodies(
         max_decompressed_bytes=max_decompressed_bytes,
         include_headers=include_headers,
     )
-    timestamp_ms = _timestamps(bodies, table, batch_of, fields)
+    bodies, fields, batch_of, headers = parsed
+    timestamp_ms = stored_timestamps(parsed, table)
     deltas = offset_delta if isinstance(offset_delta, int) else offset_delta[batch_of]
     return DecodedRecords(
         offset=table.base_offset[batch_of] + fields.offset_delta + deltas,
@@ -252,10 +254,9 @@ def _check_offset_deltas(
     _check(bodies, batch_of, delta <= last, delta, "offset delta", "at most last_offset_delta")
 
 
-def _timestamps(
-    bodies: Bodies, table: BatchTable, batch_of: npt.NDArray[np.intp], fields: RecordFields
-) -> Int64Array:
-    """Stored timestamps, checked against the headers of their batches."""
+def stored_timestamps(parsed: ParsedBodies, table: BatchTable) -> Int64Array:
+    """In ms since 1970, checked against the headers of their batches."""
+    bodies, fields, batch_of, _ = parsed
     base_times, max_times = table.first_timestamp_ms[batch_of], table.max_timestamp_ms[batch_of]
     appended = table.timestamp_type[batch_of] == TimestampType.LOG_APPEND_TIME
     times = np.where(appended, max_times, base_times + fields.timestamp_delta)

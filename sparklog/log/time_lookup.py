@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sparklog.format.batch_table import scan_batches
-from sparklog.format.decode import decode_records
+from sparklog.format.record_times import record_times
 from sparklog.log.read_plan import extent_span
 from sparklog.log.segment_file import SegmentFile
 from sparklog.metadata import NUMBER_COLUMNS, Extent, PartitionState
@@ -63,15 +62,11 @@ def _search_extent(
             if header.max_timestamp_ms < timestamp_ms or header.is_control:
                 continue
             data = segment.read_exactly(span, position, header.size)
-            records = decode_records(
-                data,
-                scan_batches(data, where=span.where, position=position),
-                offset_delta=extent.offset_delta,
-                start_offset=first,
-                end_offset=extent.end_offset,
-                where=span.where,
+            offsets, times = record_times(data, header, where=span.where, position=position)
+            offsets = offsets + extent.offset_delta
+            hits = np.flatnonzero(
+                (times >= timestamp_ms) & (offsets >= first) & (offsets < extent.end_offset)
             )
-            hits = np.flatnonzero(records.timestamp_ms >= timestamp_ms)
             if hits.size:
-                return int(records.offset[hits[0]]), int(records.timestamp_ms[hits[0]])
+                return int(offsets[hits[0]]), int(times[hits[0]])
     return None

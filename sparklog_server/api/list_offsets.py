@@ -10,7 +10,7 @@ Versions: 2 isolation level; 4 leader epoch (KIP-320); 6 flexible; 7 -3 (KIP-734
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sparklog.errors import SparklogError
@@ -31,6 +31,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 _FIRST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _Answer = tuple[ErrorCode, int, int, int]  # error, timestamp, offset, leader epoch
 _LOOKED_UP_TOGETHER = 64  # partitions: a thread for each of thousands took longer than looking
+TURN_MS = 50  # of looking into large batches: each may take several
 _log = logging.getLogger("sparklog_server.fetch")
 
 
@@ -107,36 +108,51 @@ def _list_offset(name: str, one: Any, version: int, services: Services) -> _Answ
 
 
 async def _look_up(answers: Sequence[_Answer | _LookUp], services: Services) -> list[_Answer]:
-    """All answers, those that take reading read in other threads."""
+    """All answers, those that take reading read in other threads: together, as far as they can be, and then
+    one by one.
+    """
     wanted = [one for one in answers if isinstance(one, _LookUp)]
-    found: list[_Answer] = []
+    found: dict[int, _Answer] = {}
     for first in range(0, len(wanted), _LOOKED_UP_TOGETHER):
-        some = wanted[first : first + _LOOKED_UP_TOGETHER]
-        found += await services.root.run(_find_all, some, services)
-    told = iter(found)
-    return [next(told) if isinstance(one, _LookUp) else one for one in answers]
+        some = dict(enumerate(wanted[first : first + _LOOKED_UP_TOGETHER], first))
+        found |= await services.root.run_at_length(_find_together, some, services)
+    left = {number: one for number, one in enumerate(wanted) if number not in found}
+    while left:
+        some_more = await services.root.run_at_length(_find_some, left, services)
+        found |= some_more
+        left = {number: one for number, one in left.items() if number not in some_more}
+    told = iter(range(len(wanted)))
+    return [found[next(told)] if isinstance(one, _LookUp) else one for one in answers]
 
 
-def _find_all(wanted: Sequence[_LookUp], services: Services) -> list[_Answer]:
-    """Together, as far as they can be; then one by one."""
-    timed = [(number, one) for number, one in map(_by_time, enumerate(wanted)) if one is not None]
-    known = offsets_for_times(services.root.store, [one for _, one in timed])
-    found = {timed[index][0]: place for index, place in known.items()}
-    return [
-        _found(one.state, found[number], services) if number in found else _find(one, services)
-        for number, one in enumerate(wanted)
-    ]
+def _find_together(wanted: Mapping[int, _LookUp], services: Services) -> dict[int, _Answer]:
+    timed = [(number, time) for number, one in wanted.items() if (time := _by_time(one)) is not None]
+    known = offsets_for_times(services.root.store, [time for _, time in timed])
+    numbers = {timed[index][0]: place for index, place in known.items()}
+    return {number: _found(wanted[number].state, place, services) for number, place in numbers.items()}
 
 
-def _by_time(numbered: tuple[int, _LookUp]) -> tuple[int, Wanted | None]:
-    """The largest timestamp is one as well, where the image tells which it is."""
-    number, (name, state, timestamp_ms) = numbered
+def _find_some(wanted: Mapping[int, _LookUp], services: Services) -> dict[int, _Answer]:
+    """At least one, and then as many as can be found before others should have their turn."""
+    clock = services.clock
+    end_ms = clock.monotonic_ms() + TURN_MS
+    answers: dict[int, _Answer] = {}
+    for number, one in wanted.items():
+        answers[number] = _find(one, services)
+        if clock.monotonic_ms() >= end_ms:
+            break
+    return answers
+
+
+def _by_time(one: _LookUp) -> Wanted | None:
+    """The largest timestamp is a time as well, where the image tells which it is."""
+    name, state, timestamp_ms = one
     if timestamp_ms != MAX_TIMESTAMP:
-        return number, Wanted(name, state, timestamp_ms)
+        return Wanted(name, state, timestamp_ms)
     if not len(state.extents) or state.extents[0].base_offset < state.log_start_offset:
-        return number, None
+        return None
     largest = largest_of_whole_extents(state)
-    return number, None if largest is None else Wanted(name, state, largest)
+    return None if largest is None else Wanted(name, state, largest)
 
 
 def _find(one: _LookUp, services: Services) -> _Answer:

@@ -57,8 +57,7 @@ class LiveRoot:
         self._defaults = defaults
         self._node_id = node_id
         self._metrics = metrics
-        self._thread_count = storage_threads
-        self._threads = concurrent.futures.ThreadPoolExecutor(storage_threads, "storage")
+        self._have_threads(storage_threads)
         self._apart = concurrent.futures.ThreadPoolExecutor(APART_THREADS, "storage-apart")
         self._presence: asyncio.Task[bool] | None = None
         self._follower = concurrent.futures.ThreadPoolExecutor(1, "follower")
@@ -134,9 +133,13 @@ class LiveRoot:
         if storage_threads == self._thread_count:
             return
         before = self._threads
-        self._thread_count = storage_threads
-        self._threads = concurrent.futures.ThreadPoolExecutor(storage_threads, "storage")
+        self._have_threads(storage_threads)
         before.shutdown(wait=False)
+
+    def _have_threads(self, count: int) -> None:
+        self._thread_count = count
+        self._threads = concurrent.futures.ThreadPoolExecutor(count, "storage")
+        self._at_length = asyncio.Semaphore(max(1, count // 2))
 
     async def run(self, function: Callable[..., T], /, *args: Any) -> T:
         """Run blocking work in a storage thread."""
@@ -151,6 +154,13 @@ class LiveRoot:
                 self._metrics.storage_call((ended - began) * 1000, (began - queued) * 1000)
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def run_at_length(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Run a part of what a request may ask very much of: at most half of the threads do such work, in
+        the order in which it was asked for, and the others are there for everything else.
+        """
+        async with self._at_length:
+            return await self.run(function, *args)
 
     async def run_apart(self, function: Callable[..., T], /, *args: Any) -> T:
         """Run blocking work that waits for no consumer, whatever the storage threads are busy with."""

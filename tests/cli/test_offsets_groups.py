@@ -108,7 +108,11 @@ def test_what_a_group_has_missed_is_told(run: Run) -> None:
     run("produce", "--topic", "t", stdin="d\n")
     result = run(*words)
     assert result.stdout == "d\n"
-    assert "t-0: group g is at offset 2, and the log starts at 3: 1 records are gone" in result.stderr
+    assert (
+        "group g is at offset 2, and the log starts at 3: the group has not read offsets 2 to 2"
+        in result.stderr
+    )
+    assert "Reading goes on at 3" in result.stderr
     assert "Warning" not in run(*words).stderr
 
 

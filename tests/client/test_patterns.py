@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from sparklog.client.pattern_size import UNICODE_CLASS, compiled_size
-from sparklog.client.patterns import MOST_STATES, SLICE_STEPS, CpuBudget, matching
+from sparklog.client.patterns import MOST_CHARACTERS, MOST_STATES, SLICE_STEPS, CpuBudget, matching
 from sparklog.errors import InvalidRequestError
 
 
@@ -49,9 +49,14 @@ def test_repetitions_are_written_out(pattern: str, least: int, most: int) -> Non
     assert least <= compiled_size(pattern) <= most
 
 
+def test_a_text_of_as_many_characters_as_a_pattern_may_have_is_one() -> None:
+    longest = "x" * MOST_CHARACTERS
+    assert matching(longest, [longest, "x"]) == [True, False]
+
+
 @pytest.mark.parametrize(
     "pattern",
-    [".{0,1000}" * 2, "(a{1,100}){1,100}", r"\pL{0,100}", "[a-z]{0,1000}!", r"\Q[\E.{0,1000}.{0,1000}"],
+    [".{0,1000}" * 2, "(a{1,100}){1,100}", r"\pL{0,100}", "[a-z]{0,1000}!{30}", r"\Q[\E.{0,1000}.{0,1000}"],
 )
 def test_what_becomes_too_large_is_refused_before_it_is_compiled(pattern: str) -> None:
     """Forty times `.{0,1000}` took 6.6 s of CPU for four ids."""

@@ -17,7 +17,8 @@ from sparklog.format.control_batch import decode_control_batch
 from sparklog.format.decode import DecodedRecords, decode_records, scan_batches, scan_valid_prefix
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.index import parse_offset_entries, parse_time_entries
-from sparklog.format.record_batch import BatchHeader, encode_header
+from sparklog.format.record_batch import HEADER, BatchHeader, encode_header
+from sparklog.format.record_times import record_times
 from sparklog.format.schema import HEADERS_TYPE, RecordColumns
 from tests.twins import without_kernels
 
@@ -32,6 +33,8 @@ def _examined(data: bytes) -> DecodedRecords | None:
     found, error = _decoded(data)
     with without_kernels():
         pure, pure_error = _decoded(data)
+        _assert_times_are_those_of(data, pure, pure_error)
+    _assert_times_are_those_of(data, found, error)
     assert str(error) == str(pure_error)
     if found is None or pure is None:
         assert found is pure
@@ -59,6 +62,22 @@ def _decoded(data: bytes) -> tuple[DecodedRecords | None, Exception | None]:
         _assert_located(error)
         return None, error
     return records, None
+
+
+def _assert_times_are_those_of(data: bytes, records: DecodedRecords | None, error: Exception | None) -> None:
+    """What is looked up by time is what is read."""
+    header = BatchHeader(*HEADER.unpack_from(data)) if len(data) >= HEADER.size else BatchHeader()
+    if header.size != len(data) or header.is_control:
+        return  # it is not one batch of records
+    found: list[list[int]] = []
+    refused = ""
+    try:
+        both = record_times(data, header, where="here", max_decompressed_bytes=LIMIT_BYTES)
+        found = [column.tolist() for column in both]
+    except (CorruptLogError, UnsupportedVersionError) as refusal:
+        refused = str(refusal)
+    assert refused == str(error or "")
+    assert found == ([] if records is None else [records.offset.tolist(), records.timestamp_ms.tolist()])
 
 
 def _byte_columns(records: DecodedRecords) -> list[pa.Array]:

@@ -1,10 +1,13 @@
 """ListOffsets in every version: first, last, by time."""
 
+from typing import Any
+
 import pytest
 
 from sparklog.metadata import plan_advance_log_start
 from sparklog_server.api import delete_records, list_offsets, offset_for_leader_epoch
 from sparklog_server.fetch.offsets import offset_of_max_timestamp
+from sparklog_server.root.live_root import LiveRoot
 from tests.server.api.listing import list_all, listed
 from tests.server.fetch.stored import TOPIC, StoredLog, stored_log
 from tests.support.told import Told
@@ -72,6 +75,27 @@ def test_a_partition_that_is_named_twice(client: WireClient) -> None:
 def test_list_offsets_checks_leader_epochs(client: WireClient) -> None:
     errors = [int(list_all(client, [(TOPIC, 0, -1)], epoch=epoch)[0].error_code) for epoch in (-1, 0, 5, -2)]
     assert errors == [0, 74, 75, 74]
+
+
+@pytest.mark.parametrize(("turn_ms", "turns"), [(list_offsets.TURN_MS, 2), (0, 3)])
+def test_large_batches_are_looked_into_in_turns(
+    client: WireClient, stored: StoredLog, monkeypatch: pytest.MonkeyPatch, turn_ms: int, turns: int
+) -> None:
+    """Those of thousands of partitions take seconds, in which others ask, too."""
+    for partition in (0, 1):
+        stored.append(20, partition=partition, value_bytes=1_000, batch_bytes=100_000)
+    monkeypatch.setattr(list_offsets, "TURN_MS", turn_ms)
+    begun = []
+    run_at_length = LiveRoot.run_at_length
+
+    async def counting(root: LiveRoot, *work: Any) -> Any:
+        begun.append(work)
+        return await run_at_length(root, *work)
+
+    monkeypatch.setattr(LiveRoot, "run_at_length", counting)
+    found = list_all(client, [(TOPIC, 1, FIRST_TIME + 7), (TOPIC, 0, FIRST_TIME + 11)])
+    assert [(one.partition_index, one.offset) for one in found] == [(1, 7), (0, 11)]
+    assert len(begun) == turns
 
 
 def test_a_lookup_in_a_damaged_segment(client: WireClient, stored: StoredLog, told: Told) -> None:

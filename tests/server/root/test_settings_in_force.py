@@ -99,3 +99,24 @@ def test_other_storage_threads_do_what_those_before_have_not_begun(root: LiveRoo
 
     asyncio.run(scenario())
     assert root.storage_threads == 2
+
+
+def test_what_may_take_long_has_half_of_the_storage_threads(root: LiveRoot) -> None:
+    async def scenario() -> None:
+        begun: list[int] = []
+        end = threading.Event()
+
+        def long(number: int) -> None:
+            begun.append(number)
+            assert end.wait(30)
+
+        root.resize(4)
+        all_of_it = [asyncio.create_task(root.run_at_length(long, number)) for number in range(6)]
+        both = threading.Barrier(2)
+        await asyncio.gather(*(root.run(both.wait, 30) for _ in range(2)))
+        assert begun == [0, 1], "the others are there for others"
+        end.set()
+        await asyncio.gather(*all_of_it)
+        assert sorted(begun) == [0, 1, 2, 3, 4, 5]
+
+    asyncio.run(scenario())
