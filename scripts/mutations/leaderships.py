@@ -60,9 +60,23 @@ MUTANTS = (
     Mutant(
         "refusing: who is accepted in that moment stays",
         "sparklog_server/network/listener.py",
-        "            if not self._listens.is_set():  # told",
-        "            if False:  # told",
+        "        return self._listens.is_set()\n",
+        "        return True\n",
         OF_REFUSING,
+    ),
+    Mutant(
+        "listeners share the connections there may be",
+        "sparklog_server/network/listener.py",
+        "            await self._shared.quota.wait_for_room()\n        except",
+        "            pass\n        except",
+        "tests/server/network/test_connection_ends.py -k share_the",
+    ),
+    Mutant(
+        "an empty host is every address of both families",
+        "sparklog_server/settings/addresses.py",
+        "    return _EVERYWHERE if socket.has_dualstack_ipv6() else _EVERYWHERE_IPV4\n",
+        "    return _EVERYWHERE_IPV4\n",
+        "tests/server/network/test_connection_ends.py -k families",
     ),
     Mutant(
         "refusing: it listens before its start",

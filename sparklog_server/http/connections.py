@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sparklog_server.settings.addresses import plain_host
+
 MAX_CONNECTIONS: Final = 64
 IDLE_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 60.0
@@ -57,7 +59,7 @@ class HttpConnection(H11Protocol):
     @property
     def host(self) -> str:
         """Where it comes from."""
-        return self.client[0] if self.client else ""
+        return plain_host(self.client[0]) if self.client else ""
 
     def end(self) -> None:
         """Close it."""

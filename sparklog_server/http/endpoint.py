@@ -26,7 +26,7 @@ from sparklog_server.observe.collector import Scraper
 from sparklog_server.observe.observation import Parts, is_root_visible, why_not_in_charge
 from sparklog_server.observe.utilization import Utilization
 from sparklog_server.runtime.lifecycle import BrokerState
-from sparklog_server.settings.addresses import bind_host
+from sparklog_server.settings.addresses import bind_host, new_socket
 from sparklog_server.settings.http import HttpSettings
 
 _SAMPLE_SECONDS = 1.0
@@ -135,9 +135,13 @@ class HttpEndpoint:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = new_socket(host)
     try:
-        return socket.create_server((host, port), family=family)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen()
     except OSError as error:
+        sock.close()
         error.add_note(f"cannot listen on sparklog.http.listener={host}:{port}")
         raise
+    return sock

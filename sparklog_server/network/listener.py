@@ -18,7 +18,13 @@ import socket
 from collections.abc import Callable
 
 from sparklog_server.network.shared import Shared
-from sparklog_server.settings.addresses import AdvertisedListener, ListenerAddress, bind_host, plain_host
+from sparklog_server.settings.addresses import (
+    AdvertisedListener,
+    ListenerAddress,
+    bind_host,
+    new_socket,
+    plain_host,
+)
 
 _log = logging.getLogger("sparklog_server.network")
 _BACKLOG = 1024
@@ -41,8 +47,7 @@ class Listener:
     def bind(self) -> None:
         """Take the port; 0 takes any free one. Whoever connects is refused."""
         host, settings = bind_host(self.address.host), self._shared.settings
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = new_socket(host)
         try:
             if settings.socket_receive_buffer_bytes != -1:  # before listen: it decides the window scale
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
@@ -100,7 +105,7 @@ class Listener:
                     _log.error("%s: cannot accept: %s", self.address, error)
                     await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            if not self._listens.is_set():  # told to refuse between the loop's accepting it and this turn
+            if not await self._has_room(sock):
                 sock.close()
                 continue
             host = plain_host(str(peer[0]))
@@ -113,6 +118,17 @@ class Listener:
             metrics.connection_accepted()
             self._set_options(sock)
             self._on_accept(sock, host, self.advertised)
+
+    async def _has_room(self, sock: socket.socket) -> bool:
+        """Wait until one that was accepted may be counted in: another listener may have had the last place.
+        False: this one has been told to refuse since.
+        """
+        try:
+            await self._shared.quota.wait_for_room()
+        except asyncio.CancelledError:
+            sock.close()
+            raise
+        return self._listens.is_set()
 
     def close(self) -> None:
         """Stop listening."""
@@ -141,7 +157,7 @@ def _bind(sock: socket.socket, address: tuple[str, int]) -> None:
     """
     host, port = address
     if port == 0:
-        with socket.socket(sock.family, sock.type) as chosen:
+        with new_socket(host) as chosen:
             chosen.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             chosen.bind(address)
             _bind_beside(sock, (host, chosen.getsockname()[1]))

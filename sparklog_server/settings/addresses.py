@@ -18,8 +18,7 @@ _ADDRESS = re.compile(
     r"([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%a-z]{0,80}\]|\*|[0-9A-Za-z_.%-]{0,255}):([0-9]{1,5})"
 )
 _SHOWN = 100  # characters of what is refused
-_ANY_HOST = {"": "0.0.0.0", "*": "0.0.0.0"}  # noqa: S104 - what an empty host means in Kafka
-_EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - not to be advertised
+_EVERYWHERE_IPV4, _EVERYWHERE = "0.0.0.0", "::"  # noqa: S104 - what an empty host means in Kafka
 _SECURE = {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
 
@@ -100,8 +99,18 @@ def validate_protocols(key: str, addresses: Sequence[ListenerAddress], protocols
 
 
 def bind_host(host: str) -> str:
-    """What to bind to."""
-    return _ANY_HOST.get(host, host)
+    """What to bind to: an empty host is every address, of both families where the machine has both."""
+    if host not in {"", "*"}:
+        return host
+    return _EVERYWHERE if socket.has_dualstack_ipv6() else _EVERYWHERE_IPV4
+
+
+def new_socket(host: str) -> socket.socket:
+    """A TCP socket to be bound to this; one of IPv6 takes IPv4's clients, too."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    if sock.family is socket.AF_INET6 and socket.has_dualstack_ipv6():
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    return sock
 
 
 def is_ip_address(host: str) -> bool:
@@ -123,7 +132,7 @@ def plain_host(host: str) -> str:
 
 
 def _is_everywhere(host: str) -> bool:
-    return plain_host(bind_host(host)) in _EVERYWHERE
+    return plain_host(bind_host(host)) in {_EVERYWHERE, _EVERYWHERE_IPV4}
 
 
 def advertised_address(address: ListenerAddress, advertised: Sequence[ListenerAddress]) -> ListenerAddress:

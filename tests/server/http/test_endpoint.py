@@ -275,6 +275,19 @@ def test_lag_in_seconds_is_the_age_of_what_was_not_read(broker: RunningBroker) -
     assert "reset" not in lags
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+@pytest.mark.parametrize("host", ["", "[::]"])
+def test_everywhere_is_every_address_of_both_families(
+    start_broker: Callable[..., RunningBroker], host: str
+) -> None:
+    broker = start_broker({"sparklog.http.listener": f"{host}:0"})
+    assert broker.broker.http.address is not None
+    port = broker.broker.http.address[1]
+    for address in ("127.0.0.1", "[::1]"):
+        with urllib.request.urlopen(f"http://{address}:{port}/health", timeout=30) as answer:
+            assert answer.status == 200
+
+
 def test_it_is_off_unless_it_is_set(start_broker: Callable[..., RunningBroker]) -> None:
     assert start_broker().broker.http.address is None
 
