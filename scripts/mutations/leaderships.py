@@ -69,14 +69,14 @@ MUTANTS = (
         "sparklog_server/network/listener.py",
         "            await self._shared.quota.wait_for_room()\n        except",
         "            pass\n        except",
-        "tests/server/network/test_connection_ends.py -k share_the",
+        "tests/server/network/test_where_it_listens.py -k share_the",
     ),
     Mutant(
         "an empty host is every address of both families",
         "sparklog_server/settings/addresses.py",
         "    return _EVERYWHERE if socket.has_dualstack_ipv6() else _EVERYWHERE_IPV4\n",
         "    return _EVERYWHERE_IPV4\n",
-        "tests/server/network/test_connection_ends.py -k families",
+        "tests/server/network/test_where_it_listens.py -k families",
     ),
     Mutant(
         "refusing: it listens before its start",

@@ -238,50 +238,6 @@ def test_an_ipv4_client_of_an_ipv6_listener_is_the_same_client(run: Run) -> None
     run(main)
 
 
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
-@pytest.mark.parametrize("host", ["", "*", "[::]"])
-def test_everywhere_is_every_address_of_both_families(run: Run, host: str) -> None:
-    """As with Kafka: `localhost` is ::1 first for most clients."""
-
-    async def main() -> None:
-        async with serving(echo, {"listeners": f"PLAINTEXT://{host}:0"}) as served:
-            port = served.network.listeners[0].address.port
-            for number, address in enumerate(("127.0.0.1", "::1")):
-                reader, writer = await asyncio.open_connection(address, port)
-                writer.write(request(number))
-                assert (await response(reader))[0] == number
-                writer.close()
-
-    run(main)
-
-
-def test_listeners_share_the_connections_there_may_be(run: Run) -> None:
-    """Each waited for room by itself, and each took what there was."""
-
-    async def main() -> None:
-        listeners = "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0"
-        configs = {
-            "listeners": listeners,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT",
-            "max.connections": "1",
-        }
-        async with serving(echo, configs) as served:
-            ports = [one.address.port for one in served.network.listeners]
-            both = [await asyncio.open_connection("127.0.0.1", port) for port in ports]
-            await until(lambda: served.network.shared.quota.count > 0)
-            for number, (_, writer) in enumerate(both):
-                writer.write(request(number))
-            answers = [asyncio.create_task(response(reader)) for reader, _ in both]
-            (first,), (second,) = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
-            number = (await first)[0]
-            assert served.network.shared.quota.count == 1
-            both[number][1].close()
-            assert (await second)[0] == 1 - number
-            both[1 - number][1].close()
-
-    run(main)
-
-
 def test_beyond_max_connections_nobody_is_accepted_until_one_leaves(run: Run) -> None:
     async def main() -> None:
         async with serving(echo, {"max.connections": "2"}) as served:
