@@ -22,6 +22,7 @@ from scripts.mutations import (
     metadata,
     objects,
     operating,
+    planned_writes,
     protocol,
     readers,
     records,
@@ -74,6 +75,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *transactions.MUTANTS,
     *objects.MUTANTS,
     *operating.MUTANTS,
+    *planned_writes.MUTANTS,
     *broker_settings.MUTANTS,
     *command_line.MUTANTS,
 )

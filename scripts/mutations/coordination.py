@@ -6,8 +6,9 @@ MUTANTS = (
     Mutant(
         "broker: what is appended to a state log is durable before it is answered",
         "sparklog_server/coordination/state_log.py",
-        "        self._waiting.append(Waiting(records, encoded, future, at_offset))\n        return future\n",
-        "        self._waiting.append(Waiting(records, encoded, loop.create_future(), at_offset))\n"
+        "        self.own.waiting.append(Waiting(records, encoded, future, at_offset, self._surprises))\n"
+        "        return future\n",
+        "        self.own.waiting.append(Waiting(records, encoded, loop.create_future(), at_offset))\n"
         "        future.set_result(None)\n        return future\n",
         "tests/server/coordination/test_state_log.py tests/server/groups/test_coordinator.py",
     ),
@@ -29,8 +30,8 @@ MUTANTS = (
     Mutant(
         "broker: who waits for a batch that is with the publisher is told when the log is closed",
         "sparklog_server/coordination/state_log.py",
-        "        for waiting in (self._waiting, *self._in_flight):\n",
-        "        for waiting in (self._waiting,):\n",
+        "        for waiting in (self.own.waiting, *(one.waiting for one in self.own)):\n",
+        "        for waiting in (self.own.waiting,):\n",
         "tests/server/coordination/test_state_log.py",
     ),
     Mutant(

@@ -56,9 +56,9 @@ MUTANTS = (
     ),
     Mutant(
         "groups: a static member that comes back takes its own place",
-        f"{GROUPS}/room.py",
-        "        member_id = roster.static_member_id(request.instance_id) or member_id\n",
-        "        pass\n",
+        f"{GROUPS}/roster.py",
+        "            return self.static_member_id(instance_id) or member_id\n",
+        "            return member_id\n",
         OF_BOUNDS,
     ),
     Mutant(

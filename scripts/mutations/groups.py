@@ -54,9 +54,9 @@ MUTANTS = (
     ),
     Mutant(
         "groups: tombstones say by what they were planned",
-        "sparklog_server/coordination/state_log.py",
-        "            appended = self.append(records, planned=True)\n",
-        "            appended = self.append(records)\n",
+        "sparklog_server/coordination/planned_writes.py",
+        "        appended = log.append(records, planned=True)\n",
+        "        appended = log.append(records)\n",
         "tests/server/groups/test_coordinator_tombstones.py",
     ),
     Mutant(
@@ -64,7 +64,7 @@ MUTANTS = (
         "sparklog_server/coordination/state_log.py",
         "self.next_offset + self._coming if planned",
         "self.next_offset if planned",
-        "tests/server/groups/test_coordinator_tombstones.py",
+        "tests/server/groups/test_what_is_planned.py -k put_a_deletion_off",
     ),
     Mutant(
         "groups: nobody else publishes tombstones, who would not look at what they were planned by",
@@ -83,22 +83,22 @@ MUTANTS = (
     Mutant(
         "groups: what is committed for a topic made anew does not go with the old one",
         "sparklog_server/groups/expiry.py",
-        "is not None and (found == value or key.topic not in topics)",
+        "is not None and (found in values or key.topic not in topics)",
         "is not None",
         "tests/server/groups/test_coordinator_tombstones.py",
     ),
     Mutant(
         "groups: offsets on their way to the log go with their topic",
         "sparklog_server/groups/offsets_log.py",
-        "        keys = [*self.offsets.of_topics(topics), *self.on_their_way.of_topics(topics)]\n",
-        "        keys = self.offsets.of_topics(topics)\n",
+        "        keys = self.on_their_way.of_topics(topics)\n",
+        "        keys: list[OffsetKey] = []\n",
         "tests/server/groups/test_coordinator_tombstones.py",
     ),
     Mutant(
         "groups: what was not appended is on its way no more",
         "sparklog_server/coordination/state_log.py",
-        "            self._in_flight.remove(waiting)\n            self._end(waiting)\n",
-        "            self._in_flight.remove(waiting)\n",
+        "            self.own.end(batch, is_applied=is_applied)\n            self._end(waiting)\n",
+        "            self.own.end(batch, is_applied=is_applied)\n",
         "tests/server/groups/test_coordinator_tombstones.py",
     ),
     Mutant(
@@ -111,8 +111,8 @@ MUTANTS = (
     Mutant(
         "groups: topics that are deleted while a partition is loaded are remembered",
         "sparklog_server/groups/expiry.py",
-        "        gone |= self._deleted_while_loading.pop(shard, set())\n",
-        "",
+        "        offsets = self._deleted_while_loading.pop(shard, {})\n",
+        "        offsets: _Offsets = {}\n",
         "tests/server/groups/test_coordinator_tombstones.py",
     ),
     Mutant(

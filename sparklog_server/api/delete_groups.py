@@ -17,6 +17,7 @@ from sparklog_server.protocol.entities import make, maker
 @api(ApiKey.DELETE_GROUPS, versions=range(3))
 async def handle_delete_groups(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer when the tombstones are durable."""
+    await services.root.look()  # for what Spark has just committed
     types, names = context.types, list(dict.fromkeys(request.groups_names))
     errors = await services.groups.delete_groups(names)
     told = maker(types.DeletableGroupResult, "group_id", "error_code")

@@ -16,6 +16,7 @@ from sparklog_server.protocol.errors import ErrorCode
 @api(ApiKey.OFFSET_DELETE, versions=range(1))
 async def handle_offset_delete(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer when the tombstones are durable."""
+    await services.root.look()  # for what Spark has just committed
     types, topics = context.types, services.root.image.topics
     refused: dict[tuple[str, int], ErrorCode] = {}
     partitions: list[tuple[str, int]] = []

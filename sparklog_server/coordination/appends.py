@@ -23,12 +23,14 @@ class Waiting(Generic[RecordT]):
 
     Fields:
         at_offset: the only one at which its first record may be; NO_OFFSET: any.
+        surprises: how many the log had seen when this was planned.
     """
 
     records: Sequence[RecordT]
     encoded: list[tuple[bytes, bytes | None]]
     future: asyncio.Future[None]
     at_offset: int = NO_OFFSET
+    surprises: int = 0
 
     @property
     def is_planned(self) -> bool:
@@ -47,6 +49,11 @@ def fail(waiting: Sequence[Waiting[Any]], error: Exception) -> None:
     """Let all of them fail."""
     for one in waiting:
         tell(one.future, error)
+
+
+def has_failed(appended: asyncio.Future[None]) -> bool:
+    """Is it known that it is not there, or may not be?"""
+    return appended.done() and (appended.cancelled() or appended.exception() is not None)
 
 
 def was_overtaken(appended: asyncio.Future[None]) -> bool:

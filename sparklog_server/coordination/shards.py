@@ -26,9 +26,10 @@ from sparklog.errors import FencedError, SparklogError
 from sparklog.metadata import NO_NODE, Action, Image, PartitionState, Topic, new_id, plan_create_topic
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
+from sparklog_server.coordination.log_status import LogStatus
 from sparklog_server.coordination.reading import Reading
 from sparklog_server.coordination.state import StateT
-from sparklog_server.coordination.state_log import LogStatus, StateLog
+from sparklog_server.coordination.state_log import StateLog
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.errors import ErrorCode
 

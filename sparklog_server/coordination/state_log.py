@@ -6,10 +6,6 @@ embedded client) is read, found through new images:
 1. own records arrive at offset 12, while everything up to 10 is applied: 10 and 11 are somebody else's;
 2. applying 12 first and 10 later would bring back an older state;
 3. so 10 to 12 are read from the log before the append of 12 is acknowledged.
-What follows from the state (a deletion of what has expired) is right for that state only:
-1. an offset has expired, and its deletion is on its way; 2. a Spark query commits 77 in its place; 3. the
-deletion arrives, and 77 is gone. So it says at which offset it must be (`write_planned`), which is the end of
-all that it was planned by, and is planned anew where others came first.
 What is appended says in which leader epoch it was accepted, and is published in that epoch only: what
 waited while the partition went to another broker, and came back, is never in the log.
 Invariants: once it is loaded, everything below `next_offset` is applied, nothing above; an append returns
@@ -25,8 +21,6 @@ Sources: docs/design.md; docs/adr/0026; Kafka CoordinatorRuntime, PartitionWrite
 """
 
 import asyncio
-import enum
-import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Generic
@@ -34,32 +28,24 @@ from typing import Final, Generic
 from sparklog.errors import RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import PartitionState
-from sparklog_server.coordination.appends import Waiting, fail, not_ready, outcome_of, tell, was_overtaken
+from sparklog_server.coordination.appends import Waiting, fail, not_ready, outcome_of, tell
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
+from sparklog_server.coordination.landmarks import Landmarks
+from sparklog_server.coordination.log_status import LogStatus
+from sparklog_server.coordination.own_batches import OwnBatch, OwnBatches
 from sparklog_server.coordination.reading import Reading
 from sparklog_server.coordination.records import encode_record, encode_records
 from sparklog_server.coordination.retry import Retry
 from sparklog_server.coordination.staging import StagedBy, Staging
 from sparklog_server.coordination.state import StateT
 from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
+from sparklog_server.publish.parts import NO_OFFSET, AppendPart, OvertakenError, PartOutcome
 from sparklog_server.runtime.background import Background
 
 _log = logging.getLogger("sparklog_server.coordinator")
 RETRY_LOAD_MS, MAX_RETRY_LOAD_MS = 100, 5_000
 APPLIED_AT_ONCE: Final = 2_000  # records, a millisecond or two
-PLANNED_AT_MOST: Final = 5  # times, while others append
-
-
-class LogStatus(enum.Enum):
-    """May anybody be answered from this partition?"""
-
-    LOADING = "loading"
-    READY = "ready"
-    FAILED = "failed"  # the log is damaged there, or says what nobody can go on with
-    RELEASED = "released"  # what is on its way is still applied
-    CLOSED = "closed"
 
 
 class StateLog(Generic[RecordT, StateT]):
@@ -88,9 +74,10 @@ class StateLog(Generic[RecordT, StateT]):
         self._load_turns = load_turns
         self._why_closed: SparklogError = not_ready(self.name)
         self._lock = asyncio.Lock()
-        self._waiting: list[Waiting[RecordT]] = []  # for the next batch
         self._coming = 0  # records that wait, or are with the publisher
-        self._in_flight: list[list[Waiting[RecordT]]] = []  # batches that are with the publisher
+        self.own: OwnBatches[RecordT] = OwnBatches()
+        self._landmarks = Landmarks()
+        self._surprises = 0  # what was read, and what did not arrive: what is planned does not know of it
         self._retry = Retry(host.timer, self.follow)
         self._is_unreadable = False  # no further try would help
         self._background = Background()
@@ -133,8 +120,9 @@ class StateLog(Generic[RecordT, StateT]):
         self.status = LogStatus.CLOSED
         if why is not None:
             self._why_closed = why
-        for waiting in (self._waiting, *self._in_flight):
+        for waiting in (self.own.waiting, *(one.waiting for one in self.own)):
             fail(waiting, self._why_closed)
+        self.own.close()
         self._retry.cancel()
         self._staging.close()
         self._background.cancel()
@@ -146,8 +134,8 @@ class StateLog(Generic[RecordT, StateT]):
         appended, or (RetriableError, StorageError) perhaps not.
 
         Args:
-            planned: by the state of this moment, and what is on its way to it: only if nothing else comes
-                first. OvertakenError: something did.
+            planned: by the state of this moment, and what is on its way to it (planned_writes.py): only if
+                nothing else comes first. OvertakenError: something did.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -158,39 +146,27 @@ class StateLog(Generic[RecordT, StateT]):
         except SparklogError as error:
             tell(future, error)
             return future
-        if not self._waiting:
+        if not self.own.waiting:
             loop.call_soon(self._flush)
         at_offset = self.next_offset + self._coming if planned else NO_OFFSET
         for record in records:
             self.state.begin(record)
         self._coming += len(records)
-        self._waiting.append(Waiting(records, encoded, future, at_offset))
+        self.own.waiting.append(Waiting(records, encoded, future, at_offset, self._surprises))
         return future
 
     async def write(self, records: Sequence[RecordT]) -> ErrorCode:
         """Append records, if there are any; what to tell whoever asked for it."""
         return await outcome_of(self.append(records)) if records else ErrorCode.none
 
-    async def write_planned(self, plan: Callable[[], Sequence[RecordT] | ErrorCode]) -> ErrorCode:
-        """Append what follows from the state; what to tell whoever asked for it.
-
-        Args:
-            plan: called again whenever others have changed the state before the records were there. An
-                error: nothing is to be appended, and this is why.
+    def when_applied(self, end_offset: int, reached: Callable[[], None]) -> None:
+        """Call `reached` in the moment in which all below that offset is applied, and nothing above; now, if
+        that has been before.
         """
-        for attempt in range(PLANNED_AT_MOST):
-            if attempt and not await self.catch_up():
-                break
-            records = plan()
-            if isinstance(records, ErrorCode):
-                return records
-            if not records:
-                return ErrorCode.none
-            appended = self.append(records, planned=True)
-            error = await outcome_of(appended)
-            if not was_overtaken(appended):
-                return error
-        return ErrorCode.coordinator_not_available
+        if self.next_offset >= end_offset:
+            reached()
+        else:
+            self._landmarks.add(end_offset, reached)
 
     async def stage(self, records: Sequence[RecordT], by: StagedBy) -> None:
         """Stage records in a transaction, durably: in the state as such from this moment on.
@@ -226,7 +202,7 @@ class StateLog(Generic[RecordT, StateT]):
         if (
             found is not None
             and self.status is LogStatus.READY
-            and not self._in_flight
+            and not self.own
             and not self._lock.locked()
             and found.log_end_offset > self.next_offset
         ):
@@ -304,13 +280,19 @@ class StateLog(Generic[RecordT, StateT]):
             found = self.current()
         if found is None:
             return
+        while await self._read_on(found):
+            pass
+
+    async def _read_on(self, found: PartitionState) -> bool:
+        """Up to the next landmark, or the end; is there more?"""
         start_offset, end_offset = max(self.next_offset, found.log_start_offset), found.log_end_offset
         is_overtaken = 0 < self.next_offset < found.cleaned.first_dirty_offset
         if is_overtaken:  # by compaction: a tombstone may be gone with what it deleted
             start_offset = found.log_start_offset
         if start_offset >= end_offset:
             self._has_applied(start_offset)  # of what was below nothing is left
-            return
+            return False
+        end_offset = self._landmarks.next_in(start_offset, end_offset)
         replayed = await self._reading.read(found, start_offset, end_offset)
         if is_overtaken:
             self.state.clear()
@@ -323,24 +305,28 @@ class StateLog(Generic[RecordT, StateT]):
             self._host.metrics.state_records_skipped[self._topic.name] += replayed.skipped
             where = f"{self.name}, offsets {start_offset} to {end_offset - 1}"
             _log.warning("%s: skipped %d records without a key", where, replayed.skipped)
+        self._surprises += 1
         self._has_applied(end_offset)
+        return end_offset < found.log_end_offset
 
     def _has_applied(self, next_offset: int) -> None:
         self.next_offset, self._is_unreadable = next_offset, False
         self._staging.applied(next_offset)
+        self._landmarks.applied(next_offset)
 
     # Writing
 
     def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        self._end([one for one in waiting if one.future.done()])
-        waiting = [one for one in waiting if not one.future.done()]
-        for _, batch in itertools.groupby(waiting, key=lambda one: one.is_planned):
-            self._submit(list(batch))
+        self._end(self.own.take_cancelled())
+        for waiting in self.own.take_ready():
+            self._submit(waiting)
 
     def _submit(self, waiting: list[Waiting[RecordT]]) -> None:
         """As one batch."""
+        first = waiting[0]
         try:
+            if first.is_planned and (first.at_offset, first.surprises) != (self.next_offset, self._surprises):
+                raise OvertakenError(self.name, end_offset=self.next_offset, at_offset=first.at_offset)
             pairs = [pair for one in waiting for pair in one.encoded]
             encoded = encode_records(pairs, self._host.clock.now_ms())
             part = AppendPart(
@@ -349,27 +335,28 @@ class StateLog(Generic[RecordT, StateT]):
                 partition=self.partition,
                 leader_epoch=self.led.leader_epoch,
                 encoded=encoded,
-                at_offset=waiting[0].at_offset,
+                at_offset=first.at_offset,
             )
             appended = self._host.publisher.submit([part])
         except SparklogError as error:
             fail(waiting, error)
             self._end(waiting)
             return
-        self._in_flight.append(waiting)
-        self._background.spawn(self._finish(waiting, encoded.record_count, appended))
+        self._background.spawn(self._finish(self.own.add(waiting), encoded.record_count, appended))
 
     async def _finish(
         self,
-        waiting: list[Waiting[RecordT]],
+        batch: OwnBatch[RecordT],
         record_count: int,
         appended: Awaitable[Sequence[PartOutcome]],
     ) -> None:
+        waiting, is_applied = batch.waiting, False
         try:
             (outcome,) = await appended
             failpoint("broker.state.durable")
             if outcome.error is None:
                 await self._apply_own(outcome.base_offset, record_count, waiting)
+                is_applied = True
         except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
             fail(waiting, error)
         else:
@@ -379,8 +366,11 @@ class StateLog(Generic[RecordT, StateT]):
                 if not one.future.done():
                     one.future.set_result(None)
         finally:
-            self._in_flight.remove(waiting)
+            self._surprises += not is_applied
+            self.own.end(batch, is_applied=is_applied)
             self._end(waiting)
+            if self.own.waiting and not self.own:
+                self._flush()
         self.follow()
 
     def _end(self, waiting: Sequence[Waiting[RecordT]]) -> None:

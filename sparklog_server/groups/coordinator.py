@@ -23,8 +23,8 @@ from sparklog.format.consumer_offsets import OffsetValue
 from sparklog.format.kafka_fields import MAX_STRING_BYTES
 from sparklog.metadata import Image
 from sparklog_server.coordination.host import Host
+from sparklog_server.coordination.log_status import LogStatus
 from sparklog_server.coordination.shards import Shards
-from sparklog_server.coordination.state_log import LogStatus
 from sparklog_server.groups.committed_offsets import TopicPartition
 from sparklog_server.groups.deletion import Deletion
 from sparklog_server.groups.expiry import Expiry
@@ -190,7 +190,9 @@ class GroupCoordinator:
         if not error and handle is None:
             error = ErrorCode.unknown_member_id
         if not error and handle is not None and not self._room.is_there_to_assign(request, handle):
-            error = ErrorCode.unknown_server_error
+            refusal = ErrorCode.unknown_server_error
+            error, effects = handle.group.refuse_assignment(request, refusal, table.now())
+            table.run(handle, effects)
         if error or handle is None:
             return SyncResult(error=error)
         future: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()

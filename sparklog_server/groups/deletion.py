@@ -12,6 +12,7 @@ Sources: KIP-229, KIP-496; Kafka OffsetMetadataManager.deleteOffsets.
 from collections.abc import Iterable, Sequence
 
 from sparklog.format.consumer_offsets import GroupKey, OffsetKey
+from sparklog_server.coordination.planned_writes import write_planned
 from sparklog_server.groups.committed_offsets import TopicPartition
 from sparklog_server.groups.offsets_log import GroupRecord, OffsetRecord, Record, Shard
 from sparklog_server.groups.staged_commits import StagedCommits
@@ -31,22 +32,29 @@ class Deletion:
     async def delete_groups(self, shard: Shard, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
         """Empty groups and their offsets, by one append; an error for each."""
         results: dict[str, ErrorCode] = {}
+        generations: dict[str, int] = {}
 
         def plan() -> Sequence[Record]:
             records: list[Record] = []
             for group_id in group_ids:
                 results[group_id] = self._refuse(group_id)
+                generations[group_id] = self.generation_of(group_id)
                 if not results[group_id]:
                     records += self.tombstones(group_id, shard.state.planned(group_id), of_group=True)
             return records
 
-        error = await shard.write_planned(plan)
+        error = await write_planned(shard, plan)
         for group_id in [one for one, refused in results.items() if not refused]:
             if error:
                 results[group_id] = error
             else:
-                self.drop(shard, group_id)
+                self.drop(shard, group_id, generations[group_id])
         return results
+
+    def generation_of(self, group_id: str) -> int:
+        """Of a group that is held; 0 as of one in which nobody ever was."""
+        handle = self._table.groups.get(group_id)
+        return 0 if handle is None else handle.group.generation_id
 
     def _refuse(self, group_id: str) -> ErrorCode:
         handle = self._table.groups.get(group_id)
@@ -67,7 +75,7 @@ class Deletion:
             wanted = [one for one, found in results.items() if not found and one in planned]
             return error or self.tombstones(group_id, wanted)
 
-        error = await shard.write_planned(plan)
+        error = await write_planned(shard, plan)
         return (error, {}) if error else (ErrorCode.none, results)
 
     def _judge(
@@ -108,14 +116,16 @@ class Deletion:
             records.append(GroupRecord(GroupKey(group=group_id), None))
         return records
 
-    def drop(self, shard: Shard, group_id: str) -> None:
-        """Hold a group no longer that has its tombstones, unless somebody has come meanwhile."""
+    def drop(self, shard: Shard, group_id: str, generation_id: int) -> None:
+        """Hold a group no longer that has its tombstones, unless somebody has come meanwhile: who has left
+        again since has left a later generation in the log, behind them. Who was only given an id asks again.
+        """
         handle = self._table.groups.get(group_id)
         if (
             handle is not None
             and handle.shard is shard
             and handle.group.state is GroupState.EMPTY
-            and not handle.group.roster.pending
+            and handle.group.generation_id == generation_id
             and not shard.state.has_offsets(group_id)
         ):
             self._table.drop(handle, ErrorCode.coordinator_not_available)

@@ -4,11 +4,12 @@ Forgetting is writing tombstones; they count when they are durable, like everyth
 Invariants: a group in which somebody is, or into which somebody came while its tombstones were on their way,
     stays; so does what an open transaction may be about to commit. Tombstones are planned by what is applied
     and what is on its way to be, and appended in the same turn of the loop, if nobody else appends first
-    (`write_planned`): a commit that they were not planned by is behind them in the log, and counts. Nothing
+    (planned_writes.py): a commit that they were not planned by is behind them in the log, and counts. Nothing
     expires by a wall clock that was set forward since the start: no more time has passed than the monotonic
     clock says. Offsets are kept for too long rather than for too short: after a suspend, too.
 Not kept out: of a topic that was deleted and made anew while no broker looked, the offsets stay: the image
-    has nothing to tell them by.
+    has nothing to tell them by. Nor does anybody know for which topic a transaction has staged an offset,
+    if its topic is deleted and made anew before it ends.
 Not here: when an offset expires (committed_offsets.py), what is deleted on request (deletion.py).
 Concurrency: event loop; long lists are gone through in parts, so that requests get their turn.
 Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, cleanupGroupMetadata.
@@ -18,13 +19,14 @@ import asyncio
 import functools
 import logging
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from sparklog.format.consumer_offsets import OffsetKey, OffsetValue
 from sparklog.metadata import Image
 from sparklog_server.coordination.host import Host
-from sparklog_server.coordination.state_log import LogStatus
+from sparklog_server.coordination.log_status import LogStatus
+from sparklog_server.coordination.planned_writes import write_planned
 from sparklog_server.groups.committed_offsets import expired_offsets
 from sparklog_server.groups.deletion import Deletion
 from sparklog_server.groups.offsets_log import GroupShards, OffsetRecord, Record, Shard
@@ -45,6 +47,7 @@ _TOPIC_BYTES: Final = 8  # in a subscription
 RETRY_MS: Final = 1_000
 _MAX_NAMED: Final = 3
 _ROUNDING_MS: Final = 1_000  # of both clocks, and of what NTP does slowly
+_Offsets = dict[OffsetKey, list[OffsetValue]]  # all that are, or will be, in the log for a topic
 
 
 class Expiry:
@@ -69,7 +72,7 @@ class Expiry:
         self._background = background
         self._alarm: TimerEntry | None = None
         self._began = table.now()
-        self._deleted_while_loading: weakref.WeakKeyDictionary[Shard, set[str]] = weakref.WeakKeyDictionary()
+        self._deleted_while_loading: weakref.WeakKeyDictionary[Shard, _Offsets] = weakref.WeakKeyDictionary()
 
     def start(self) -> None:
         """Look for expired offsets from time to time; also when that goes on already."""
@@ -90,32 +93,52 @@ class Expiry:
             deleted = old.topic_by_id.keys() - new.topic_by_id.keys()
             names = [old.topic_by_id[topic_id].name for topic_id in deleted]
             if names:
-                self._topics_deleted(names)
+                self._topics_deleted(names, new)
         self._follow_transactions(new)
 
     def _follow_transactions(self, image: Image) -> None:
         """What they have committed may be of topics that were deleted meanwhile."""
         gone = [name for name in self._staged.topics_that_are_over() if name not in image.topics]
         if gone:
-            self._topics_deleted(gone)
+            self._topics_deleted(gone, image)
 
-    def _topics_deleted(self, names: Collection[str]) -> None:
-        """In one turn for all: what is committed from now on is for other topics, of the same names."""
+    def _topics_deleted(self, names: Collection[str], image: Image) -> None:
+        """What is on its way to the log now goes, and what is in it as of that image, read or not: whatever
+        is committed later is for other topics, of the same names. Of what is not read yet nobody knows for
+        which it is, where they were made anew in the same look: that stays.
+        """
+        made_anew = [name for name in names if name in image.topics]
+        gone = [name for name in names if name not in image.topics]
         for shard in self._shards:
-            if shard.status is LogStatus.READY:
-                self._delete(shard, shard.state.planned_of_topics(names))
-            elif shard.status is LogStatus.LOADING:
-                self._deleted_while_loading.setdefault(shard, set()).update(names)
-            elif shard.status is LogStatus.FAILED:
+            found = shard.led.state_in(image)
+            if shard.status is LogStatus.FAILED:
                 _warn_of_damage(shard, names)
+            elif shard.status is LogStatus.READY and found is not None:
+                self._delete_up_to(shard.next_offset, shard, made_anew)
+                self._delete_up_to(found.log_end_offset, shard, gone)
+            elif shard.status is LogStatus.LOADING and found is not None:
+                self._delete_up_to(found.log_end_offset, shard, names)
+
+    def _delete_up_to(self, end_offset: int, shard: Shard, names: Collection[str]) -> None:
+        coming = shard.state.coming_of_topics(names)
+
+        def reached() -> None:
+            _add_to(coming, {key: [value] for key, value in shard.state.applied_of_topics(names)})
+            if shard.status is LogStatus.READY:
+                self._delete(shard, coming)
+            elif shard.status is LogStatus.LOADING:
+                _add_to(self._deleted_while_loading.setdefault(shard, {}), coming)
+
+        if names:
+            shard.when_applied(end_offset, reached)
 
     def loaded(self, shard: Shard) -> None:
         """Topics may have been deleted while nobody looked, or could do anything about it."""
         topics = self._host.root.image.topics
+        offsets = self._deleted_while_loading.pop(shard, {})
         gone = {name for name in shard.state.offsets.topics() if name not in topics}
-        gone |= self._deleted_while_loading.pop(shard, set())
-        if gone:
-            self._delete(shard, shard.state.planned_of_topics(gone))
+        _add_to(offsets, {key: [value] for key, value in shard.state.applied_of_topics(gone)})
+        self._delete(shard, offsets)
 
     async def expire(self) -> None:
         """Forget what has expired."""
@@ -143,10 +166,10 @@ class Expiry:
         return _GROUP_WEIGHT + topics + len(shard.state.offsets.of(group_id))
 
     async def _expire_group(self, shard: Shard, group_id: str) -> None:
-        goes = False
+        goes, generation_id = False, 0
 
         def plan() -> Sequence[Record]:
-            nonlocal goes
+            nonlocal goes, generation_id
             handle = self._table.groups.get(group_id)
             group = None if handle is None else handle.group
             offsets = shard.state.planned(group_id)
@@ -161,10 +184,11 @@ class Expiry:
             is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
             is_empty = is_empty and not self._staged.is_pending(group_id)
             goes = is_empty and len(expired) == len(offsets)
+            generation_id = self._deletion.generation_of(group_id)
             return self._deletion.tombstones(group_id, expired, of_group=goes)
 
-        if not await shard.write_planned(plan) and goes:
-            self._deletion.drop(shard, group_id)
+        if not await write_planned(shard, plan) and goes:
+            self._deletion.drop(shard, group_id, generation_id)
 
     def _now_ms(self) -> int:
         """The wall clock, but no further ahead than the monotonic one agrees with."""
@@ -178,21 +202,21 @@ class Expiry:
             if self._shards.is_active:
                 self.start()
 
-    def _delete(self, shard: Shard, offsets: Mapping[OffsetKey, OffsetValue]) -> None:
+    def _delete(self, shard: Shard, offsets: _Offsets) -> None:
         """Those that are as they were, or whose topic is not there: else what has come is for another topic
-        of that name.
+        of that name. They are known to be gone when their tombstones are durable, whoever wrote these.
         """
 
         def plan() -> Sequence[Record]:
             planned, topics = shard.state.planned_offset, self._host.root.image.topics
             return [
                 OffsetRecord(key, None)
-                for key, value in offsets.items()
-                if (found := planned(key)) is not None and (found == value or key.topic not in topics)
+                for key, values in offsets.items()
+                if (found := planned(key)) is not None and (found in values or key.topic not in topics)
             ]
 
         async def delete() -> None:
-            error = await shard.write_planned(plan)
+            error = await write_planned(shard, plan)
             if error and error != ErrorCode.unknown_server_error:  # which is for good
                 self._host.timer.schedule(RETRY_MS, again)
 
@@ -205,6 +229,11 @@ class Expiry:
 
     def _ready_shards(self) -> list[Shard]:
         return [shard for shard in self._shards if shard.status is LogStatus.READY]
+
+
+def _add_to(offsets: _Offsets, more: _Offsets) -> None:
+    for key, values in more.items():
+        offsets.setdefault(key, []).extend(values)
 
 
 def _warn_of_damage(shard: Shard, names: Collection[str]) -> None:

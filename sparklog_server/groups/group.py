@@ -95,6 +95,19 @@ class Group:
             self.writes.begin(Stores.ASSIGNMENT, assignments, now)
         return self._drain()
 
+    def refuse_assignment(
+        self, request: SyncRequest, error: ErrorCode, now: Instant
+    ) -> tuple[ErrorCode, list[Effect]]:
+        """The leader's assignment is more than can be kept: all are told so, and join again, as where it
+        could not be stored. What to tell the leader, who does not wait.
+        """
+        refusal = self._refuse_sync(request)
+        if refusal:
+            return refusal, []
+        if self.state is GroupState.COMPLETING_REBALANCE and not self.writes.have_assignment:
+            self.rebalancing.assign({}, error, now)
+        return error, self._drain()
+
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation_id: int, now: Instant
     ) -> ErrorCode:

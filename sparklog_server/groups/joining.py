@@ -67,7 +67,7 @@ class Joining:
         generation, roster = self._generation, self._roster
         if generation.state is GroupState.DEAD:
             return ErrorCode.coordinator_not_available
-        if self._is_full_for(request.member_id):
+        if self._is_full_for(roster.place_of(request.member_id, request.instance_id)):
             member = roster.get(request.member_id)
             roster.pending.pop(request.member_id, None)
             if member is not None:
@@ -163,8 +163,8 @@ class Joining:
         member = roster.replace_static(old_id, request.new_member_id)
         self._rebalancing.rename(old_id, member.member_id)
         topics_before = _topics_of(member, generation.protocol)
+        member.client_id, member.client_host = request.client_id, request.client_host  # they count, too
         self._update(member, request)
-        member.client_id, member.client_host = request.client_id, request.client_host
         self._rebalancing.touch(member, now)
         roster.await_join(member, ticket)
         if generation.state is GroupState.PREPARING_REBALANCE:

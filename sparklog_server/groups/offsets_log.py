@@ -8,7 +8,7 @@ Concurrency: `encode` and `decode` are pure; a state is owned by its log.
 Sources: FORMAT.md#consumer-offsets; Kafka OffsetMetadataManager.replay, GroupMetadataManager.replay.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sparklog.client.groups import partition_for_group
@@ -98,11 +98,15 @@ class GroupsState:
         """What a group has committed, as what is appended next will find it."""
         return self.on_their_way.over(group_id, self.offsets.of(group_id))
 
-    def planned_of_topics(self, topics: Collection[str]) -> dict[OffsetKey, OffsetValue]:
-        """The same, of all groups for these topics."""
-        keys = [*self.offsets.of_topics(topics), *self.on_their_way.of_topics(topics)]
-        found = {key: self.planned_offset(key) for key in keys}
-        return {key: value for key, value in found.items() if value is not None}
+    def applied_of_topics(self, topics: Collection[str]) -> Iterator[tuple[OffsetKey, OffsetValue]]:
+        """What all groups have committed for these topics, and is applied."""
+        for key in self.offsets.of_topics(topics):
+            yield key, self.offsets.of(key.group)[key.topic, key.partition]
+
+    def coming_of_topics(self, topics: Collection[str]) -> dict[OffsetKey, list[OffsetValue]]:
+        """And what is on its way to be."""
+        keys = self.on_their_way.of_topics(topics)
+        return {key: self.on_their_way.values(key) for key in keys}
 
     def has_offsets(self, group_id: str) -> bool:
         """Has a group committed any, or is it about to?"""

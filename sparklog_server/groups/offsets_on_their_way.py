@@ -73,6 +73,11 @@ class OffsetsOnTheirWay:
             if topic in names
         ]
 
+    def values(self, key: OffsetKey) -> list[OffsetValue]:
+        """All of them, in their order, without tombstones."""
+        coming = self._groups.get(key.group, _NONE).get((key.topic, key.partition), [])
+        return [value for value, _ in coming if value is not None]
+
     def latest(self, key: OffsetKey, applied: OffsetValue | None) -> OffsetValue | None:
         """One of them, once all of these are applied, too."""
         coming = self._groups.get(key.group, _NONE).get((key.topic, key.partition))

@@ -8,7 +8,7 @@ Sources: Kafka GroupMetadataManager.storeGroup, which answers UNKNOWN_SERVER_ERR
 """
 
 from sparklog_server.groups.messages import JoinRequest, SyncRequest
-from sparklog_server.groups.roster import Member, protocols_bytes, record_bytes
+from sparklog_server.groups.roster import Roster, protocols_bytes, record_bytes
 from sparklog_server.groups.table import GroupTable, Handle
 from sparklog_server.settings.groups import GroupSettings
 
@@ -25,7 +25,10 @@ class Room:
         names = (request.member_id or request.new_member_id, request.instance_id)
         growth = protocols_bytes(request.protocols)
         of_record = record_bytes((*names, request.client_id, request.client_host), request.protocols)
-        member = None if handle is None else _member_of(handle, request)
+        if handle is not None and _is_refused_anyway(handle.group.roster, request):
+            return True
+        place = "" if handle is None else handle.group.roster.place_of(request.member_id, request.instance_id)
+        member = None if handle is None else handle.group.roster.get(place)
         if member is not None:
             growth -= member.held_bytes
             of_record -= member.record_bytes
@@ -36,9 +39,9 @@ class Room:
         return of_record <= self._settings.group_max_record_bytes
 
     def is_there_to_assign(self, request: SyncRequest, handle: Handle) -> bool:
-        """For what a leader assigns."""
+        """For what a leader assigns; of others it is not kept."""
         growth = sum(len(data) for _, data in request.assignments)
-        if not growth:
+        if not growth or handle.group.roster.leader != request.member_id:
             return True
         of_record = handle.group.roster.record_bytes + growth
         return (
@@ -47,9 +50,8 @@ class Room:
         )
 
 
-def _member_of(handle: Handle, request: JoinRequest) -> Member | None:
-    """Whose place it takes: a static member comes back without its id."""
-    roster, member_id = handle.group.roster, request.member_id
-    if not member_id and request.instance_id is not None:
-        member_id = roster.static_member_id(request.instance_id) or member_id
-    return roster.get(member_id)
+def _is_refused_anyway(roster: Roster, request: JoinRequest) -> bool:
+    """Is it told that it is nobody, or not the one that it says it is? Nothing of it is kept."""
+    member_id = request.member_id
+    is_known = not member_id or member_id in roster.pending
+    return not is_known and bool(roster.identity_error(member_id, request.instance_id))

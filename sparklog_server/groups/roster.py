@@ -147,6 +147,12 @@ class Roster:
         """Who holds this instance id now."""
         return self._static.get(instance_id)
 
+    def place_of(self, member_id: str, instance_id: str | None) -> str:
+        """The id of the member whose place this one takes: a static member comes back without its own."""
+        if not member_id and instance_id is not None:
+            return self.static_member_id(instance_id) or member_id
+        return member_id
+
     def identity_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Why a member is not the one that it says it is."""
         if instance_id is not None:

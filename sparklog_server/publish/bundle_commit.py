@@ -187,7 +187,11 @@ class BundleCommit:
                 if end is None:
                     end = image.partition_of(*place).log_end_offset
                 if first.at_offset not in (NO_OFFSET, end):
-                    self.refused[one.run.indices[0]] = PartOutcome(error=OvertakenError(first, end))
+                    self.refused[one.run.indices[0]] = PartOutcome(
+                        error=OvertakenError(
+                            f"{first.topic}-{first.partition}", end_offset=end, at_offset=first.at_offset
+                        )
+                    )
                     continue
                 ends[place] = end + one.run.record_count
             kept.append(one)

@@ -146,10 +146,10 @@ class SentAwayError(FencedError):
 class OvertakenError(RetriableError):
     """A part that may be at one offset only, and would be at another; nothing of it was published."""
 
-    def __init__(self, part: AppendPart, end_offset: int) -> None:
+    def __init__(self, partition: str, *, end_offset: int, at_offset: int) -> None:
         super().__init__(
             "PUBLISH_CONTENDED",
-            f"{part.topic}-{part.partition}: others have appended up to offset {end_offset}, expected "
-            f"{part.at_offset}, up to which it was known when this was planned",
+            f"{partition}: it ends at offset {end_offset}, expected {at_offset}, up to which it was known "
+            "when this was planned",
             fix="plan it anew",
         )

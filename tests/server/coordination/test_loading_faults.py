@@ -4,7 +4,7 @@ from typing import NoReturn
 
 import pytest
 
-from sparklog_server.coordination.state_log import LogStatus
+from sparklog_server.coordination.log_status import LogStatus
 from tests.server.coordination.toy import Entry, Ledger, Toy, Toys
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from sparklog.errors import StorageError
 from sparklog.metadata import plan_advance_log_start
+from sparklog_server.coordination.log_status import LogStatus
 from sparklog_server.coordination.retry import RETRY_READ_MS
-from sparklog_server.coordination.state_log import LogStatus
 from tests.server.coordination.staged_entries import (
     A,
     B,

@@ -10,7 +10,7 @@ from sparklog.errors import FencedError, InvalidRequestError, RetriableError, Sp
 from sparklog.metadata import Action, Image, plan_advance_log_start
 from sparklog_server.coordination import reading, records, state_log
 from sparklog_server.coordination.appends import outcome_of
-from sparklog_server.coordination.state_log import LogStatus
+from sparklog_server.coordination.log_status import LogStatus
 from sparklog_server.protocol.errors import ErrorCode
 from tests.foreign_records import append_foreign
 from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys

@@ -228,8 +228,8 @@ def test_what_others_commit_for_a_topic_that_is_gone_goes_with_it(roots: Roots) 
     roots.run(scenario)
 
 
-def test_commits_do_not_wait_for_a_deletion_that_is_planned_anew(roots: Roots) -> None:
-    """They are in the same bundle, before it and behind it."""
+def test_commits_wait_for_no_deletion_but_for_what_it_was_planned_by(roots: Roots) -> None:
+    """It is handed over when what was before has arrived; what is behind goes with it, or without."""
 
     async def scenario(host: Host) -> None:
         assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
@@ -238,10 +238,15 @@ def test_commits_do_not_wait_for_a_deletion_that_is_planned_anew(roots: Roots) -
         deleting = asyncio.ensure_future(host.groups.delete_offsets("g", [ORDERS]))
         behind = asyncio.ensure_future(host.groups.commit("g", to_commit(3, partition=2)))
         await host.settle()
-        assert host.publisher.submissions[-3:] == [1, 1, 1]
+        assert host.publisher.submissions == [1, 1]  # the first of all, and `before`
         commit_elsewhere(roots, "g", {ORDERS: 77})
-        host.publisher.release_together()
+        host.publisher.release()
+        await host.settle()
+        assert before.done()
+        assert not deleting.done()
+        assert host.publisher.submissions == [1, 1, 1]  # `behind`, for which the next plan waits
         await arrive(host)
+        assert host.publisher.submissions == [1, 1, 1, 1]
         assert (await before, await behind) == (ErrorCode.none, ErrorCode.none)
         assert await deleting == (ErrorCode.none, {ORDERS: ErrorCode.none})
         assert offsets(host, "g") == {("orders", 1): 2, ("orders", 2): 3}
