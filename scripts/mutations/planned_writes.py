@@ -38,7 +38,7 @@ MUTANTS = (
         "sparklog_server/coordination/state_log.py",
         "            if self.own.waiting and not self.own:\n                self._flush()\n",
         "            pass\n",
-        f"{OF_PLANS} -k before_it_is_durable",
+        f"{OF_PLANS} -k put_a_deletion_off",
     ),
     Mutant(
         "groups: a topic's deletion waits for what was committed before",
