@@ -1,12 +1,17 @@
 """The text of /metrics: every family, from one observation.
 
-Invariants: scrapes run one at a time, in a storage thread; the event loop only takes the observation.
+Invariants: scrapes run one at a time, in a storage thread; the event loop only takes the observation. Texts
+    take at most a quarter of a core: after one that took long nothing is made for three times as long, and
+    who asks meanwhile is told the same, or waits if it wants another format. (100,000 partitions take
+    seconds, and whoever reaches the port may ask as often as it likes.)
 Concurrency: `scrape` on the event loop.
 Sources: prometheus_client's custom collectors.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from time import thread_time
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
@@ -25,6 +30,9 @@ from sparklog_server.observe.maintenance_families import maintenance_families
 from sparklog_server.observe.observation import Observation, Parts, observe
 from sparklog_server.observe.transaction_families import transaction_families
 from sparklog_server.observe.utilization import Utilization
+
+QUICK_SECONDS: Final = 0.1  # of CPU: what took no longer is made anew each time
+RESTS: Final = 3.0  # times as long as it took
 
 
 class BrokerCollector(Collector):
@@ -65,15 +73,40 @@ class Scraper:
         self._registry.register(self._collector)
         ProcessCollector(registry=self._registry)
         self._turn = asyncio.Lock()
+        self._rested = asyncio.Event()
+        self._rested.set()
+        self._kept: dict[str, bytes] = {}  # by content type, until it has rested
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
         """The body and its content type, in the format that the client accepts."""
         encode, content_type = choose_encoder(accept)
-        async with self._turn:
-            seen = await observe(self._parts, self._utilization)
-            seen.metrics.forget_topics(seen.image.topics.__contains__)
-            self._collector.seen = seen
-            try:
-                return await self._parts.root.run(encode, self._registry), content_type
-            finally:
-                self._collector.seen = None
+        text = self._kept.get(content_type)
+        if text is None:
+            async with self._turn:
+                text = self._kept.get(content_type) or await self._make(encode, content_type)
+        return text, content_type
+
+    async def _make(self, encode: Callable[[CollectorRegistry], bytes], content_type: str) -> bytes:
+        await self._rested.wait()
+        seen = await observe(self._parts, self._utilization)
+        seen.metrics.forget_topics(seen.image.topics.__contains__)
+        self._collector.seen = seen
+        try:
+            text, seconds = await self._parts.root.run(_timed, encode, self._registry)
+        finally:
+            self._collector.seen = None
+        if seconds > QUICK_SECONDS:
+            self._kept[content_type] = text
+            self._rested.clear()
+            asyncio.get_running_loop().call_later(RESTS * seconds, self._rest_is_over)
+        return text
+
+    def _rest_is_over(self) -> None:
+        self._kept.clear()
+        self._rested.set()
+
+
+def _timed(encode: Callable[[CollectorRegistry], bytes], registry: CollectorRegistry) -> tuple[bytes, float]:
+    """The text, and the seconds of CPU that it took."""
+    began = thread_time()
+    return encode(registry), thread_time() - began
