@@ -110,4 +110,18 @@ MUTANTS = (
         "        if False:\n",
         f"{OF_PLANS} -k who_is_nobody",
     ),
+    Mutant(
+        "groups: the offsets of a topic go in parts",
+        "sparklog_server/groups/expiry.py",
+        "in_turns(offsets, lambda _: 1, DELETED_AT_ONCE)",
+        "[[*offsets]]",
+        "tests/server/groups/test_coordinator_tombstones.py -k in_parts",
+    ),
+    Mutant(
+        "groups: what could not be deleted of a topic is tried again, the parts behind it with it",
+        "sparklog_server/groups/expiry.py",
+        "                    self._host.timer.schedule(RETRY_MS, again)\n                    break\n",
+        "                    break\n",
+        "tests/server/groups/test_coordinator_tombstones.py -k deleted_later",
+    ),
 )

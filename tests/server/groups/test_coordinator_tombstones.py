@@ -7,6 +7,7 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog.metadata import plan_delete_topic
+from sparklog_server.groups import expiry
 from tests.foreign_records import append_foreign
 from tests.server.groups.test_coordinator import WEEK_MS, busy, offsets, to_commit
 from tests.support.told import Told
@@ -369,5 +370,24 @@ def test_what_could_not_be_deleted_with_its_topic_is_deleted_later(roots: Roots)
         submitted = len(host.publisher.submissions)
         await host.advance(10_000)
         assert len(host.publisher.submissions) == submitted
+
+    roots.run(scenario)
+
+
+def test_many_offsets_go_with_their_topic_in_parts(roots: Roots, monkeypatch: Any) -> None:
+    """36,000 were a turn of 300 ms, in which nobody else was answered."""
+    monkeypatch.setattr(expiry, "DELETED_AT_ONCE", 3)
+
+    async def scenario(host: Host) -> None:
+        for partition in range(8):
+            committed = await host.groups.commit("g", to_commit(1, partition=partition))
+            assert committed == ErrorCode.none
+        before = len(host.publisher.submissions)
+        host.publisher.hold = True
+        await delete(host)
+        assert len(host.publisher.submissions) == before + 1
+        await arrive(host)
+        assert not offsets(host, "g")
+        assert host.publisher.submissions[before:] == [3, 3, 2]
 
     roots.run(scenario)
