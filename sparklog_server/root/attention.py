@@ -36,6 +36,13 @@ class Attention:
         """Does anybody want news, or did a moment ago?"""
         return self._wanting > 0 or self._now() - self._last < LINGER_SECONDS
 
+    @property
+    def is_napping(self) -> bool:
+        """Is nobody looking, and would whoever came now wait for a look? Not so yet when no attention is
+        paid any more, but a look among others is under way: that may not find what has come since it began.
+        """
+        return self._napping is not None and not self._napping.done()
+
     async def begin(self) -> None:
         """Want news until `end`; the newest image is shown when this returns, as far as it can be had."""
         self._wanting += 1
