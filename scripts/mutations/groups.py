@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "groups: what is committed for a topic made anew does not go with the old one",
         "sparklog_server/groups/expiry.py",
-        "is not None and (found in values or key.topic not in topics)",
+        "is not None and (found in offsets[key] or key.topic not in topics)",
         "is not None",
         "tests/server/groups/test_coordinator_tombstones.py",
     ),
