@@ -10,7 +10,7 @@ MUTANTS = (
         "sparklog_server/coordination/own_batches.py",
         "            if is_planned and self._batches:\n",
         "            if False:\n",
-        f"{OF_PLANS} -k made_up",
+        "tests/server/groups/test_coordinator_tombstones.py -k commits_wait_for_no",
     ),
     Mutant(
         "groups: planned: what was read meanwhile was not planned by",
