@@ -375,7 +375,7 @@ def test_what_could_not_be_deleted_with_its_topic_is_deleted_later(roots: Roots)
 
 
 def test_many_offsets_go_with_their_topic_in_parts(roots: Roots, monkeypatch: Any) -> None:
-    """36,000 were a turn of 300 ms, in which nobody else was answered."""
+    """Nobody else is answered in the turn in which tombstones are made: of 36,000 that took long."""
     monkeypatch.setattr(expiry, "DELETED_AT_ONCE", 3)
 
     async def scenario(host: Host) -> None:
