@@ -126,8 +126,8 @@ def metrics_page() -> str:
         "Of several brokers each serves its own page. A partition is told of by the broker that leads it, or "
         "by the controller if none does, and a group by its coordinator: sums over brokers are right.\n\n"
         "A page of many thousands of partitions takes seconds to make (100,000: 5 to 9 of CPU). After one "
-        "that took more than 0.1 s the same is served for three times as long, and another format waits "
-        "until then.\n\n" + describe_metrics()
+        "that took more than 0.1 s the same is served for three times as long, in the format in which it was "
+        "made: at 100,000 partitions what you see may be half a minute old.\n\n" + describe_metrics()
     )
 
 

@@ -1,14 +1,14 @@
-"""/metrics: texts of some megabytes, made for few at once, and sent as fast as each client takes them.
+"""/metrics: texts of some megabytes, for few at once, and sent as fast as each client takes them.
 
 uvicorn holds what a client has not taken yet, and counts it as sent; it waits for that only if more is to be
 sent. So the end of an answer is sent by itself.
-Invariants: MAX_MADE are made at once, and MAX_SCRAPES are held, waiting, made or being sent; more are refused
-    (503), so that connections that wait for a text are few, too.
-Not here: what the numbers are (observe/collector.py), how long a client may take (connections.py).
+Invariants: MAX_SCRAPES are held, waiting for their text or being sent; more are refused (503), so that
+    connections that wait for a text are few, too.
+Not here: what the numbers are, and that one text is made at a time (observe/collector.py); how long a client
+    may take (connections.py).
 Concurrency: event loop only; texts are made in a storage thread.
 """
 
-import asyncio
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -17,7 +17,6 @@ from starlette.types import Receive, Scope, Send
 
 from sparklog_server.observe.collector import Scraper
 
-MAX_MADE: Final = 2
 MAX_SCRAPES: Final = 8
 
 
@@ -26,7 +25,6 @@ class Scrapes:
 
     def __init__(self, scraper: Scraper) -> None:
         self._scraper = scraper
-        self._making = asyncio.Semaphore(MAX_MADE)
         self._count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,8 +34,7 @@ class Scrapes:
             return
         self._count += 1
         try:
-            async with self._making:
-                text, content_type = await self._scraper.scrape(Headers(scope=scope).get("accept", ""))
+            text, content_type = await self._scraper.scrape(Headers(scope=scope).get("accept", ""))
             await _send(text, content_type, send)
         finally:
             self._count -= 1

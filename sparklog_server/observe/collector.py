@@ -2,8 +2,9 @@
 
 Invariants: scrapes run one at a time, in a storage thread; the event loop only takes the observation. Texts
     take at most a quarter of a core: after one that took long nothing is made for three times as long, and
-    who asks meanwhile is told the same, or waits if it wants another format. (100,000 partitions take
-    seconds, and whoever reaches the port may ask as often as it likes.)
+    who asks meanwhile is told the same, in the format in which it is. (100,000 partitions take seconds, and
+    whoever reaches the port may ask as often as it likes. Who had to wait for another format would keep a
+    connection meanwhile, and both formats are read by all that read one: Content-Type says which it is.)
 Concurrency: `scrape` on the event loop.
 Sources: prometheus_client's custom collectors.
 """
@@ -73,21 +74,18 @@ class Scraper:
         self._registry.register(self._collector)
         ProcessCollector(registry=self._registry)
         self._turn = asyncio.Lock()
-        self._rested = asyncio.Event()
-        self._rested.set()
-        self._kept: dict[str, bytes] = {}  # by content type, until it has rested
+        self._kept: tuple[bytes, str] | None = None  # until it has rested
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
-        """The body and its content type, in the format that the client accepts."""
-        encode, content_type = choose_encoder(accept)
-        text = self._kept.get(content_type)
-        if text is None:
+        """The body and its content type: what the client prefers, or what is kept."""
+        if self._kept is None:
             async with self._turn:
-                text = self._kept.get(content_type) or await self._make(encode, content_type)
-        return text, content_type
+                return self._kept or await self._make(*choose_encoder(accept))
+        return self._kept
 
-    async def _make(self, encode: Callable[[CollectorRegistry], bytes], content_type: str) -> bytes:
-        await self._rested.wait()
+    async def _make(
+        self, encode: Callable[[CollectorRegistry], bytes], content_type: str
+    ) -> tuple[bytes, str]:
         seen = await observe(self._parts, self._utilization)
         seen.metrics.forget_topics(seen.image.topics.__contains__)
         self._collector.seen = seen
@@ -96,14 +94,12 @@ class Scraper:
         finally:
             self._collector.seen = None
         if seconds > QUICK_SECONDS:
-            self._kept[content_type] = text
-            self._rested.clear()
+            self._kept = text, content_type
             asyncio.get_running_loop().call_later(RESTS * seconds, self._rest_is_over)
-        return text
+        return text, content_type
 
     def _rest_is_over(self) -> None:
-        self._kept.clear()
-        self._rested.set()
+        self._kept = None
 
 
 def _timed(encode: Callable[[CollectorRegistry], bytes], registry: CollectorRegistry) -> tuple[bytes, float]:

@@ -1,11 +1,12 @@
 """Metrics of a large root take seconds: whoever asks again and again gets a share of a core, no more."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import pytest
 
-from sparklog.clock import SystemClock
 from sparklog_server.observe import collector
 from tests.server.http.test_endpoint import ON, get, produce
 from tests.support.broker_process import until
@@ -50,17 +51,30 @@ def test_when_it_has_rested_what_is_new_is_told(
 
 
 @pytest.mark.usefixtures("takes_long")
-def test_another_format_waits_until_it_has_rested(
-    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else who asks for two in turn would get all of a core."""
-    rest_ms = 300
-    monkeypatch.setattr(collector, "RESTS", rest_ms / 100_000)
-    clock = SystemClock()
-    began_ms = clock.monotonic_ms()
-    assert not text(broker).endswith("# EOF\n")
-    assert text(broker, OPEN_METRICS).endswith("# EOF\n")
-    assert clock.monotonic_ms() - began_ms >= rest_ms - 1
+def test_also_to_those_who_prefer_another_format(broker: RunningBroker) -> None:
+    """Else who asks for two in turn would get all of a core, or whoever prefers the other had to wait."""
+    first = text(broker)
+    assert not first.endswith("# EOF\n")
+    produce(broker, "orders", 1)
+    assert text(broker, OPEN_METRICS) == first
+
+
+def test_who_waited_for_one_is_told_it(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else as many as may wait would have one made for each."""
+    go_on = threading.Event()
+    seconds = count(step=100)
+
+    def thread_time() -> int:
+        assert go_on.wait(30)
+        return next(seconds)
+
+    monkeypatch.setattr(collector, "thread_time", thread_time)
+    with ThreadPoolExecutor() as others:
+        asked = [others.submit(text, broker) for _ in range(3)]
+        until(lambda: broker.call_soon(lambda: broker.broker.http.connection_count) == len(asked))
+        produce(broker, "orders", 1)
+        go_on.set()
+        assert len({one.result() for one in asked}) == 1
 
 
 def test_what_takes_no_time_is_told_anew_each_time(
