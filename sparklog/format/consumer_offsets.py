@@ -10,7 +10,7 @@ Sources: FORMAT.md#consumer-offsets; Kafka OffsetCommitKey.json, OffsetCommitVal
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparklog.errors import UnsupportedVersionError
 from sparklog.format.kafka_fields import FieldReader, encode_string
@@ -40,9 +40,8 @@ NO_EXPIRY: Final = -1
 _EXPIRING_VALUE_VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetKey:
-    """Whose offset, and of what."""
+class OffsetKey(NamedTuple):
+    """Whose offset, and of what; a tuple, since tens of thousands are hashed in one turn of a coordinator."""
 
     group: str
     topic: str
