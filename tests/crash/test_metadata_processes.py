@@ -89,15 +89,14 @@ def check(root: Path, acks: dict[str, list[Ack]]) -> None:
 
 
 def test_eight_processes_publish_at_once(root: Path, tmp_path: Path) -> None:
-    """Nobody starves: all have published while all go on, and nobody waited for long. How many each makes in
-    some seconds says who was started first, and what else the machine does: beside another suite of tests
-    one made 30, another 243, and within the same seconds 204 to 320.
+    """Nobody starves: each publishes often while all go on, and none waits for long. Shares are not compared:
+    they tell which process was started first, and what else the machine does.
     """
-    workers = [start(root, f"w{number}", 1000) for number in range(8)]
+    workers = [start(root, f"w{number}", SECONDS + 1000) for number in range(8)]
     end = time.monotonic() + SECONDS
 
     def all_have_published() -> bool:
-        assert not any(worker.poll() for worker in workers), "a worker died by itself"
+        assert all(worker.poll() is None for worker in workers), "a worker ended by itself"
         counts = [len(found) for found in acks_in(tmp_path).values()]
         return len(counts) == len(workers) and min(counts) >= PUBLISHES and time.monotonic() >= end
 
