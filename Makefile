@@ -8,10 +8,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL_INPUTS := pyproject.toml setup.cfg setup.py constraints.txt sparklog/format/kernels.c
 
-# Spark looks the data source up, and starts its workers, with this interpreter. A SPARK_HOME of
-# another Spark would win over the installed one; the loopback address spares a host name look-up.
+# Spark starts its workers with the first, and looks the data source up with the second, which then runs
+# each streaming query's source, too. A SPARK_HOME of another Spark would win over the installed one; the
+# loopback address spares a host name look-up.
 export PYSPARK_PYTHON := $(abspath $(BIN)/sparklog-python)
-export PYSPARK_DRIVER_PYTHON := $(abspath $(BIN)/python)
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP ?= 127.0.0.1
 unexport SPARK_HOME PYTHONPATH PYTHONHOME
 
@@ -66,7 +67,7 @@ bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput (BEN
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 bench-peers compat-peers: export PYSPARK_PYTHON := $(abspath $(PEERS_VENV)/bin/sparklog-python)
-bench-peers compat-peers: export PYSPARK_DRIVER_PYTHON := $(abspath $(PEERS_VENV)/bin/python)
+bench-peers compat-peers: export PYSPARK_DRIVER_PYTHON := $(abspath $(PEERS_VENV)/bin/sparklog-python)
 
 bench-peers: $(PEERS_VENV)/.dev ## Beside Apache Kafka and its Spark connector, fetched by Maven (BENCH_ARGS=--quick, PEERS_PYSPARK=4.2.0)
 	@sh scripts/preflight.sh --java >/dev/null
@@ -83,7 +84,8 @@ test-matrix: ## Spark's tests on each supported Spark (MATRIX_PYSPARK="4.0.5 4.3
 		venv=.venv-pyspark-$$version$(if $(MATRIX_PYTHON),-$(notdir $(MATRIX_PYTHON))); \
 		$(MAKE) --no-print-directory $$venv/.dev || exit 1; \
 		echo "== PySpark $$version, $$($$venv/bin/python --version)"; \
-		PYSPARK_PYTHON="$(CURDIR)/$$venv/bin/sparklog-python" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$$venv/bin/python" \
+		python="$(CURDIR)/$$venv/bin/sparklog-python"; \
+		PYSPARK_PYTHON="$$python" PYSPARK_DRIVER_PYTHON="$$python" \
 			$$venv/bin/python -m pytest tests/spark -W ignore::ResourceWarning \
 			-W ignore::pytest.PytestUnraisableExceptionWarning $(PYTEST_ARGS) || failed="$$failed $$version"; \
 	done; test -z "$$failed" || { echo "failed on PySpark$$failed"; exit 1; }

@@ -6,8 +6,9 @@
 # (The setting spark.pyspark.python is not enough: the look-up does not read it.)
 export PYSPARK_PYTHON=/opt/sparklog/bin/sparklog-python
 
-# The same for the driver, unless it runs in another environment on purpose.
-export PYSPARK_DRIVER_PYTHON=/opt/sparklog/bin/python
+# The same for the driver, unless it runs in another environment on purpose: Spark looks the format up with this
+# one, and then runs the source of each streaming query in it.
+export PYSPARK_DRIVER_PYTHON=/opt/sparklog/bin/sparklog-python
 
 # Spark talks to its Python workers by Unix sockets: TCP costs each task 40 ms. In spark-defaults.conf:
 #     spark.python.unix.domain.socket.enabled  true

@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -126,6 +125,6 @@ def spark_submit() -> Path:
 def spark_environment() -> dict[str, str]:
     """The environment of this process, with this interpreter for Spark and no other Spark."""
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-    environment["PYSPARK_PYTHON"], environment["PYSPARK_DRIVER_PYTHON"] = worker_python(), sys.executable
+    environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = worker_python()
     environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return environment

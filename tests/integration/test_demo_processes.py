@@ -71,6 +71,6 @@ def test_spark_gets_this_interpreter_and_no_other_spark(monkeypatch: pytest.Monk
     monkeypatch.setenv("SPARK_HOME", "/opt/old-spark")
     environment = spark_environment()
     assert environment["PYSPARK_PYTHON"] == worker_python()
-    assert environment["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert environment["PYSPARK_DRIVER_PYTHON"] == worker_python()
     assert "SPARK_HOME" not in environment
     assert spark_submit().is_file()

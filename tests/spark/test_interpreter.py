@@ -1,15 +1,21 @@
 """sparklog-python: Spark's workers import the pyspark that is installed, compiled, and not its zip."""
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
 
+import psutil
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+import sparklog
 from sparklog.spark.features import UNIX_SOCKETS
 from sparklog.spark.interpreter import without_installed_zips, worker_python
-from tests.spark.conftest import lacks, needs
+from tests.spark.conftest import Until, lacks, needs
+
+RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 @pytest.fixture
@@ -53,6 +59,33 @@ def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
 
     (found,) = spark.sparkContext.parallelize([0], 1).map(where).collect()
     assert ".zip" not in found
+
+
+def paths_of_sources() -> list[str]:
+    """The PYTHONPATH of each interpreter that a streaming query of this process has for its source."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # of another query, ended meanwhile
+            if RUNNER in process.cmdline():
+                found.append(process.environ()["PYTHONPATH"])
+    return found
+
+
+def test_so_does_the_source_of_a_stream(spark: SparkSession, root: str, tmp_path: Path, until: Until) -> None:
+    """It runs in PYSPARK_DRIVER_PYTHON, which found the format; Spark gives it 10 s to start."""
+    log = sparklog.open(root, create=True)
+    log.create_topic("t")
+    log.append("t", pa.table({"value": [b"a"]}))
+    options = {"subscribe": "t", "startingOffsets": "earliest"}
+    rows = spark.readStream.format("sparklog").options(**options).load(root)
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        until(lambda: query.lastProgress is not None, query)
+        paths = paths_of_sources()
+    finally:
+        query.stop()
+    assert paths
+    assert not [path for path in paths if "pyspark.zip" in path]
 
 
 def unix_sockets(spark: SparkSession) -> str | None:
