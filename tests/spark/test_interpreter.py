@@ -85,7 +85,7 @@ def test_so_does_the_source_of_a_stream(spark: SparkSession, root: str, tmp_path
     finally:
         query.stop()
     assert paths
-    assert not [path for path in paths if "pyspark.zip" in path]
+    assert not [path for path in paths if "pyspark.zip" in path], "is PYSPARK_DRIVER_PYTHON plain python?"
 
 
 def unix_sockets(spark: SparkSession) -> str | None:
