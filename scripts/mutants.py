@@ -5,8 +5,9 @@
 
 Every mutant (scripts/mutations/, a module for each layer) is a text that occurs once in a file, and what is
 put in its place. It is applied to a copy of the tree, never to the tree itself, and the tests that should
-notice run there. Exit code 1: one survived (a test is missing), or one cannot be applied any more (the code
-has moved on), or no mutant is meant; 2: the command is wrong.
+notice run there; the one that failed runs once more without the mutant, and must pass. Exit code 1: one
+survived (a test is missing), or one cannot be applied any more (the code has moved on), or what failed fails
+anyway, or no mutant is meant; 2: the command is wrong.
 """
 
 import argparse
@@ -30,6 +31,7 @@ TABLE = ROOT / "docs" / "mutants.md"
 COPIED = ("sparklog", "sparklog_server", "pyspark_sparklog", "tests", "FORMAT.md", "pyproject.toml", "docs")
 TESTS_FAILED = 1  # pytest's exit code
 TIMEOUT_SECONDS = 180
+NO_END = "::timeout"  # instead of a test's name
 # So that nothing of a failing run is random but what a test draws itself.
 PYTEST = ("-m", "pytest", "-q", "-x", "-rf", "--timeout=120", "-p", "no:cacheprovider", "-p", "no:randomly")
 
@@ -127,9 +129,12 @@ def _try(tree: Path, mutant: Mutant) -> Result:
     failed = re.search(r"^(?:FAILED|ERROR) (\S+?::\S+)", output, re.MULTILINE)
     if code == 0:
         return Result(mutant, "survived", mutant.tests, seconds)
-    if code == TESTS_FAILED and failed:
-        return Result(mutant, "caught", failed[1].partition("[")[0], seconds)
-    return Result(mutant, "broken", output.strip().rpartition("\n")[2], seconds)
+    if code != TESTS_FAILED or not failed:
+        return Result(mutant, "broken", output.strip().rpartition("\n")[2], seconds)
+    by = failed[1].partition("[")[0]
+    if by.endswith(NO_END) or _run(tree, [by])[0] == 0:
+        return Result(mutant, "caught", by, seconds)
+    return Result(mutant, "broken", f"{by} fails without it, too", seconds)
 
 
 def _run(tree: Path, tests: list[str], timeout_seconds: int = TIMEOUT_SECONDS) -> tuple[int, str]:
@@ -146,7 +151,7 @@ def _run(tree: Path, tests: list[str], timeout_seconds: int = TIMEOUT_SECONDS) -
             timeout=timeout_seconds,
         )
     except subprocess.TimeoutExpired:
-        return 1, f"FAILED {tests[0]}::timeout"
+        return 1, f"FAILED {tests[0]}{NO_END}"
     return done.returncode, done.stdout + done.stderr
 
 

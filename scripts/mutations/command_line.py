@@ -4,6 +4,20 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "doctor warns of an interpreter that compiles pyspark at each start",
+        "sparklog/cli/environment_checks.py",
+        '    return Finding(check, Status.WARN, detail, f"export {variable}={better}")\n',
+        "    return Finding(check, Status.OK, detail)\n",
+        "tests/cli/test_doctor.py -k slowly",
+    ),
+    Mutant(
+        "doctor looks at the driver's interpreter, too",
+        "sparklog/cli/environment_checks.py",
+        "        yield check_driver_python(environment)\n",
+        "        pass\n",
+        "tests/cli/test_doctor.py -k slowly",
+    ),
+    Mutant(
         "command line: a name cannot forge a row of a table",
         "sparklog/cli/output.py",
         "    return plain(_words(value))\n",

@@ -25,6 +25,7 @@ from sparklog.spark.interpreter import worker_python
 MINIMUM_JAVA = 17
 PROBE_TIMEOUT_S = 60
 EXTRAS = (("server", "kio", "to serve Kafka clients"), ("s3", "botocore", "for roots in S3"))
+DRIVER_CHECK = "driver's Python"  # PYSPARK_DRIVER_PYTHON is wider than the column
 VECTOR_MODULE = "jdk.incubator.vector"
 
 
@@ -57,7 +58,7 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> Iterator[F
         yield Finding("pyspark", Status.WARN, "not installed", "pip install 'sparklog[spark]', to use Spark")
         return
     yield _check_spark(environment)
-    yield check_worker_python(environment)
+    yield from check_interpreters(environment)
     yield check_java(environment)
 
 
@@ -118,27 +119,76 @@ def _same_spark(home: Path, version: str) -> bool:
     return any(home.glob(f"jars/spark-core_*-{version}.jar"))
 
 
+def check_interpreters(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Of Spark's workers, and of the driver's environment where that is another."""
+    yield check_worker_python(environment)
+    if environment.get("PYSPARK_DRIVER_PYTHON"):
+        yield check_driver_python(environment)
+
+
 def check_worker_python(environment: Mapping[str, str]) -> Finding:
-    """Spark looks data sources up, and starts workers, with PYSPARK_PYTHON or the PATH's python3."""
+    """Spark starts its workers with PYSPARK_PYTHON or the PATH's python3."""
     check = "PYSPARK_PYTHON"
-    named = environment.get("PYSPARK_PYTHON")
+    named = environment.get(check)
     command = named or "python3"
     found = shutil.which(command, path=environment.get("PATH"))
     origin = f"{check}={named}" if named else "not set, so Spark runs the PATH's python3"
-    fix = f"export PYSPARK_PYTHON={worker_python()}, or call sparklog.spark.configure(builder)"
+    fix = f"export {check}={worker_python()}, or call sparklog.spark.configure(builder)"
     if found is None:
         return Finding(check, Status.FAIL, f"{origin}: no such program", fix)
+    asked = _ask(found, environment)
+    if asked.reason:
+        status = Status.FAIL if named or asked.version else Status.WARN
+        return Finding(check, status, f"{origin} ({found}): {asked.reason}", fix)
+    if not named:  # configure(builder) names it
+        return Finding(check, Status.OK, f"{origin} ({found})")
+    return _of_its_start(check, check, found, environment)
+
+
+def check_driver_python(environment: Mapping[str, str]) -> Finding:
+    """Spark looks data sources up with it, and runs a streaming query's source with what found them."""
+    variable = "PYSPARK_DRIVER_PYTHON"
+    named = environment[variable]
+    found = shutil.which(named, path=environment.get("PATH"))
+    fix = f"call sparklog.register(spark), or export {variable}={worker_python()}"
+    if found is None:
+        return Finding(DRIVER_CHECK, Status.FAIL, f"{variable}={named}: no such program", fix)
+    asked = _ask(found, environment)
+    if asked.reason:  # no fault where it is `jupyter`, as is usual, and register is called
+        detail = f"{variable}={named}: Spark does not find the format by itself: {asked.reason}"
+        return Finding(DRIVER_CHECK, Status.WARN, detail, fix)
+    return _of_its_start(DRIVER_CHECK, variable, found, environment)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What an interpreter said of itself; a reason if workers cannot run in it."""
+
+    version: str = ""
+    reason: str = ""
+
+
+def _ask(interpreter: str, environment: Mapping[str, str]) -> _Asked:
     code = "import sys, sparklog.client, pyspark_sparklog; print('%d.%d' % sys.version_info[:2])"
-    result = _run([found, "-c", code], environment)
-    if result is None or result.returncode != 0:
-        status = Status.FAIL if named else Status.WARN
-        reason = (result.stderr.strip().splitlines() or ["it failed"])[-1] if result else "it did not run"
-        return Finding(check, status, f"{origin} ({found}): cannot import sparklog: {reason}", fix)
-    if result.stdout.strip() != "{}.{}".format(*sys.version_info[:2]):
-        return Finding(
-            check, Status.FAIL, f"{origin} ({found}): another Python version, {result.stdout.strip()}", fix
-        )
-    return Finding(check, Status.OK, f"{origin} ({found})" if not named else found)
+    result = _run([interpreter, "-c", code], environment)
+    if result is None:
+        return _Asked(reason="cannot import sparklog: it did not run")
+    if result.returncode != 0:
+        last = (result.stderr.strip().splitlines() or ["it failed"])[-1]
+        return _Asked(reason=f"cannot import sparklog: {last}")
+    version = result.stdout.strip()
+    if version != "{}.{}".format(*sys.version_info[:2]):
+        return _Asked(version, f"another Python version, {version}")
+    return _Asked(version)
+
+
+def _of_its_start(check: str, variable: str, found: str, environment: Mapping[str, str]) -> Finding:
+    """A Spark of another SPARK_HOME has its pyspark in a zip only, so nothing can be spared there."""
+    better = Path(found).with_name("sparklog-python")
+    if environment.get("SPARK_HOME") or Path(found).name == better.name or not os.access(better, os.X_OK):
+        return Finding(check, Status.OK, found)
+    detail = f"{found}: each start compiles pyspark anew (0.4 s of processor time)"
+    return Finding(check, Status.WARN, detail, f"export {variable}={better}")
 
 
 def check_java(environment: Mapping[str, str]) -> Finding:

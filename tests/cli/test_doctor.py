@@ -22,6 +22,7 @@ from tests.support.roots import old_root
 from tests.twins import without_kernels
 
 Run = Callable[..., Result]
+OF_SPARK = {"JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"}
 
 
 def program(directory: Path, name: str, text: str) -> Path:
@@ -32,13 +33,40 @@ def program(directory: Path, name: str, text: str) -> Path:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "PYSPARK_PYTHON"}}
+    kept = {name: value for name, value in os.environ.items() if name not in OF_SPARK}
     return {**kept, **changes}
 
 
 def test_this_interpreter_is_fit_for_workers() -> None:
-    found = checks.check_worker_python(environment(PYSPARK_PYTHON=sys.executable))
-    assert found == Finding("PYSPARK_PYTHON", Status.OK, sys.executable)
+    found = checks.check_worker_python(environment(PYSPARK_PYTHON=worker_python()))
+    assert found == Finding("PYSPARK_PYTHON", Status.OK, worker_python())
+    assert checks.check_worker_python(environment()).status is Status.OK  # configure(builder) names it
+
+
+@pytest.mark.parametrize(
+    ("name", "check"), [("PYSPARK_PYTHON", "PYSPARK_PYTHON"), ("PYSPARK_DRIVER_PYTHON", "driver's Python")]
+)
+def test_an_interpreter_that_starts_slowly_is_a_warning(name: str, check: str, tmp_path: Path) -> None:
+    def looked(**changes: str) -> Finding:
+        findings = checks.check_interpreters(environment(**{name: sys.executable, **changes}))
+        return next(one for one in findings if one.check == check)
+
+    assert (looked().status, looked().fix) == (Status.WARN, f"export {name}={worker_python()}")
+    assert "compiles pyspark anew" in looked().detail
+    assert looked(**{name: worker_python()}) == Finding(check, Status.OK, worker_python())
+    assert looked(SPARK_HOME=str(tmp_path)).status is Status.OK  # whose pyspark is in a zip only
+    alone = program(tmp_path, "python3", f'exec {sys.executable} "$@"')
+    assert looked(**{name: str(alone)}).status is Status.OK
+
+
+def test_a_driver_that_does_not_find_the_format_is_a_warning(tmp_path: Path) -> None:
+    jupyter = program(tmp_path, "jupyter", "exit 1")
+    found = checks.check_driver_python(environment(PYSPARK_DRIVER_PYTHON=str(jupyter)))
+    assert (found.status, "not find the format by itself" in found.detail) == (Status.WARN, True)
+    assert "sparklog.register(spark)" in found.fix
+    nowhere = checks.check_driver_python(environment(PYSPARK_DRIVER_PYTHON="/nowhere"))
+    assert (nowhere.status, "no such program" in nowhere.detail) == (Status.FAIL, True)
+    assert "driver's Python" not in {one.check for one in checks.check_interpreters(environment())}
 
 
 def test_interpreter_without_sparklog_is_refused_when_named(tmp_path: Path) -> None:
