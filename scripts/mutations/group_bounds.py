@@ -48,6 +48,13 @@ MUTANTS = (
         OF_BOUNDS,
     ),
     Mutant(
+        "groups: the longest group that may be set fits its record",
+        "sparklog_server/settings/groups.py",
+        "        maximum=15 * MIB,",
+        "        maximum=16 * MIB,",
+        f"{OF_BOUNDS} -k longest",
+    ),
+    Mutant(
         "groups: an assignment fits the group's record",
         f"{GROUPS}/room.py",
         "            and of_record <= self._settings.group_max_record_bytes\n",

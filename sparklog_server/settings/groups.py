@@ -113,7 +113,7 @@ class GroupSettings:
         "sparklog.group.max.record.bytes",
         default=4 * MIB,
         minimum=64 << 10,
-        maximum=16 * MIB,
+        maximum=15 * MIB,  # the whole record, with the group's own names, has 16 (coordination/records.py)
         unit="bytes",
         doc="""Longest record of one group: names, subscriptions and assignments of all its members, which are
         written together and told to their leader together. Members beyond it are refused

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from sparklog.format.group_metadata import GroupValue, encode_group_value
+from sparklog.log.setting import declared_settings
 from sparklog_server.groups.coordinator import MAX_PROTOCOLS
 from sparklog_server.groups.messages import Leaving, SyncRequest
 from sparklog_server.groups.offsets_to_commit import OffsetToCommit
-from sparklog_server.groups.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes
+from sparklog_server.groups.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes, record_bytes
 from sparklog_server.groups.transitions import GroupState
+from sparklog_server.settings.groups import GroupSettings
 from tests.server.groups.test_coordinator import to_commit
 from tests.server.groups.test_staged_commits import begun, by, end
 
@@ -238,6 +240,31 @@ def test_a_groups_record_is_no_longer_than_was_counted(roots: Roots) -> None:
         assert taken == group.roster.record_bytes + group.roster.assignment_bytes
 
     roots.run(scenario)
+
+
+def test_the_longest_group_that_may_be_set_is_written(roots: Roots) -> None:
+    """With names as long as they may be, which are not counted: they are the group's, not a member's."""
+    _, setting = declared_settings(GroupSettings)["sparklog.group.max.record.bytes"]
+    longest, name = setting.maximum, "n" * 32_767
+    assert longest is not None
+    instance_id, client_id = "i", "client"
+    names = ("client-" + "0" * 36, instance_id, client_id, "/127.0.0.1")
+    data = bytes(int(longest) - 200 - record_bytes(names, ()))
+
+    async def scenario(host: Host) -> None:
+        fields: dict[str, Any] = {
+            "protocol_type": name,
+            "instance_id": instance_id,
+            "protocols": ((name, data),),
+        }
+        joined = await host.join(name, **fields)
+        assert not joined.error
+        assert not (await host.syncs(name, joined, a0=bytes(100))).error
+        fields["protocols"] = ((name, data + bytes(400)),)
+        grown = await host.join(name, joined.member_id, **fields)
+        assert grown.error == ErrorCode.group_max_size_reached  # by the setting, and not by the record
+
+    roots.run(scenario, {setting.key: str(longest)})
 
 
 def test_an_assignment_that_fits_no_record_is_refused(roots: Roots) -> None:
