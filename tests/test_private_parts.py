@@ -97,29 +97,24 @@ def _all_reached() -> dict[str, set[str]]:
 
 
 def _reached(tree: ast.Module) -> list[str]:
-    own = _defined(tree)
+    own: set[str] = set()  # what the module itself defines, at whatever depth
     names: list[str] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+        if isinstance(node, ast.Attribute):
+            if not _is_own(node.value):
+                names.append(node.attr)
+            elif isinstance(node.ctx, ast.Store):
+                own.add(node.attr)
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                own.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
             names += [one.name for one in node.names]
-        elif isinstance(node, ast.Attribute) and not _is_own(node.value):
-            names.append(node.attr)
         elif isinstance(node, ast.Call) and _called(node.func).endswith(PATCHES):
             names += [_last_name(one) for one in node.args]
     return [name for name in names if _is_private(name) and name not in own | NOT_OURS]
-
-
-def _defined(tree: ast.Module) -> set[str]:
-    """What the module itself defines, at whatever depth."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_own(node.value):
-            names.add(node.attr)
-    return names
 
 
 def _called(function: ast.expr) -> str:
