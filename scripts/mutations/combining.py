@@ -246,13 +246,6 @@ MUTANTS = (
         OF_STRANGE_REQUESTS,
     ),
     Mutant(
-        "combining: a request that nests too deeply spoils nobody's",
-        "sparklog/metadata/requests.py",
-        "        except (CorruptLogError, RecursionError) as error:\n",
-        "        except CorruptLogError as error:\n",
-        OF_STRANGE_REQUESTS,
-    ),
-    Mutant(
         "combining: requests are read as far as one commit takes them",
         "sparklog/metadata/others.py",
         "            if unread and size > MAX_COMBINED_BYTES:\n",

@@ -163,7 +163,7 @@ class RequestBox:
         except UnsupportedVersionError as error:
             _log.info("passing over a request: %s", error)
             return None
-        except (CorruptLogError, RecursionError) as error:
+        except CorruptLogError as error:
             _log.warning("passing over a request: %s", error)
             return None
         if header.uuid != ticket.publisher or not is_id(body.nonce):
