@@ -32,6 +32,14 @@ class Urgent(Root):
         return await super().run(function, *arguments)
 
 
+async def _more_looks(membership: Membership, count: int) -> None:
+    """Wait until the service has asked so often more whether maintenance is its own."""
+    looked = membership.asked
+    async with asyncio.timeout(30):
+        while membership.asked < looked + count:  # noqa: ASYNC110 - there is no event for what tests look at
+            await asyncio.sleep(0.001)
+
+
 def test_what_groups_wait_for_breaks_off_what_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is done at once, at the broker's own priority; if in vain, not again for a while."""
     requests: list[RoundRequest] = []
@@ -52,13 +60,16 @@ def test_what_groups_wait_for_breaks_off_what_can_wait(monkeypatch: pytest.Monke
     monkeypatch.setattr(round_process, "command", command)
     monkeypatch.setattr(service, "urgent_topics", lambda _image: ("__consumer_offsets",))
 
+    membership = Membership()
+
     async def run() -> None:
         root = Urgent()
-        maintenance = maintained(lambda: None, Membership(), root=root)
+        maintenance = maintained(lambda: None, membership, root=root)
         await maintenance.start()
         assert await asyncio.to_thread(begun.wait, 30)
         root.is_urgent = True
         assert await asyncio.to_thread(again.wait, 30)
+        await _more_looks(membership, 10)
         await maintenance.stop()
 
     asyncio.run(run())
@@ -124,9 +135,7 @@ def test_what_can_wait_is_another_brokers_once_that_is_in_charge(monkeypatch: py
         async with asyncio.timeout(30):
             while not metrics.maintenance.rounds:  # noqa: ASYNC110 - there is no event for what tests look at
                 await asyncio.sleep(0.001)
-            looked = membership.asked
-            while membership.asked < looked + 5:  # noqa: ASYNC110 - as above
-                await asyncio.sleep(0.001)
+        await _more_looks(membership, 5)
         await maintenance.stop()
 
     asyncio.run(run())
