@@ -137,7 +137,7 @@ def _try(tree: Path, mutant: Mutant) -> Result:
     if code != TESTS_FAILED or not failed:
         return Result(mutant, "broken", output.strip().rpartition("\n")[2], seconds)
     by = failed[1].partition("[")[0]
-    if by.endswith(NO_END) or _run(tree, [by])[0] == 0:
+    if _run(tree, mutant.tests.split() if by.endswith(NO_END) else [by])[0] == 0:
         return Result(mutant, "caught", by, seconds)
     return Result(mutant, "broken", f"{by} fails without it, too", seconds)
 

@@ -74,13 +74,21 @@ def test_words_that_mean_no_mutant_run_nothing(
 
 
 @pytest.mark.parametrize(("anyway", "code", "says"), [(False, 0, "caught"), (True, 1, "fails without it")])
+@pytest.mark.parametrize("hangs", [False, True])
 def test_a_test_that_fails_anyway_has_noticed_nothing(
-    anyway: bool, code: int, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    anyway: bool,
+    code: int,
+    says: str,
+    hangs: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     one = next(one for one in MUTANTS if one.safeguard == "doctor: settings that nothing acts on")
 
     def run(command: list[str], *, cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
         fails = anyway or one.old not in (cwd / one.path).read_text()
+        if fails and hangs:
+            raise subprocess.TimeoutExpired(command, 1)
         output = "FAILED tests/cli/test_doctor.py::test_settings[a] - no" if fails else "1 passed"
         return subprocess.CompletedProcess(command, int(fails), output, "")
 

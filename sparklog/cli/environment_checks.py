@@ -127,7 +127,9 @@ def check_interpreters(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_worker_python(environment: Mapping[str, str]) -> Finding:
-    """Spark starts its workers with PYSPARK_PYTHON or the PATH's python3."""
+    """Spark starts its workers with PYSPARK_PYTHON or the PATH's python3; and looks data sources up with it,
+    where no PYSPARK_DRIVER_PYTHON is named.
+    """
     check = "PYSPARK_PYTHON"
     named = environment.get(check)
     command = named or "python3"
@@ -150,13 +152,15 @@ def check_driver_python(environment: Mapping[str, str]) -> Finding:
     variable = "PYSPARK_DRIVER_PYTHON"
     named = environment[variable]
     found = shutil.which(named, path=environment.get("PATH"))
-    fix = f"call sparklog.register(spark), or export {variable}={worker_python()}"
+    fix = f"export {variable}={worker_python()}"
     if found is None:
         return Finding(DRIVER_CHECK, Status.FAIL, f"{variable}={named}: no such program", fix)
     asked = _ask(found, environment)
+    if asked.version and asked.reason:  # which spark-submit would run the driver with
+        return Finding(DRIVER_CHECK, Status.FAIL, f"{variable}={named}: {asked.reason}", fix)
     if asked.reason:  # no fault where it is `jupyter`, as is usual, and register is called
         detail = f"{variable}={named}: Spark does not find the format by itself: {asked.reason}"
-        return Finding(DRIVER_CHECK, Status.WARN, detail, fix)
+        return Finding(DRIVER_CHECK, Status.WARN, detail, f"call sparklog.register(spark), or {fix}")
     return _of_its_start(DRIVER_CHECK, variable, found, environment)
 
 

@@ -65,9 +65,16 @@ def test_a_driver_that_does_not_find_the_format_is_a_warning(tmp_path: Path) -> 
     found = checks.check_driver_python(environment(PYSPARK_DRIVER_PYTHON=str(jupyter)))
     assert (found.status, "not find the format by itself" in found.detail) == (Status.WARN, True)
     assert "sparklog.register(spark)" in found.fix
-    nowhere = checks.check_driver_python(environment(PYSPARK_DRIVER_PYTHON="/nowhere"))
-    assert (nowhere.status, "no such program" in nowhere.detail) == (Status.FAIL, True)
     assert "driver's Python" not in {one.check for one in checks.check_interpreters(environment())}
+
+
+def test_a_driver_that_does_not_run_beside_the_workers_is_refused(tmp_path: Path) -> None:
+    """That the format is registered would not help."""
+    newer = program(tmp_path, "python3", "echo 3.99")
+    for named, says in (("/nowhere", "no such program"), (str(newer), "another Python version, 3.99")):
+        found = checks.check_driver_python(environment(PYSPARK_DRIVER_PYTHON=named))
+        assert (found.status, says in found.detail) == (Status.FAIL, True)
+        assert found.fix == f"export PYSPARK_DRIVER_PYTHON={worker_python()}"
 
 
 def test_interpreter_without_sparklog_is_refused_when_named(tmp_path: Path) -> None:

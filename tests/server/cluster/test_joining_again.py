@@ -227,7 +227,8 @@ def test_signs_of_life_of_an_older_registration_are_none_of_the_one_that_is_watc
         lambda image: [plan_join_broker(image, NODE, incarnation_id=incarnation_id, metadata_version=VERSION)]
     )
     dead = log.image.brokers[NODE]
-    surroundings = Surroundings(log, **QUICKLY)
+    # Whoever lives would be refused at once, so that what counts is whether it is taken to live.
+    surroundings = Surroundings(log, **QUICKLY, initial_broker_registration_timeout_ms="0")
 
     async def land_late() -> None:
         while True:
