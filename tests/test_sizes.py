@@ -1,4 +1,4 @@
-"""Modules of at most 400 lines, functions of at most 60. What is larger has a reason."""
+"""Modules of at most 800 lines, functions of at most 60. A larger one needs a reason."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("sparklog", "sparklog_server", "pyspark_sparklog", "tests", "benchmarks", "scripts")
-MODULE_LINES = 400
+MODULE_LINES = 800
 FUNCTION_LINES = 60
 LONG_FUNCTIONS = {
     # One history, in which the number is looked at after each step.
