@@ -2,7 +2,7 @@
 
 The compiler comes as a wheel (ziglang, a build requirement), so that nothing has to be installed for it, and
 the library is the same wherever it is built. It knows nothing of Python: one wheel a platform serves every
-version. Where it cannot be built, sparklog is installed without it, and is slower (format/kernels.py).
+version. sparklog needs it: a build that fails ends the installation.
 """
 
 import os
@@ -29,7 +29,7 @@ class BuildKernels(build_ext):
         return fullname.replace(".", "/") + ".so"
 
     def build_extension(self, ext: Extension) -> None:
-        """Compile; CompileError is only a warning, as the extension is optional."""
+        """Compile, or end the installation with what the compiler said."""
         output = Path(self.get_ext_fullpath(ext.name))
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as cache:
@@ -41,7 +41,7 @@ class BuildKernels(build_ext):
                 check=False,
             )
         if done.returncode != 0:
-            raise CompileError(f"the compiled loops are left out: {done.stderr.strip()[-2000:]}")
+            raise CompileError(f"cannot compile {ext.sources[0]}: {done.stderr.strip()[-2000:]}")
 
 
 class PlatformWheel(bdist_wheel):
@@ -63,6 +63,6 @@ def _target() -> list[str]:
 
 
 setup(
-    ext_modules=[Extension("sparklog.format._kernels", ["sparklog/format/kernels.c"], optional=True)],
+    ext_modules=[Extension("sparklog.format._kernels", ["sparklog/format/kernels.c"])],
     cmdclass={"build_ext": BuildKernels, "bdist_wheel": PlatformWheel},
 )

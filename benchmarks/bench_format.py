@@ -21,22 +21,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from sparklog.format.arrow_bytes import Words, cut_rows
+from sparklog.format.byte_views import cut_rows
 from sparklog.format.codec import Codec
 from sparklog.format.decode import (
     ParsedBodies,
     _bodies,
-    _check_offset_deltas,
     decode_records,
     scan_batches,
     stored_timestamps,
 )
 from sparklog.format.encode import EncodeOptions, encode_batches
-from sparklog.format.murmur2 import murmur2
+from sparklog.format.key_hashes import murmur2
 from sparklog.format.record_batch import HEADER, BatchHeader
-from sparklog.format.record_fields import parse_fields
-from sparklog.format.record_starts import guess_starts
 from sparklog.format.record_times import record_times
+from sparklog.format.records import parse_records
 from sparklog.format.schema import RecordColumns
 
 START_MS = 1_700_000_000_000
@@ -141,21 +139,19 @@ def time_cases() -> Iterator[Case]:
 
 
 def share_cases(rows: int) -> Iterator[Case]:
-    """Where the time of decoding goes, for one step of the reader; justifies the loop in record_starts.py."""
+    """Where the time of decoding goes, for one step of the reader."""
     columns = records(min(rows, 35_000), 100)
     for kib in (64, 1023):
         data = encode_batches(columns, EncodeOptions(max_batch_bytes=kib << 10)).to_bytes()
         table = scan_batches(data, where="bench")
         bodies = _bodies(data, table, "bench", 0, 1 << 30)
-        words, starts = Words(bodies.data), guess_starts(bodies)
+        last = table.last_offset - table.base_offset
+        fields = parse_records(bodies, last)
         batch_of = np.repeat(np.arange(len(table)), bodies.record_count)
-        fields = parse_fields(words, starts, len(bodies.data))
         parsed = ParsedBodies(bodies, fields, batch_of, None)
         parts: dict[str, Callable[[], object]] = {
             "scan and CRC": lambda data=data: scan_batches(data, where="bench"),
-            "starts": lambda bodies=bodies: guess_starts(bodies),
-            "fields": lambda w=words, s=starts, b=bodies: parse_fields(w, s, len(b.data)),
-            "offset deltas": lambda b=bodies, t=table, o=batch_of, f=fields: _check_offset_deltas(b, t, o, f),
+            "fields": lambda bodies=bodies, last=last: parse_records(bodies, last),
             "timestamps": lambda p=parsed, t=table: stored_timestamps(p, t),
             "keys": lambda b=bodies, f=fields: cut_rows(b.data, f.key_position, f.key_length),
             "values": lambda b=bodies, f=fields: cut_rows(b.data, f.value_position, f.value_length),

@@ -7,7 +7,7 @@ those given with --beside (worktrees of older commits). CPU is the process's, of
 medians over the rounds, with the lowest and the highest.
 
     --profile      what an append's CPU goes into, function by function, instead of the figures
-    --codec lz4    compress; SPARKLOG_KERNELS=off does without the compiled loops
+    --codec lz4    compress
 """
 
 import argparse

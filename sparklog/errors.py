@@ -86,6 +86,10 @@ CODES: dict[str, tuple[str, str]] = {
     "INVALID_TOPIC_NAME": ("42602", "a topic's name is not legal"),
     "INVALID_TRANSACTIONAL_ID": ("22001", "a transactional id that is empty or too long"),
     "INVALID_TRANSACTION_TIMEOUT": ("22003", "a transaction's timeout is outside its bounds"),
+    "KERNELS_UNUSABLE": (
+        "58000",
+        "this installation's compiled loops are missing, or of another version",
+    ),
     "MAINTENANCE_RUNNING": ("55006", "another process of this machine maintains the root"),
     "METADATA_VERSION_TOO_LOW": ("55000", "the root's owner has not agreed to what this needs"),
     "MISSING_OPTION": ("42K06", "a required option is not set"),

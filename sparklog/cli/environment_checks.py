@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparklog.errors import SparklogError
 from sparklog.format import kernels
 from sparklog.spark.features import MINIMUM_SPARK, missing_features
 from sparklog.spark.interpreter import worker_python
@@ -52,7 +53,7 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> Iterator[F
     yield Finding("python", Status.OK, f"{platform.python_version()} at {sys.executable}")
     yield Finding("sparklog", Status.OK, _version("sparklog"))
     yield Finding("pyarrow", Status.OK, _version("pyarrow"))
-    yield check_kernels(environment)
+    yield check_kernels()
     yield from check_extras()
     if importlib.util.find_spec("pyspark") is None:
         yield Finding("pyspark", Status.WARN, "not installed", "pip install 'sparklog[spark]', to use Spark")
@@ -70,17 +71,13 @@ def check_extras() -> Iterator[Finding]:
         yield Finding(name, Status.OK, detail)
 
 
-def check_kernels(environment: Mapping[str, str]) -> Finding:
-    """Everything works without the compiled loops, in more time."""
-    if kernels.are_loaded():
-        return Finding("compiled loops", Status.OK, "in use")
-    if kernels.SWITCH in environment:
-        reason = f"switched off by {kernels.SWITCH}={environment[kernels.SWITCH]}"
-        return Finding("compiled loops", Status.WARN, f"{reason}; slower", f"unset {kernels.SWITCH}")
-    detail = f"no usable {kernels.LIBRARY} beside {kernels.__file__}; slower"
-    return Finding(
-        "compiled loops", Status.WARN, detail, "install sparklog from a wheel, or with pip from source"
-    )
+def check_kernels() -> Finding:
+    """Nothing can be read or written without the compiled loops."""
+    try:
+        kernels.load()
+    except SparklogError as error:
+        return Finding("compiled loops", Status.FAIL, error.message, error.fix)
+    return Finding("compiled loops", Status.OK, "usable")
 
 
 def _version(package: str) -> str:

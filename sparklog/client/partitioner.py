@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
-from sparklog.format.murmur2 import partition_for_keys
+from sparklog.format.key_hashes import partition_for_keys
 
 Int32Array = npt.NDArray[np.int32]
 RUN_BYTES = 1 << 20  # one full record batch

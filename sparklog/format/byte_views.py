@@ -1,14 +1,17 @@
-"""A column of bytes as Arrow binary views: 16 bytes a row, over any number of buffers.
+"""Arrow binary columns as NumPy arrays, and columns of bytes as Arrow binary views: 16 bytes a row, over any
+number of buffers.
 
 Choosing rows, and putting columns one after the other, moves views only; the bytes themselves are copied
-once, when rows are joined.
+once, when rows are laid out.
 
     view = size u32 | first 4 bytes, or nothing | buffer u32 | position u32      more than 12 bytes
     view = size u32 | up to 12 bytes                                             12 bytes or fewer
 
-Invariants: a null has size 0; positions stay below 2^31; nobody changes the arrays.
+Invariants: sliced arrays (offset != 0) are seen as their slice only; a null has size 0; positions stay below
+    2^31; nobody changes the arrays.
+Not here: casting other types to binary (schema.py).
 Concurrency: immutable. A column keeps all of its buffers alive, also those that no row of it points to.
-Sources: the Arrow columnar format, variable-size binary view layout.
+Sources: the Arrow columnar format, variable-size binary and binary view layouts.
 """
 
 from collections.abc import Sequence
@@ -19,26 +22,64 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparklog.format import kernels
-from sparklog.format.arrow_bytes import (
-    INLINE_BYTES,
-    LOW32,
-    Inline,
-    Int32Array,
-    Int64Array,
-    UInt8Array,
-    UInt64Array,
-    Words,
-    binary_column,
-    data_views,
-    inline_views,
-)
 
-_EMPTY = np.zeros(0, np.uint8)
 BoolArray = npt.NDArray[np.bool_]
+UInt8Array = npt.NDArray[np.uint8]
+UInt64Array = npt.NDArray[np.uint64]
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+
+INLINE_BYTES = 12
+LOW32 = np.uint64(0xFFFFFFFF)
+_EMPTY = np.zeros(0, np.uint8)
+
+
+class BinaryColumn(NamedTuple):
+    """The buffers of a binary array, of its slice only; the length of a null is 0."""
+
+    start: Int32Array
+    length: Int32Array
+    data: UInt8Array
+    is_null: npt.NDArray[np.bool_] | None  # None when nothing is
+
+
+def binary_column(array: pa.Array) -> BinaryColumn:
+    """See a binary or string array as NumPy arrays."""
+    _, offsets_buffer, data_buffer = array.buffers()
+    count = len(array)
+    if count == 0 or offsets_buffer is None:
+        empty = np.zeros(count, np.int32)
+        return BinaryColumn(empty, empty, _EMPTY, null_mask(array))
+    offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset : array.offset + count + 1]
+    data = _EMPTY if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    length = offsets[1:] - offsets[:-1]
+    is_null = null_mask(array)
+    if is_null is not None:
+        length[is_null] = 0
+    return BinaryColumn(offsets[:-1], length, data, is_null)
+
+
+def null_mask(array: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """True where null; None when nothing is. Of an array that has a validity of its own (not a union)."""
+    if array.null_count == 0:
+        return None
+    # Not is_null().to_numpy(), which would import pandas, 0.3 s in the middle of somebody's append.
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    first, skipped = divmod(array.offset, 8)
+    is_there = np.unpackbits(bits[first:], count=skipped + len(array), bitorder="little")[skipped:]
+    mask: npt.NDArray[np.bool_] = is_there == 0
+    return mask
+
+
+def cut_rows(data: UInt8Array, position: Int64Array, length: Int64Array) -> pa.Array:
+    """The binary array of data[position : position + length], null where the length is negative; one copy."""
+    if (length < 0).all():
+        return pa.nulls(len(length), pa.binary())
+    return kernels.cut(data, position, length)
 
 
 class ByteViews(NamedTuple):
-    """See the module's docstring."""
+    """A column of bytes."""
 
     views: UInt64Array  # (rows, 2)
     buffers: tuple[UInt8Array, ...]
@@ -48,12 +89,12 @@ class ByteViews(NamedTuple):
     def of(cls, array: pa.Array) -> Self:
         """The views of a binary array; no bytes are copied but those of short values."""
         column = binary_column(array)
-        return cls(_views(column.data, column.start, column.length), (column.data,), column.is_null)
+        return cls(kernels.views(column.data, column.start, column.length), (column.data,), column.is_null)
 
     @classmethod
     def cut(cls, data: UInt8Array, bounds: Int32Array) -> Self:
         """Consecutive rows of a buffer, row i from bounds[i] to bounds[i + 1]."""
-        return cls(_views(data, bounds[:-1], np.diff(bounds)), (data,), None)
+        return cls(kernels.views(data, bounds[:-1], np.diff(bounds)), (data,), None)
 
     @classmethod
     def at(cls, data: UInt8Array, position: Int64Array, length: Int64Array) -> Self:
@@ -61,7 +102,7 @@ class ByteViews(NamedTuple):
         is_null = length < 0
         has_nulls = bool(is_null.any())
         size = np.maximum(length, 0) if has_nulls else length
-        views = _views(data, position.astype(np.int32), size.astype(np.int32))
+        views = kernels.views(data, position.astype(np.int32), size.astype(np.int32))
         return cls(views, (data,), is_null if has_nulls else None)
 
     @classmethod
@@ -114,45 +155,6 @@ class ByteViews(NamedTuple):
         """Chosen rows; the bytes stay where they are."""
         is_null = None if self.is_null is None else self.is_null[rows]
         return ByteViews(as_pairs(as_wide(self.views)[rows]), self.buffers, is_null)
-
-
-def _views(data: UInt8Array, start: Int32Array, length: Int32Array) -> UInt64Array:
-    if kernels.are_loaded():
-        return kernels.views(data, start, length)
-    views = np.empty((len(start), 2), np.uint64)
-    views[:, 0], views[:, 1] = data_views(Words(data), start.astype(np.int64), length.astype(np.int64), 0)
-    return views
-
-
-def join_rows(
-    columns: Sequence[Inline | ByteViews], count: int, closing: bytes = b""
-) -> tuple[UInt8Array, Int32Array]:
-    """Lay rows out one after the other, each the concatenation of its columns, and `closing` at the end.
-
-    Returns: the bytes, and where each row starts and the last one ends (count + 1 positions).
-    Shape: fewer than 2^31 bytes; the caller sees to it.  Cost: one memcpy per column and row, in Arrow.
-    """
-    width = len(columns)
-    views = np.empty((count * width + 1, 2), np.uint64)
-    cells = views[:-1].reshape(count, width, 2)
-    assert len(closing) <= 4
-    views[-1] = (int.from_bytes(closing, "little") << 32) | len(closing), 0
-    buffers: list[pa.Buffer] = []
-    wide = as_wide(cells)
-    for at, column in enumerate(columns):
-        if isinstance(column, Inline):
-            cells[:, at, 0], cells[:, at, 1] = inline_views(column)
-        else:
-            wide[:, at] = as_wide(column.views)
-            if buffers:
-                cells[:, at, 1] += is_long(column.views) * np.uint64(len(buffers))
-            buffers += [pa.py_buffer(data) for data in column.buffers]
-    joined = pa.Array.from_buffers(pa.binary_view(), len(views), [None, pa.py_buffer(views), *buffers]).cast(
-        pa.binary()
-    )
-    _, offsets, data = joined.buffers()
-    starts = np.frombuffer(offsets, np.int32)[::width][: count + 1] if width else np.zeros(1, np.int32)
-    return (_EMPTY if data is None else np.frombuffer(data, np.uint8)), starts
 
 
 def is_long(views: UInt64Array) -> BoolArray:

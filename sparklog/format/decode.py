@@ -15,16 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparklog.format import kernels
-from sparklog.format.arrow_bytes import Int64Array, Words, cut_rows
 from sparklog.format.batch_table import BatchTable, scan_batches, scan_valid_prefix
+from sparklog.format.byte_views import Int64Array, cut_rows
 from sparklog.format.codec import DEFAULT_MAX_DECOMPRESSED_BYTES, BytesLike, Codec, decompress
 from sparklog.format.decoded_records import DecodedRecords, join_records, no_records, read_too_large
 from sparklog.format.record_batch import HEADER, MAX_INT32, MAX_OFFSET, corrupt
-from sparklog.format.record_fields import BadRecordError, RecordFields, parse_fields
-from sparklog.format.record_headers import decode_headers
-from sparklog.format.record_starts import Bodies, check_counts, guess_starts, walk_starts
-from sparklog.format.schema import TimestampType
+from sparklog.format.records import Bodies, RecordFields, headers_column, parse_headers, parse_records
+from sparklog.format.schema import HEADERS_TYPE, TimestampType
 
 __all__ = [
     "DEFAULT_MAX_DECOMPRESSED_BYTES",
@@ -127,7 +124,7 @@ class ParsedBodies(NamedTuple):
     bodies: Bodies
     fields: RecordFields
     batch_of: npt.NDArray[np.intp]
-    headers: pa.Array | None  # None where no record has any
+    header_spans: Int64Array | None  # from records.parse_headers; None where no record has any
 
 
 def parse_bodies(
@@ -137,20 +134,13 @@ def parse_bodies(
     where: str,
     position: int = 0,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    include_headers: bool = False,
 ) -> ParsedBodies:
     """Find and check all records of these batches; their timestamps are not compared with the batches'."""
     bodies = _bodies(buf, table, where, position, max_decompressed_bytes)
-    check_counts(bodies)
+    fields = parse_records(bodies, table.last_offset - table.base_offset)
     batch_of = np.repeat(np.arange(len(table)), bodies.record_count)
-    fields = _parse_compiled(bodies, table)
-    if fields is None:
-        fields = _parse(bodies, Words(bodies.data), batch_of)
-        _check_offset_deltas(bodies, table, batch_of, fields)
-    headers = None
-    if include_headers or fields.header_count.any():  # unwanted ones are validated all the same
-        headers = _headers(bodies, fields, batch_of)
-    return ParsedBodies(bodies, fields, batch_of, headers)
+    spans = parse_headers(bodies, fields) if fields.header_count.any() else None
+    return ParsedBodies(bodies, fields, batch_of, spans)
 
 
 def decode_bodies(
@@ -172,9 +162,8 @@ def decode_bodies(
         where=where,
         position=position,
         max_decompressed_bytes=max_decompressed_bytes,
-        include_headers=include_headers,
     )
-    bodies, fields, batch_of, headers = parsed
+    bodies, fields, batch_of, spans = parsed
     timestamp_ms = stored_timestamps(parsed, table)
     deltas = offset_delta if isinstance(offset_delta, int) else offset_delta[batch_of]
     return DecodedRecords(
@@ -183,7 +172,7 @@ def decode_bodies(
         timestamp_type=table.timestamp_type.astype(np.int32)[batch_of],
         key=cut_rows(bodies.data, fields.key_position, fields.key_length),
         value=cut_rows(bodies.data, fields.value_position, fields.value_length),
-        headers=headers if include_headers else None,
+        headers=_headers(bodies, fields, spans) if include_headers else None,
     )
 
 
@@ -213,47 +202,6 @@ def _bodies(buf: BytesLike, table: BatchTable, where: str, position: int, max_by
     return Bodies(data, ends - sizes, ends, table.record_count, describe)
 
 
-def _parse_compiled(bodies: Bodies, table: BatchTable) -> RecordFields | None:
-    """None: something is wrong, or nothing is compiled here."""
-    if not kernels.are_loaded():
-        return None
-    found = kernels.parse_records(
-        bodies.data, bodies.start, bodies.end, bodies.record_count, table.last_offset - table.base_offset
-    )
-    return None if found is None else RecordFields(*found)
-
-
-def _parse(bodies: Bodies, words: Words, batch_of: npt.NDArray[np.intp]) -> RecordFields:
-    """Parse by guessed starts; if they do not form a chain, by walked ones, whose errors count."""
-    last_of_batch = np.cumsum(bodies.record_count) - 1
-    for find_starts in (guess_starts, walk_starts):
-        starts = find_starts(bodies)
-        following = np.empty(len(starts), np.int64)
-        following[:-1] = starts[1:]
-        following[last_of_batch] = bodies.end
-        try:
-            fields = parse_fields(words, starts, len(bodies.data))
-        except BadRecordError as error:
-            if find_starts is walk_starts:
-                raise _located(bodies, batch_of, error) from None
-            continue
-        if (fields.end == following).all():
-            return fields
-    raise AssertionError("walked starts form a chain")
-
-
-def _check_offset_deltas(
-    bodies: Bodies, table: BatchTable, batch_of: npt.NDArray[np.intp], fields: RecordFields
-) -> None:
-    delta = fields.offset_delta
-    grows = np.empty(len(delta), np.bool_)
-    grows[1:] = delta[1:] > delta[:-1]
-    grows[bodies.first_record] = delta[bodies.first_record] >= 0
-    _check(bodies, batch_of, grows, delta, "offset delta", "ascending ones")
-    last = (table.last_offset - table.base_offset)[batch_of]
-    _check(bodies, batch_of, delta <= last, delta, "offset delta", "at most last_offset_delta")
-
-
 def stored_timestamps(parsed: ParsedBodies, table: BatchTable) -> Int64Array:
     """In ms since 1970, checked against the headers of their batches."""
     bodies, fields, batch_of, _ = parsed
@@ -271,27 +219,7 @@ def stored_timestamps(parsed: ParsedBodies, table: BatchTable) -> Int64Array:
     return times
 
 
-def _check(
-    bodies: Bodies,
-    batch_of: npt.NDArray[np.intp],
-    holds: npt.NDArray[np.bool_],
-    value: Int64Array,
-    what: str,
-    expected: str,
-) -> None:
-    if not holds.all():
-        row = int(np.argmin(holds))
-        raise _located(bodies, batch_of, BadRecordError(row, f"{what} {value[row]}", expected))
-
-
-def _located(bodies: Bodies, batch_of: npt.NDArray[np.intp], error: BadRecordError) -> Exception:
-    batch = int(batch_of[error.row])
-    record = error.row - int(bodies.first_record[batch])
-    return corrupt(f"{bodies.describe(batch)}, record {record}", error.found, error.expected)
-
-
-def _headers(bodies: Bodies, fields: RecordFields, batch_of: npt.NDArray[np.intp]) -> pa.Array:
-    try:
-        return decode_headers(bodies.data, fields.header_count, fields.header_position, fields.end)
-    except BadRecordError as error:
-        raise _located(bodies, batch_of, error) from None
+def _headers(bodies: Bodies, fields: RecordFields, spans: Int64Array | None) -> pa.Array:
+    if spans is None:
+        return pa.nulls(len(fields.end), HEADERS_TYPE)
+    return headers_column(bodies.data, fields.header_count, spans)

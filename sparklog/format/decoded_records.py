@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
-from sparklog.format.arrow_bytes import Int64Array
+from sparklog.format.byte_views import Int64Array
 from sparklog.format.record_batch import MAX_INT32
 from sparklog.format.schema import HEADERS_TYPE
 

@@ -29,9 +29,8 @@ from sparklog.format.record_batch import (
     TRANSACTIONAL_MASK,
     BatchHeader,
 )
-from sparklog.format.record_layout import Rows, lay_out, prepare_rows
+from sparklog.format.record_layout import Rows, lay_out, prepare_rows, varint_sizes
 from sparklog.format.schema import RecordColumns, TimestampType
-from sparklog.format.varint import varint_sizes
 
 __all__ = ["EncodeOptions", "EncodedBatches", "encode_batches"]
 

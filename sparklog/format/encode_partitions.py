@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparklog.format.arrow_bytes import Int64Array
 from sparklog.format.batch_table import HEADER_DTYPE
+from sparklog.format.byte_views import Int64Array
 from sparklog.format.codec import BytesLike, Codec
 from sparklog.format.encode import (
     Compressor,
@@ -41,9 +41,8 @@ from sparklog.format.record_batch import (
     NO_SEQUENCE,
     crc32c,
 )
-from sparklog.format.record_layout import RowBytes, lay_out, prepare_rows
+from sparklog.format.record_layout import RowBytes, lay_out, prepare_rows, varint_sizes
 from sparklog.format.schema import RecordColumns
-from sparklog.format.varint import varint_sizes
 
 MAX_ROWS = 32 * 1024  # as encode.py's blocks: the columns of intermediate numbers stay in the cache
 MAX_BYTES = 8 << 20

@@ -1,8 +1,8 @@
-/* Loops over records, compiled: each is the fast twin of a pure function that kernels.py names.
+/* Loops over records, compiled. kernels.py calls them and says what each is for.
  *
  * Invariants: nothing outside the given arrays is read or written, whatever the bytes; nothing is allocated and
- *     nothing kept. Parsing refuses everything that is not plainly right, by a negative result: the pure
- *     function then finds what is wrong and words it, so that there is one set of errors.
+ *     nothing kept. Parsing only says that, or where, something is wrong: walk_records in records.py words the
+ *     error, so that there is one set of messages.
  * Arithmetic on what was read is unsigned: it wraps, as NumPy's does.
  * No Python headers: ctypes loads this, so that one library serves all versions of Python.
  * Sources: FORMAT.md#records; Kafka DefaultRecord, Utils.murmur2; the Arrow columnar format.
@@ -21,7 +21,7 @@
 /* Of the functions' arguments and meaning; kernels.py refuses a library of another one. */
 int sparklog_version(void)
 {
-    return 5;
+    return 6;
 }
 
 enum { TIMESTAMP_DELTA, OFFSET_DELTA, KEY_POSITION, KEY_LENGTH, VALUE_POSITION, VALUE_LENGTH, HEADER_COUNT, HEADER_POSITION, END };
@@ -107,8 +107,8 @@ static inline const uint8_t *read_record(const uint8_t *at, const uint8_t *stop,
 }
 
 /* The records of some bodies within `data`: body b from start[b] to end[b], of count[b] records whose offset
- * deltas ascend from 0 or more to at most last_delta[b]. `fields` are the columns of record_fields.py, one after the
- * other. Returns -1 if anything is wrong. */
+ * deltas ascend from 0 or more to at most last_delta[b]. `fields` are the columns of RecordFields in records.py, one
+ * after the other. Returns -1 if anything is wrong. */
 int64_t sparklog_parse_records(const uint8_t *data, int64_t bodies, const int64_t *start, const int64_t *end,
                                const int64_t *count, const int64_t *last_delta, int64_t rows, int64_t *fields)
 {
@@ -139,7 +139,35 @@ int64_t sparklog_parse_records(const uint8_t *data, int64_t bodies, const int64_
     return row == rows ? 0 : -1;
 }
 
-/* Does a record end where its last header does? */
+/* The headers of some records: of record r count[r], which fill position[r] to end[r]. `spans` has four columns of
+ * `total` places: position and length of each key, then of each value. Returns how many records are right from the
+ * first one on. */
+int64_t sparklog_parse_headers(const uint8_t *data, int64_t rows, const int64_t *count, const int64_t *position,
+                               const int64_t *end, int64_t total, int64_t *spans)
+{
+    int64_t header = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        const uint8_t *at = data + position[row], *close = data + end[row], *bytes;
+        if (count[row] < 0 || count[row] > total - header)
+            return row;
+        for (int64_t left = count[row]; left > 0; left--, header++) {
+            int64_t length;
+            if (!(at = read_sized(at, close, &bytes, &length)) || length < 0)
+                return row;
+            spans[header] = bytes - data;
+            spans[total + header] = length;
+            if (!(at = read_sized(at, close, &bytes, &length)))
+                return row;
+            spans[2 * total + header] = bytes - data;
+            spans[3 * total + header] = length;
+        }
+        if (at != close)
+            return row;
+    }
+    return rows;
+}
+
+/* True if a record ends where its last header does. */
 static inline int has_whole_headers(const struct record *found)
 {
     const uint8_t *at = found->header, *bytes;
@@ -369,6 +397,28 @@ int64_t sparklog_lay_out(int64_t rows, const int64_t *timestamp_delta, const int
             *to++ = 0;
         if (to != close)
             return -1;
+    }
+    starts[rows] = (int32_t)(to - out);
+    return to - out;
+}
+
+/* Headers, one after the other: each key with its length, each value with its. `starts` has rows + 1 places. Returns
+ * the bytes written, or -1 if `out_size` is too small. */
+int64_t sparklog_lay_out_headers(int64_t rows, const struct views *key, const struct views *value, uint8_t *out,
+                                 int64_t out_size, int32_t *starts)
+{
+    uint8_t *to = out, *to_end = out + out_size;
+    for (int64_t row = 0; row < rows; row++) {
+        uint32_t key_size = 0, value_size = 0;
+        if (key->views)
+            memcpy(&key_size, key->views + 16 * row, 4);
+        if (value->views)
+            memcpy(&value_size, value->views + 16 * row, 4);
+        if ((int64_t)key_size + value_size + 2 * VARINT_BYTES > to_end - to)
+            return -1;
+        starts[row] = (int32_t)(to - out);
+        to = write_sized(to, to_end, key, row);
+        to = write_sized(to, to_end, value, row);
     }
     starts[rows] = (int32_t)(to - out);
     return to - out;

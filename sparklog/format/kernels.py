@@ -1,28 +1,29 @@
-"""The compiled loops of kernels.c, where they are there.
+"""The compiled loops over records, of kernels.c.
 
-Each has a pure twin, which does the same with NumPy or Arrow in two to five times the time, and which is used
-where the library is missing (a platform without a wheel, a zip of sources given to Spark) or is switched off,
-by SPARKLOG_KERNELS=off. The twin is also the authority on errors: a kernel only says that something is wrong.
+    parse_records     the fields of all records of some bodies, as stored
+    parse_headers     where the headers of records lie
+    inspect_records   one body, as a producer must make it
+    inspect_batch     one produced batch of the most frequent kind, its header included
+    cut               rows of bytes to an Arrow column
+    lay_out           rows of columns to records
+    lay_out_headers   rows of columns to headers
+    views             rows of bytes to Arrow binary views
+    murmur2           Kafka's hash of keys
 
-    parse_records   record_fields.parse_fields with record_starts.walk_starts
-    inspect_records record_inspection.inspect_slices
-    inspect_batch   produced.inspect_records, and the rules of headers before it
-    cut             arrow_bytes.cut_rows
-    lay_out         record_layout.lay_out
-    views           byte_views.ByteViews.of
-    murmur2         murmur2.murmur2
+A wheel or an installation from source brings the library (setup.py). It is required: a missing or foreign
+one raises KERNELS_UNUSABLE at the first call, not at import, so that `sparklog doctor` can report it. A wheel
+on the Python path (`--py-files`) works, too: the library is loaded from a temporary copy.
 
-Invariants: both twins accept the same bytes and give the same results (tests/property; tests/format runs with
-    each).
-Not here: when to use them.
-Concurrency: pure functions. Calls keep the interpreter's lock for some 0.8 ms at most; longer ones give it
-    away, and then may wait for milliseconds until they have it again.
+Not here: the words for what is wrong in a record (records.py).
+Concurrency: pure functions. Calls keep the interpreter's lock for some 0.8 ms at most; longer ones release
+    it, and then may wait for milliseconds until they have it again.
 Sources: docs/adr/0012-compiled-loops.md.
 """
 
+import contextlib
 import ctypes
-import os
-import sys
+import functools
+import importlib.resources
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -31,15 +32,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparklog.errors import SparklogError
+
 Int64Array = npt.NDArray[np.int64]
 UInt8Array = npt.NDArray[np.uint8]
 UInt64Array = npt.NDArray[np.uint64]
 
-VERSION = 5  # of the functions' arguments and meaning, as in kernels.c
+VERSION = 6  # of the functions' arguments and meaning, as in kernels.c
 
 LIBRARY = "_kernels.so"
 PATH = Path(__file__).with_name(LIBRARY)
-SWITCH = "SPARKLOG_KERNELS"
 ROWS_WITH_LOCK = 8192  # some 0.2 ms
 # As long as a row takes: headers are read at up to 3.2 ns a byte, so that 256 KiB of them take 0.8 ms; bytes
 # are copied at 0.1 to 0.3.
@@ -47,13 +49,16 @@ _BYTES_READ_A_ROW, _BYTES_COPIED_A_ROW = 32, 128
 _FIELDS = 9
 MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # length, attributes, timestamp delta, offset delta, at most
 _SLACK = 16
+_VARINT_BYTES = 5  # of a length, at most
 _p, _i = ctypes.c_void_p, ctypes.c_int64
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "parse_records": (_i, [_p, _i, _p, _p, _p, _p, _i, _p]),
+    "parse_headers": (_i, [_p, _i, _p, _p, _p, _i, _p]),
     "inspect_records": (_i, [_p, _i, _i, _p, _p, _p]),
     "inspect_batch": (_i, [_p, _i, _p, _i, _p]),
     "cut": (_i, [_p, _i, _i, _p, _p, _p, _p, _p, _i]),
     "lay_out": (_i, [_i, _p, _p, _p, _p, _p, _p, _p, _p, _i, _p]),
+    "lay_out_headers": (_i, [_i, _p, _p, _p, _i, _p]),
     "views": (None, [_p, _i, _p, _p, _p]),
     "murmur2": (None, [_p, _i, _p, _p, _p]),
 }
@@ -97,35 +102,32 @@ class Library:
         return getattr(library, f"sparklog_{name}")(*arguments)  # type: ignore[no-any-return]
 
 
-def load(path: Path = PATH) -> Library | None:
-    """The library; None if it is switched off, or is not one that fits."""
-    if os.environ.get(SWITCH, "").lower() == "off" or sys.byteorder != "little":
-        return None
+def load(path: Path = PATH) -> Library:
+    """The library.
+
+    Raises: SparklogError KERNELS_UNUSABLE.
+    """
     try:
-        return Library(path)
-    except (OSError, AttributeError):  # not there, for another platform, or of another version
-        return None
+        if path.exists():
+            return Library(path)
+        with _unpacked(path) as copy:  # which may go once it is loaded
+            return Library(copy)
+    except (OSError, AttributeError) as error:  # missing, of another platform, or of another version
+        raise SparklogError(
+            "KERNELS_UNUSABLE",
+            f"{path}: found {error}, expected the compiled loops of this version of sparklog",
+            fix="install sparklog from a wheel, or with pip from its source; see sparklog doctor",
+        ) from error
 
 
-_library = load()
+def _unpacked(path: Path) -> contextlib.AbstractContextManager[Path]:
+    """A copy of a library that lies in a zip of the Python path."""
+    return importlib.resources.as_file(importlib.resources.files(__package__) / path.name)
 
 
-def use(library: Library | None) -> Library | None:
-    """Call these loops from now on, or none; returns what was in use before."""
-    global _library
-    before, _library = _library, library
-    return before
-
-
+@functools.cache
 def _loaded() -> Library:
-    if _library is None:
-        raise RuntimeError("the compiled loops are not there: call the pure twin")
-    return _library
-
-
-def are_loaded() -> bool:
-    """Are the compiled loops used here?"""
-    return _library is not None
+    return load()
 
 
 def parse_records(
@@ -136,7 +138,7 @@ def parse_records(
     Args:
         start, end: of each body within `data`; they must lie there.
         count, last_delta: its records, and the largest offset delta that they may have.
-    Shape: (9, records), the columns of record_fields.RecordFields.
+    Shape: (9, records), the columns of records.RecordFields.
     """
     library = _loaded()
     rows = int(count.sum())
@@ -144,6 +146,24 @@ def parse_records(
     inputs = [np.ascontiguousarray(column, np.int64) for column in (start, end, count, last_delta)]
     code = library.call("parse_records", rows, _at(data), len(start), *map(_at, inputs), rows, _at(fields))
     return fields if code == 0 else None
+
+
+def parse_headers(
+    data: UInt8Array, count: Int64Array, position: Int64Array, end: Int64Array
+) -> tuple[int, Int64Array]:
+    """Where the headers of some records lie, `count` of each record from `position` to `end`.
+
+    Returns: how many records are right from the first one on, and the spans; all right, if it is len(count).
+    Shape: (4, headers): position and length of the keys, then of the values.
+    """
+    library = _loaded()
+    rows, total = len(count), int(count.sum())
+    spans = np.empty((4, total), np.int64)
+    inputs = [np.ascontiguousarray(column, np.int64) for column in (count, position, end)]
+    right = library.call(
+        "parse_headers", max(rows, total), _at(data), rows, *map(_at, inputs), total, _at(spans)
+    )
+    return right, spans
 
 
 def inspect_records(data: UInt8Array, rows: int) -> tuple[int, int, Int64Array, UInt8Array]:
@@ -248,6 +268,29 @@ def lay_out(
     )
     if written < 0:  # then `out` is not filled
         raise RuntimeError("rest is not the size of what it stands for")
+    return out[:written], starts
+
+
+def lay_out_headers(key: Column, value: Column, size: int) -> tuple[UInt8Array, npt.NDArray[np.int32]]:
+    """Headers one after the other, and where each starts and the last one ends.
+
+    Args:
+        size: bytes of all keys and values, without their lengths.
+    Shape: bytes, and rows + 1 positions in them; fewer than 2^31 bytes, which the caller sees to.
+    """
+    library = _loaded()
+    rows = len(key.views)
+    size += 2 * _VARINT_BYTES * rows
+    out, starts = np.empty(size, np.uint8), np.empty(rows + 1, np.int32)
+    kept: list[object] = []
+    columns = [ctypes.byref(_views_of(column, kept)) for column in (key, value)]
+    written = library.call(
+        "lay_out_headers",
+        max(rows, size // _BYTES_COPIED_A_ROW),
+        *(rows, *columns, _at(out), size, _at(starts)),
+    )
+    if written < 0:  # then `out` is not filled
+        raise RuntimeError("size is not that of the keys and values")
     return out[:written], starts
 
 

@@ -1,6 +1,7 @@
-"""128-bit hashes of many keys at once, so different for each hasher that nobody can aim at a collision.
+"""Hashes of whole columns of keys: Kafka's murmur2 for partitioning, and 128-bit ones for compaction.
 
-A key is taken as 32-bit words w1, w2, ... and its length; each of four numbers of 32 bits is
+The 128-bit ones differ for each hasher, so that nobody can aim at a collision. A key is taken as 32-bit words
+w1, w2, ... and its length; each of four numbers of 32 bits is
 
     ((a0 + a1 * length + a2 * w1 + a3 * w2 + ...) mod 2^64) / 2^32
 
@@ -11,10 +12,13 @@ are known.
 
 Keys of more than LONG_BYTES would need as many coefficients: BLAKE2b, keyed, hashes those one by one, which
 costs less than to read them.
-Invariants: equal keys have equal hashes in one hasher, and in no other.
-Concurrency: a hasher is immutable.
-Sources: Dietzfelbinger, Universal hashing and k-wise independent random variables via integer arithmetic
-    without primes, 1996; Lemire and Kaser, Strongly universal string hashing is fast, 2014.
+Invariants: murmur2 is bit-equal to org.apache.kafka.common.utils.Utils.murmur2; equal keys have equal 128-bit
+    hashes in one hasher, and in no other.
+Not here: partitions for null keys, whose murmur2 means nothing (client/partitioner.py).
+Concurrency: pure functions; a hasher is immutable.
+Sources: Kafka Utils.murmur2, BuiltInPartitioner.partitionForKey; Dietzfelbinger, Universal hashing and
+    k-wise independent random variables via integer arithmetic without primes, 1996; Lemire and Kaser,
+    Strongly universal string hashing is fast, 2014.
 """
 
 import hashlib
@@ -22,13 +26,27 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from sparklog.format.arrow_bytes import LOW32, Int64Array, UInt8Array, UInt64Array, Words
+from sparklog.format import kernels
+from sparklog.format.byte_views import LOW32, Int64Array, UInt8Array, UInt64Array, binary_column
 
 LONG_BYTES = 512
 SEED_BYTES = 4 * 8 * (2 + LONG_BYTES // 4)
 _32 = np.uint64(32)
 _WORD_BYTES = 8
+_LITTLE_U64 = np.dtype("<u8")
+
+
+def murmur2(array: pa.Array) -> npt.NDArray[np.int32]:
+    """Java's murmur2 of every key, as its signed int."""
+    starts, lengths, data, _ = binary_column(array)
+    return kernels.murmur2(data, starts, lengths)
+
+
+def partition_for_keys(array: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
+    """The partition of every key: (murmur2 & 0x7fffffff) % partitions."""
+    return (murmur2(array) & np.int32(0x7FFFFFFF)) % np.int32(partitions)
 
 
 class Hashes(NamedTuple):
@@ -56,7 +74,7 @@ class KeyHasher:
         """Of data[position : position + length], which must lie there; no length is negative."""
         size = length.view(np.uint64)
         sums = [row[0] + row[1] * size for row in self._coefficients]
-        words = Words(data)
+        words = _Words(data)
         short = length <= LONG_BYTES
         rows: npt.NDArray[np.intp] | None = None if short.all() else np.flatnonzero(short)
         most = int(length[short].max(initial=0))
@@ -102,3 +120,30 @@ class KeyHasher:
 
 def _join(first: UInt64Array, second: UInt64Array) -> UInt64Array:
     return (first & ~LOW32) | (second >> _32)
+
+
+class _Words:
+    """8 bytes at any position of a byte array, for many positions at once; zeros follow the end."""
+
+    def __init__(self, data: UInt8Array) -> None:
+        size = len(data)
+        self._size = size
+        # An overlapping view: element i is the word that starts at byte i.
+        self._words = (
+            np.ndarray((size - 7,), _LITTLE_U64, data, strides=(1,)) if size >= 8 else np.zeros(0, np.uint64)
+        )
+        self._tail_start = max(0, size - 16)
+        tail = np.zeros(size - self._tail_start + 24, np.uint8)
+        tail[: size - self._tail_start] = data[self._tail_start :]
+        self._tail = np.ndarray((len(tail) - 7,), _LITTLE_U64, tail, strides=(1,))
+
+    def at(self, position: Int64Array) -> UInt64Array:
+        """The words at these positions, 0 <= position <= size + 8."""
+        last = self._size - 8
+        if int(position.max(initial=0)) <= last:
+            return self._words[position]
+        in_tail = position > last
+        words = np.empty(len(position), np.uint64)
+        words[~in_tail] = self._words[position[~in_tail]]
+        words[in_tail] = self._tail[position[in_tail] - self._tail_start]
+        return words

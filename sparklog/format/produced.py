@@ -10,32 +10,26 @@ Sources: FORMAT.md#record-batch (Writer MUST); Kafka LogValidator, DefaultRecord
 """
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from sparklog.errors import CorruptLogError, InvalidRequestError, SparklogError
-from sparklog.format import kernels
-from sparklog.format.arrow_bytes import Int64Array
-from sparklog.format.batch_table import scan_batches
+from sparklog.errors import CorruptLogError, InvalidRequestError
+from sparklog.format.byte_views import Int64Array
 from sparklog.format.codec import BytesLike, Reserve, decompress
-from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES, parse_bodies
+from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES
 from sparklog.format.record_batch import (
     HEADER,
     NO_PRODUCER_ID,
     BatchHeader,
     corrupt,
 )
-from sparklog.format.record_fields import BadRecordError
-from sparklog.format.record_inspection import WALK_RECORDS, inspect_body
-from sparklog.format.record_starts import MIN_RECORD_BYTES
+from sparklog.format.records import MIN_RECORD_BYTES, BadRecordError, inspect_body
 
 # Of one batch. Kafka has no such bound; here each record costs 9 bytes while it is looked at, and a few
 # bytes can claim to be thousands of them.
 MAX_RECORDS = 1_000_000
 _RECORD_BYTES = 9
-_TOGETHER_RECORDS = 65_536  # NumPy's intermediate columns take some 300 bytes for each
 _INT64 = np.iinfo(np.int64)
 
 
@@ -53,8 +47,8 @@ class InspectedRecords:
     body: BytesLike
     min_timestamp_ms: int
     max_timestamp_ms: int
-    timestamp_delta: list[int] | Int64Array
-    keyless: list[int] | npt.NDArray[np.intp]
+    timestamp_delta: Int64Array
+    keyless: npt.NDArray[np.intp]
 
 
 def validate_produced_header(header: BatchHeader, *, where: str) -> None:
@@ -121,49 +115,6 @@ def inspect_records(
     )
 
 
-def pays_together(record_counts: Sequence[int]) -> bool:
-    """Are these batches sooner inspected together? Not where a compiled loop needs 10 us for one."""
-    if kernels.are_loaded() or len(record_counts) < 2:
-        return False
-    return WALK_RECORDS < sum(record_counts) <= _TOGETHER_RECORDS
-
-
-def inspect_together(batches: Sequence[tuple[BytesLike, BytesLike]]) -> list[InspectedRecords] | None:
-    """As `inspect_records`, for several batches in little more than the time of one.
-
-    NumPy's price is paid per call, not per record: eight batches of 150 records took 8 x 0.34 ms one by one.
-
-    Args:
-        batches: (header, body) of each, uncompressed, whose headers passed `validate_produced_header`.
-    Returns: None if anything is wrong with any of them; `inspect_records` tells which one, and what.
-    """
-    data = b"".join([chunk for batch in batches for chunk in batch])
-    try:
-        table = scan_batches(data, where="batches checked together", verify_crc=False)
-        if len(table) != len(batches):
-            return None
-        parsed = parse_bodies(data, table, where="batches checked together")
-    except SparklogError:
-        return None
-    first, deltas = parsed.bodies.first_record, parsed.fields.timestamp_delta
-    timestamps = np.repeat(table.first_timestamp_ms, parsed.bodies.record_count) + deltas
-    lowest = np.minimum.reduceat(timestamps, first).tolist()
-    highest = np.maximum.reduceat(timestamps, first).tolist()
-    ends = (first + parsed.bodies.record_count).tolist()
-    keyless = np.flatnonzero(parsed.fields.key_length < 0)
-    bounds = np.searchsorted(keyless, [*first.tolist(), len(deltas)]).tolist()
-    return [
-        InspectedRecords(
-            body=batches[batch][1],
-            min_timestamp_ms=lowest[batch],
-            max_timestamp_ms=highest[batch],
-            timestamp_delta=deltas[begin : ends[batch]],
-            keyless=keyless[bounds[batch] : bounds[batch + 1]] - begin,
-        )
-        for batch, begin in enumerate(first.tolist())
-    ]
-
-
 def _too_many(where: str, count: int) -> CorruptLogError:
     return CorruptLogError(
         "BATCH_TOO_LARGE",
@@ -172,20 +123,17 @@ def _too_many(where: str, count: int) -> CorruptLogError:
     )
 
 
-def _range(first_timestamp_ms: int, deltas: list[int] | Int64Array) -> tuple[int, int]:
+def _range(first_timestamp_ms: int, deltas: Int64Array) -> tuple[int, int]:
     """The smallest and the largest timestamp, in int64, which wraps: so Java adds, and so does every reader.
 
     1. a batch has first timestamp -1, and a delta of -2**63 beside one of 0;
     2. the smallest delta makes the largest timestamp: -1 - 2**63 is 2**63 - 1;
     3. so the extremes are those of the sums; adding to the smallest and largest delta would tell -1 and -1.
     """
-    if isinstance(deltas, list):
-        lowest, highest = first_timestamp_ms + min(deltas), first_timestamp_ms + max(deltas)
-    else:
-        lowest, highest = first_timestamp_ms + int(deltas.min()), first_timestamp_ms + int(deltas.max())
+    lowest, highest = first_timestamp_ms + int(deltas.min()), first_timestamp_ms + int(deltas.max())
     if _INT64.min <= lowest and highest <= _INT64.max:
         return lowest, highest
-    timestamps = np.asarray(deltas, np.int64) + np.int64(first_timestamp_ms)
+    timestamps = deltas + np.int64(first_timestamp_ms)
     return int(timestamps.min()), int(timestamps.max())
 
 

@@ -1,8 +1,4 @@
-"""Rows of Arrow columns to the bytes of records, all rows at once.
-
-    record  = length varint | attributes 00 | timestamp delta varint | offset delta varint
-            | key length varint | key | value length varint | value | header count varint | headers
-    header  = key length varint | key | value length varint | value
+"""Rows of Arrow columns to the bytes of records (records.py shows their layout), all rows at once.
 
 Invariants: the bytes are those that Kafka's own writers produce for the same records.
 Not here: where batches begin and end (encode.py); the batch header (record_batch.py).
@@ -17,13 +13,7 @@ import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format import kernels
-from sparklog.format.arrow_bytes import Inline, Int32Array, Int64Array, UInt8Array, pack_inline
-from sparklog.format.byte_views import ByteViews, join_rows
-from sparklog.format.varint import Bytes8, constant, encode_varints, varint_sizes
-
-_NO_HEADERS = constant(0)
-_NO_ATTRIBUTES = constant(0)
-_NULL_KEY = constant(1)  # the varint of -1
+from sparklog.format.byte_views import ByteViews, Int32Array, Int64Array, UInt8Array
 
 
 class HeaderBytes(NamedTuple):
@@ -87,32 +77,6 @@ def prepare_rows(
 
 def lay_out(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -> RowBytes:
     """The records of these rows, one after the other."""
-    if kernels.are_loaded():
-        return _lay_out_compiled(rows, timestamp_delta, offset_delta)
-    count = len(offset_delta)
-    times, offsets = encode_varints(timestamp_delta), encode_varints(offset_delta)
-    length = rows.rest + 1
-    for piece in (*times, *offsets):
-        length += np.asarray(piece.size).astype(np.int64)
-    components: list[Bytes8 | ByteViews] = [
-        *encode_varints(length),
-        _NO_ATTRIBUTES,
-        *times,
-        *offsets,
-        *_sized(rows.key),
-        *_sized(rows.value),
-    ]
-    if rows.headers is not None:
-        components += [*encode_varints(rows.headers.counts), rows.headers.bytes]
-        data, start = join_rows(_columns(components), count)
-        return RowBytes(data, start)
-    # Without headers, the count 00 that ends a record travels in front of the next one: one column less to
-    # copy.
-    data, start = join_rows(_columns([_NO_HEADERS, *components]), count, closing=b"\0")
-    return RowBytes(data[1:], start)
-
-
-def _lay_out_compiled(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -> RowBytes:
     headers = rows.headers
     columns = (rows.key, rows.value, None if headers is None else headers.bytes)
     counts = None if headers is None else headers.counts
@@ -130,8 +94,8 @@ def encode_headers(headers: pa.Array) -> HeaderBytes:
             "column headers: found a null header or a header with a null key, expected a string",
             fix="remove null headers, or give them a key",
         )
-    components = [*_sized(ByteViews.of(keys)), *_sized(ByteViews.of(values))]
-    data, start = join_rows(_columns(components), len(entries))
+    key, value = ByteViews.of(keys), ByteViews.of(values)
+    data, start = kernels.lay_out_headers(key, value, int(key.length.sum() + value.length.sum()))
     ends = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
     starts = start[ends]
@@ -152,17 +116,13 @@ def _coded_length(column: ByteViews) -> Int64Array:
     return length
 
 
-def _sized(column: ByteViews | None) -> list[Bytes8 | ByteViews]:
-    return [_NULL_KEY] if column is None else [*encode_varints(_coded_length(column)), column]
-
-
-def _columns(components: list[Bytes8 | ByteViews]) -> list[Inline | ByteViews]:
-    columns: list[Inline | ByteViews] = []
-    short: list[Bytes8] = []
-    for component in components:
-        if isinstance(component, ByteViews):
-            columns += [*pack_inline(short), component]
-            short = []
-        else:
-            short.append(component)
-    return columns + list(pack_inline(short))
+def varint_sizes(values: Int64Array) -> Int64Array:
+    """Bytes of each value's zigzag varint."""
+    coded = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    sizes = np.ones(len(coded), np.int64)
+    top = int(coded.max()) if len(coded) else 0
+    for bits in range(7, 64, 7):
+        if top >> bits == 0:
+            break
+        sizes += coded >= np.uint64(1 << bits)
+    return sizes

@@ -3,7 +3,7 @@
 Who looks for a time reads a whole batch for the sake of one record. The columns of keys and values, and the
 places of all fields, were most of what that took.
 Invariants: what is told is what decode_records tells of the same batch, errors included.
-Memory: 25 bytes a record; where compaction has removed some, or nothing is compiled, some 90.
+Memory: 25 bytes a record; where compaction has removed some, some 90.
 Concurrency: pure functions.
 Sources: FORMAT.md#records; benchmarks/README.md (Requests for what was made before).
 """
@@ -11,12 +11,12 @@ Sources: FORMAT.md#records; benchmarks/README.md (Requests for what was made bef
 import numpy as np
 
 from sparklog.format import kernels
-from sparklog.format.arrow_bytes import Int64Array
 from sparklog.format.batch_table import scan_batches
+from sparklog.format.byte_views import Int64Array
 from sparklog.format.codec import DEFAULT_MAX_DECOMPRESSED_BYTES, BytesLike, decompress
 from sparklog.format.decode import parse_bodies, stored_timestamps
 from sparklog.format.record_batch import HEADER, BatchHeader
-from sparklog.format.record_starts import MIN_RECORD_BYTES
+from sparklog.format.records import MIN_RECORD_BYTES
 from sparklog.format.schema import TimestampType
 
 Times = tuple[Int64Array, Int64Array]
@@ -42,7 +42,7 @@ def record_times(
     table = scan_batches(batch, where=where, position=position)
     if not header.record_count:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    if header.record_count == header.last_offset_delta + 1 and kernels.are_loaded():
+    if header.record_count == header.last_offset_delta + 1:
         found = _times_of_whole(batch, header, f"{where}@{position}", max_decompressed_bytes)
         if found is not None:
             return found

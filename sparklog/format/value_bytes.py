@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparklog.format.arrow_bytes import null_mask
+from sparklog.format.byte_views import null_mask
 
 Rows: TypeAlias = slice | npt.NDArray[np.integer]
 _VIEW_WORDS = 4  # of 32 bits; the first one is the size

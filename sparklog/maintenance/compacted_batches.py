@@ -22,9 +22,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from sparklog.format.arrow_bytes import Int64Array
 from sparklog.format.batch_table import BatchTable
-from sparklog.format.byte_views import ByteViews
+from sparklog.format.byte_views import ByteViews, Int64Array
 from sparklog.format.codec import BytesLike, Codec
 from sparklog.format.decode import ParsedBodies, parse_bodies
 from sparklog.format.encode import Compressor, EncodeOptions
@@ -41,8 +40,7 @@ from sparklog.format.record_batch import (
     TRANSACTIONAL_MASK,
     BatchHeader,
 )
-from sparklog.format.record_layout import HeaderBytes, Rows, lay_out
-from sparklog.format.varint import varint_sizes
+from sparklog.format.record_layout import HeaderBytes, Rows, lay_out, varint_sizes
 from sparklog.log.plain_parts import plain_parts
 from sparklog.maintenance.rewrite import SMALL_BATCH_BYTES, kept_batches
 from sparklog.maintenance.surviving import OPAQUE_MASK, BoolArray, Round, Survivors, surviving

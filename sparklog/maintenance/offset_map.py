@@ -11,7 +11,7 @@ Sources: Kafka SkimpyOffsetMap, log.cleaner.io.buffer.load.factor.
 import numpy as np
 import numpy.typing as npt
 
-from sparklog.format.arrow_bytes import Int64Array, UInt64Array
+from sparklog.format.byte_views import Int64Array, UInt64Array
 from sparklog.format.key_hashes import Hashes
 
 SLOT_BYTES = 24

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from sparklog.format.arrow_bytes import Int64Array
 from sparklog.format.batch_table import BatchTable
+from sparklog.format.byte_views import Int64Array
 from sparklog.format.decode import ParsedBodies
 from sparklog.format.key_hashes import KeyHasher
 from sparklog.format.record_batch import CONTROL_MASK, DELETE_HORIZON_MASK

@@ -85,11 +85,7 @@ def stored_at_once(
     """
     view = memoryview(data)
     size = len(view)
-    if (
-        not HEADER.size < size <= min(rules.max_message_bytes, rules.segment_bytes)
-        or rules.log_append_time
-        or not kernels.are_loaded()
-    ):
+    if not HEADER.size < size <= min(rules.max_message_bytes, rules.segment_bytes) or rules.log_append_time:
         return None
     codec = view[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     is_transactional = bool(view[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_MASK)

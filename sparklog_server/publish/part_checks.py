@@ -9,27 +9,23 @@ Not here: the rules (produced_batches.py), the threads (checkers.py).
 Concurrency: pure, but for waiting for memory; any thread.
 """
 
-import dataclasses
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from sparklog.errors import SparklogError, as_value
-from sparklog.format import kernels
-from sparklog.format.codec import BytesLike, Codec, decompress
+from sparklog.format.codec import BytesLike, Codec
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.kernels import PlainBatch
-from sparklog.format.produced import InspectedRecords, inspect_together, pays_together
+from sparklog.format.produced import InspectedRecords
 from sparklog.format.record_batch import (
     CODEC_MASK,
     HEADER,
-    LENGTH_END,
     NO_PRODUCER_ID,
     TRANSACTIONAL_MASK,
     BatchHeader,
-    encode_header,
 )
 from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.publish.at_once import Scratch, stored_at_once
@@ -43,8 +39,8 @@ from sparklog_server.publish.produced_batches import (
     open_batch,
 )
 
-# Up to here validating is quick: 0.2 ms in one compiled call, and as long in NumPy.
-QUICK_BYTES = 256 << 10 if kernels.are_loaded() else 32 << 10
+# Up to here validating is quick: 0.2 ms in one compiled call.
+QUICK_BYTES = 256 << 10
 QUICK_COMPRESSED_BYTES = 4 << 10  # so is it of what is compressed ...
 QUICK_RECORDS, QUICK_PLAIN_BYTES = 4096, 2 << 20  # ... of so many records, of at most so much uncompressed
 # Of so many bytes it is tried in the publisher's thread, within the bounds of at_once.py. Gzip's smallest
@@ -57,7 +53,6 @@ MAX_GRANTED_BYTES = 32 << 20  # uncompressed, of all parts of a request that are
 # What clients gather in one batch as they come (max.request.size). A topic that takes only small batches
 # takes this much in one that compresses to that.
 USUAL_BATCH_BYTES = 1 << 20
-_SMALL_BYTES, _SMALL_PLAIN_BYTES = 64 << 10, 128 << 10  # batches that are looked at together, as they came
 _ATTRIBUTES_LOW_BYTE = 22
 _RECORD_COUNT = struct.Struct(">i")  # the last field of a header
 
@@ -200,23 +195,6 @@ class ProducedCheck:
             inspected = inspect_batch(self._view, header, limit, self._where, reservation.resize)
             return self.finish(header, inspected)
 
-    def uncompressed(self, header: BatchHeader) -> tuple[BytesLike, BytesLike] | None:
-        """(header, body) as if uncompressed; None if that is large, or not to be had."""
-        head, body = self._view[: HEADER.size], self._view[HEADER.size :]
-        if len(body) > _SMALL_BYTES:
-            return None
-        if header.codec is Codec.NONE:
-            return head, body
-        try:
-            limit = min(_SMALL_PLAIN_BYTES, self._max_plain_bytes)
-            plain = decompress(header.codec, body, max_bytes=limit, where=self._where)
-        except SparklogError:
-            return None  # if it is not too large, but broken, `go_on` says so
-        length = HEADER.size - LENGTH_END + len(plain)
-        attributes = header.attributes & ~CODEC_MASK
-        header = dataclasses.replace(header, batch_length=length, attributes=attributes)
-        return encode_header(header, plain), plain
-
     def finish(self, header: BatchHeader, inspected: InspectedRecords) -> AppendPart:
         """The part, its records looked at. Raises: RefusedBatchError."""
         terms = self._terms
@@ -255,47 +233,19 @@ def checked_at_once(part: UncheckedPart, scratch: Scratch) -> AppendPart | None:
 def check_together(
     parts: Sequence[UncheckedPart], scratch: Scratch | None = None
 ) -> list[AppendPart | SparklogError]:
-    """What `check` of each part returns or raises; the records of small batches are looked at together."""
-    checks = [part.check for part in parts]
-    headers: dict[int, BatchHeader] = {}
-    outcomes: dict[int, AppendPart | SparklogError] = {}
-    for number, check in enumerate(checks):
-        if scratch is not None:
-            scratch.begin()
-        try:
-            if not isinstance(check, ProducedCheck):
-                outcomes[number] = check()
-            elif (part := check.at_once(scratch)) is not None:
-                outcomes[number] = part
-            else:
-                headers[number] = check.open()
-        except SparklogError as error:
-            outcomes[number] = as_value(error)
-    inspected = _inspect_together(checks, headers)
-    for number, header in headers.items():
-        check = checks[number]
-        assert isinstance(check, ProducedCheck)
-        try:
-            found = inspected.get(number)
-            outcomes[number] = check.go_on(header) if found is None else check.finish(header, found)
-        except SparklogError as error:
-            outcomes[number] = as_value(error)
-    return [outcomes[number] for number in range(len(parts))]
+    """What `check` of each part returns or raises."""
+    return [_outcome(part.check, scratch) for part in parts]
 
 
-def _inspect_together(
-    checks: Sequence[Callable[[], AppendPart]], headers: Mapping[int, BatchHeader]
-) -> dict[int, InspectedRecords]:
-    """What is known of the records of those that are small; nothing where that would not save time."""
-    small = {}
-    if pays_together([header.record_count for header in headers.values()]):
-        for number, header in headers.items():
-            check = checks[number]
-            plain = check.uncompressed(header) if isinstance(check, ProducedCheck) else None
-            if plain is not None:
-                small[number] = plain
-    found = inspect_together(list(small.values())) if len(small) > 1 else None
-    return {} if found is None else dict(zip(small, found, strict=True))
+def _outcome(check: Callable[[], AppendPart], scratch: Scratch | None) -> AppendPart | SparklogError:
+    if scratch is not None:
+        scratch.begin()
+    try:
+        if not isinstance(check, ProducedCheck):
+            return check()
+        return check.at_once(scratch) or check.go_on(check.open())
+    except SparklogError as error:
+        return as_value(error)
 
 
 def _is_quick(data: BytesLike, size: int, max_plain_bytes: int) -> bool:
@@ -306,4 +256,4 @@ def _is_quick(data: BytesLike, size: int, max_plain_bytes: int) -> bool:
 
 def _is_tried(size: int, codec: int) -> bool:
     """Is what is compressed so small that whatever is in it takes some hundred microseconds?"""
-    return kernels.are_loaded() and size <= (TRIED_GZIP_BYTES if codec == Codec.GZIP else TRIED_BYTES)
+    return size <= (TRIED_GZIP_BYTES if codec == Codec.GZIP else TRIED_BYTES)

@@ -14,12 +14,12 @@ from sparklog.cli import environment_checks as checks
 from sparklog.cli.environment_checks import Finding, Status
 from sparklog.cli.root_checks import check_permissions, check_put_if_absent, check_root
 from sparklog.errors import StorageError
+from sparklog.format import kernels
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.metadata import VERSION
 from sparklog.spark.interpreter import worker_python
 from sparklog.storage import MemoryStore, filesystems, open_store
 from tests.support.roots import old_root
-from tests.twins import without_kernels
 
 Run = Callable[..., Result]
 OF_SPARK = {"JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"}
@@ -101,12 +101,11 @@ def test_interpreter_of_another_version_is_refused(tmp_path: Path) -> None:
     assert (found.status, "another Python version, 3.99" in found.detail) == (Status.FAIL, True)
 
 
-def test_compiled_loops_that_are_not_in_use_are_a_warning() -> None:
-    assert checks.check_kernels({}) == Finding("compiled loops", Status.OK, "in use")
-    with without_kernels():
-        off, missing = checks.check_kernels({"SPARKLOG_KERNELS": "off"}), checks.check_kernels({})
-    assert (off.status, off.fix) == (Status.WARN, "unset SPARKLOG_KERNELS")
-    assert (missing.status, "no usable _kernels.so" in missing.detail) == (Status.WARN, True)
+def test_compiled_loops_that_cannot_be_used_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.check_kernels() == Finding("compiled loops", Status.OK, "usable")
+    monkeypatch.setattr(kernels, "VERSION", kernels.VERSION + 1)
+    found = checks.check_kernels()
+    assert (found.status, "built from other sources" in found.detail) == (Status.FAIL, True)
 
 
 @pytest.mark.parametrize(

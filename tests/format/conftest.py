@@ -1,8 +1,7 @@
 """Builders of the format layer's tests: records with defaults for everything, and batches made by hand."""
 
-import contextlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,9 @@ import pytest
 
 from sparklog.format.record_batch import BatchHeader, encode_header
 from sparklog.format.schema import HEADERS_TYPE, RecordColumns
-from tests.twins import without_kernels
+from tests.support.plain_records import varint
 
 START_MS = 1_700_000_000_000
-
-
-def varint(value: int) -> bytes:
-    coded = (value << 1) ^ (value >> 63)
-    data = bytearray()
-    while coded > 0x7F:
-        data.append(coded & 0x7F | 0x80)
-        coded >>= 7
-    data.append(coded)
-    return bytes(data)
 
 
 def _columns(
@@ -82,13 +71,6 @@ def _batch(body: bytes = _record(), **fields: Any) -> bytes:
     if length is not None:
         struct.pack_into(">i", batch, 8, length)
     return bytes(batch)
-
-
-@pytest.fixture(params=["compiled", "pure"], autouse=True)
-def twin(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every test of this layer runs with the compiled loops and without them."""
-    with without_kernels() if request.param == "pure" else contextlib.nullcontext():
-        yield request.param
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ static uint64_t chance(uint64_t below)
 }
 
 static struct { uint8_t *bytes; int64_t size; } corpus[MOST_INPUTS];
-static int64_t inputs, right_batches, right_plain, right_bodies, right_records, laid_out, refused_layouts;
+static int64_t inputs, right_batches, right_plain, right_bodies, right_records, right_headers, laid_out, refused_layouts;
 
 static void *exactly(int64_t size)
 {
@@ -156,8 +156,31 @@ static void use_fields(const uint8_t *body, int64_t size, int64_t rows, const in
         abort();
     laid_out += written >= 0;
     refused_layouts += written < 0;
+    int64_t header_room = total + 10 * rows;
+    if (!chance(4))
+        header_room = (int64_t)chance((uint64_t)header_room + 1);
+    uint8_t *laid_headers = exactly(header_room);
+    if (sparklog_lay_out_headers(rows, &column_views, &none, laid_headers, header_room, starts) > header_room)
+        abort();
+    free(laid_headers);
     free(offsets), free(start), free(sizes), free(validity), free(out), free(views), free(hashes);
     free(numbers), free(rest), free(laid), free(starts);
+}
+
+static void use_headers(const uint8_t *body, int64_t rows, int64_t *fields)
+{
+    const int64_t *count = fields + HEADER_COUNT * rows, *end = fields + END * rows;
+    int64_t total = 0;
+    for (int64_t row = 0; row < rows; row++)
+        total += count[row];
+    if (!chance(8))
+        total = (int64_t)chance((uint64_t)total + 1); /* a caller's mistake must not write elsewhere */
+    int64_t *spans = exactly(4 * 8 * total);
+    int64_t right = sparklog_parse_headers(body, rows, count, fields + HEADER_POSITION * rows, end, total, spans);
+    if (right < 0 || right > rows)
+        abort();
+    right_headers += right == rows ? total : 0;
+    free(spans);
 }
 
 static void try_bodies(const uint8_t *body, int64_t size, int64_t rows)
@@ -177,6 +200,7 @@ static void try_bodies(const uint8_t *body, int64_t size, int64_t rows)
         right_bodies++;
         use_fields(body, size, rows, fields, KEY_POSITION);
         use_fields(body, size, rows, fields, VALUE_POSITION);
+        use_headers(body, rows, fields);
     }
     free(fields);
 }
@@ -217,8 +241,8 @@ int main(int argc, char **argv)
     }
     for (int64_t number = 0; number < inputs; number++)
         free(corpus[number].bytes);
-    printf("{\"batches\": %lld, \"compressed\": %lld, \"bodies\": %lld, \"records\": %lld, \"laid_out\": %lld, \"refused\": %lld}\n",
-           (long long)right_batches, (long long)right_plain, (long long)right_bodies, (long long)right_records,
+    printf("{\"batches\": %lld, \"compressed\": %lld, \"bodies\": %lld, \"records\": %lld, \"headers\": %lld, \"laid_out\": %lld, \"refused\": %lld}\n",
+           (long long)right_batches, (long long)right_plain, (long long)right_bodies, (long long)right_records, (long long)right_headers,
            (long long)laid_out, (long long)refused_layouts);
     return 0;
 }

@@ -33,11 +33,6 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def twin() -> None:
-    """The library that is installed is not called."""
-
-
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One that has the sanitizers."""
@@ -104,6 +99,8 @@ def test_damaged_batches_lead_nowhere_else(compiler: str, source: str, corpus: s
         ("if (end - at >= 2) {", "if (end - at >= 1) {"),  # a varint of one byte, at the end
         ("count[body] < 0 || count[body] > rows - row", "count[body] < 0"),  # the room for fields
         ("if (length + VARINT_BYTES > to_end - to)", "if (length > to_end - to)"),  # the room for records
+        ("count[row] < 0 || count[row] > total - header", "count[row] < 0"),  # the room for headers' places
+        ("+ 2 * VARINT_BYTES > to_end - to)", "> to_end - to)"),  # the room for headers
     ],
 )
 def test_a_bound_that_is_left_out_is_found(

@@ -18,7 +18,6 @@ from sparklog.format.encode_partitions import EncodedPartitions, encode_partitio
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.schema import HEADERS_TYPE, RecordColumns, TimestampType
 from tests.property.test_format_records import RECORD
-from tests.twins import without_kernels
 
 COLUMNS = ("position", "size", "base_offset", "batch_record_count", "batch_max_timestamp_ms")
 OPTIONS = st.builds(
@@ -95,19 +94,14 @@ def test_batches_are_those_of_each_partition_by_itself(
     columns = record_columns(everything, views=views, with_headers=with_headers)
     rows = np.array([len(records) for records in partitions], np.int64)
     together = encode_partitions(columns, rows, options)
-    with without_kernels():
-        pure = encode_partitions(columns, rows, options)
     if together is None:
-        assert pure is None
         largest = max(sum(len(one or b"") for one in record[:2]) for record in everything)
         assert largest > 8000, "it declined what it can encode"
         return
-    assert pure is not None
     alone = [
         encode_batches(record_columns(records, with_headers=with_headers), options) for records in partitions
     ]
     assert_same(together, alone)
-    assert pure.batches.to_bytes() == together.batches.to_bytes()
 
 
 @pytest.mark.parametrize("codec", list(Codec))

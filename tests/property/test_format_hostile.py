@@ -20,7 +20,6 @@ from sparklog.format.index import parse_offset_entries, parse_time_entries
 from sparklog.format.record_batch import HEADER, BatchHeader, encode_header
 from sparklog.format.record_times import record_times
 from sparklog.format.schema import HEADERS_TYPE, RecordColumns
-from tests.twins import without_kernels
 
 LIMIT_BYTES = 1 << 20
 # Bytes that matter to varints, so that random bodies get further than their first field.
@@ -29,22 +28,14 @@ BODY = st.one_of(st.binary(max_size=200), st.lists(LIKELY, max_size=200).map(byt
 
 
 def _examined(data: bytes) -> DecodedRecords | None:
-    """Decode with the compiled loops and without; check what came out in full. None if refused."""
+    """Decode, and check what came out in full. None if refused."""
     found, error = _decoded(data)
-    with without_kernels():
-        pure, pure_error = _decoded(data)
-        _assert_times_are_those_of(data, pure, pure_error)
     _assert_times_are_those_of(data, found, error)
-    assert str(error) == str(pure_error)
-    if found is None or pure is None:
-        assert found is pure
+    if found is None:
         return None
-    assert found.offset.tolist() == pure.offset.tolist()
-    assert found.timestamp_ms.tolist() == pure.timestamp_ms.tolist()
-    for column, other in zip(_byte_columns(found), _byte_columns(pure), strict=True):
+    for column in _byte_columns(found):
         assert len(column) == found.num_rows
         column.validate(full=True)
-        assert column.to_pylist() == other.to_pylist()
     assert (found.offset >= 0).all()
     return found
 

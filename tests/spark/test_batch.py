@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 import sparklog
-from sparklog.format.murmur2 import partition_for_keys
+from sparklog.format.key_hashes import partition_for_keys
 from tests.spark.conftest import Options, Read, Write
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparklog.format.murmur2 import murmur2, partition_for_keys
+from sparklog.format.key_hashes import murmur2, partition_for_keys
 
 # From Kafka's UtilsTest.testMurmur2.
 JAVA = {

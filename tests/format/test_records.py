@@ -1,70 +1,58 @@
 """How much work a produced batch is: it ends at the first wrong record, whatever comes before and after."""
 
+from collections.abc import Callable
+
 import cramjam
-import numpy as np
 import pytest
 
 from sparklog.errors import CorruptLogError
-from sparklog.format import record_inspection
-from sparklog.format.arrow_bytes import Int64Array, Words
+from sparklog.format import records
+from sparklog.format.decode import decode_records, scan_batches
 from sparklog.format.produced import MAX_RECORDS, inspect_records
 from sparklog.format.record_batch import HEADER, BatchHeader
-from sparklog.format.record_fields import BadRecordError, RecordFields, parse_fields
-from sparklog.format.record_inspection import inspect_body, inspect_slices
-from sparklog.format.record_walk import walk_records
-from sparklog.format.varint import encode_varints
+from sparklog.format.records import BadRecordError, inspect_body, walk_records
+from tests.support.plain_records import record
+
+Build = Callable[..., bytes]
 
 
 def body_of(count: int) -> bytes:
     """Records without key and value."""
-    (deltas,) = encode_varints(np.arange(count))
-    out = []
-    for word, size in zip(deltas.word.tolist(), np.broadcast_to(deltas.size, count).tolist(), strict=True):
-        record = b"\0\0" + word.to_bytes(8, "little")[:size] + b"\x01\x01\0"
-        out.append(bytes([len(record) << 1]) + record)
-    return b"".join(out)
+    return b"".join(record(0, row) for row in range(count))
 
 
 @pytest.fixture
 def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The records that the plain loop looks at."""
+    """The first record that the plain loop looks at, and the one that it refuses."""
     rows: list[int] = []
 
-    def counted(body: bytes | memoryview, count: int, *, row: int = 0, at: int = 0) -> object:
+    def counted(
+        body: bytes | memoryview,
+        count: int,
+        *,
+        row: int = 0,
+        at: int = 0,
+        last_offset_delta: int | None = None,
+    ) -> None:
+        rows.append(row)
         try:
-            found = walk_records(body, count, row=row, at=at)
+            walk_records(body, count, row=row, at=at, last_offset_delta=last_offset_delta)
         except BadRecordError as error:
-            rows.extend(range(row, error.row + 1))
+            rows.append(error.row)
             raise
-        rows.extend(range(row, count))
-        return found
 
-    monkeypatch.setattr(record_inspection, "walk_records", counted)
+    monkeypatch.setattr(records, "walk_records", counted)
     return rows
 
 
 @pytest.mark.parametrize("right", [0, 7, 20_000, 50_000])
-def test_only_the_wrong_record_is_walked(twin: str, walked: list[int], right: int) -> None:
+def test_only_the_wrong_record_is_walked(walked: list[int], right: int) -> None:
     """The plain loop takes microseconds for a record; a request of 10 KB can have a million right ones."""
     body = body_of(right) + b"\x0c\0\0\x0d\x01\x01\0" + body_of(50_000)
     with pytest.raises(BadRecordError) as caught:
         inspect_body(body, 100_001)
     assert caught.value.row == right
-    assert len(walked) <= (1 if twin == "compiled" else record_inspection.SLICE_RECORDS + 1)
-
-
-def test_the_pure_twin_takes_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy's columns take hundreds of bytes a record: never for all of them."""
-    sizes: list[int] = []
-
-    def counted(words: Words, starts: Int64Array, size: int) -> RecordFields:
-        sizes.append(len(starts))
-        return parse_fields(words, starts, size)
-
-    monkeypatch.setattr(record_inspection, "parse_fields", counted)
-    deltas, keyless = inspect_slices(np.frombuffer(body_of(30_000), np.uint8), 30_000)
-    assert (len(deltas), len(keyless), sum(sizes)) == (30_000, 30_000, 30_000)
-    assert max(sizes) <= record_inspection.SLICE_RECORDS
+    assert walked == [right, right]
 
 
 @pytest.mark.parametrize("extra", [b"\0", b"\x0c"])
@@ -73,14 +61,27 @@ def test_bytes_behind_the_last_record(extra: bytes) -> None:
         inspect_body(body_of(1000) + extra, 1000)
 
 
-def test_large_records_of_few_are_not_walked(walked: list[int]) -> None:
+def test_what_is_right_is_not_walked(walked: list[int]) -> None:
     """One record may have thousands of headers."""
-    headers = b"\x02a\x01" * 6000
-    record = b"\0\0\0\x01\x01" + b"\xe0\x5d" + headers
-    length = encode_varints(np.array([len(record)]))[0]
-    body = int(length.word[0]).to_bytes(8, "little")[: int(np.max(length.size))] + record
-    inspect_body(body, 1)
+    inspect_body(record(0, 0, headers=[(b"a", None)] * 6000), 1)
     assert walked == []
+
+
+def test_only_the_wrong_batch_is_walked(walked: list[int], raw_batch: Build, raw_record: Build) -> None:
+    good = raw_batch(raw_record() + raw_record(offset_delta=1), record_count=2)
+    bad = raw_batch(raw_record() + raw_record(offset_delta=1, length=40), record_count=2)
+    data = good * 20 + bad + good
+    with pytest.raises(CorruptLogError, match=f"here@{20 * len(good)}, record 1: found length 40, expected"):
+        decode_records(data, scan_batches(data, where="here"), where="here")
+    assert walked == [0, 1]
+
+
+def test_overlong_varints_are_read(raw_batch: Build, raw_record: Build) -> None:
+    """Legal for a reader, never written."""
+    first = raw_record(offset_delta=0)
+    padded = bytes([first[0] | 0x80, 0x80, 0x80, 0x00]) + first[1:]
+    data = raw_batch(padded + raw_record(offset_delta=1), record_count=2)
+    assert decode_records(data, scan_batches(data, where="t"), where="t").offset.tolist() == [0, 1]
 
 
 def test_a_batch_has_a_bound_on_records() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.format.arrow_bytes import null_mask
+from sparklog.format.byte_views import null_mask
 
 
 @given(st.lists(st.none() | st.binary(max_size=3), max_size=40), st.integers(0, 40), st.integers(0, 40))
