@@ -10,7 +10,7 @@
     views             rows of bytes to Arrow binary views
     murmur2           Kafka's hash of keys
 
-A wheel or an installation from source brings the library (setup.py). It is required: a missing or foreign
+Wheels, and installations from source, bring the library. It is required: a missing or foreign
 one raises KERNELS_UNUSABLE at the first call, not at import, so that `sparklog doctor` can report it. A wheel
 on the Python path (`--py-files`) works, too: the library is loaded from a temporary copy.
 
