@@ -115,9 +115,10 @@ SOURCE_OPTIONS = (
         name="failOnDataLoss",
         default="true",
         doc="true: fail when records that should be there are gone, or when a stream no longer subscribes "
-        "to what it was reading. false: warn, and continue with the next record. A group's position "
-        "outside the log (startingOffsets=group) counts as such a loss; if it is past the log's end, "
-        "false reads from the beginning.",
+        "to what it was reading. false: warn, and continue with the next record. Positions outside the log "
+        "count as such a loss: startingOffsets of a stream, the checkpoint's, and a group's "
+        "(startingOffsets=group). If one is past the log's end, false continues at that end, and with a "
+        "group at the beginning.",
     ),
     Option(
         name="minPartitions",

@@ -1,9 +1,9 @@
 """Plans the micro-batches of one streaming query, on the driver.
 
-Invariants: the end never lies before the start; what is planned for [start, end) is the same
-whenever it is planned again; after a crash in the first micro-batch its start is taken from its
-end (stream_offset.py). An idle call costs one existence check in the metadata log, since Spark asks
-about a hundred times a second.
+Invariants: the end never lies before the start, unless the log does, which is data loss; what is planned
+for [start, end) is the same whenever it is planned again; after a crash in the first micro-batch its start
+is taken from its end (stream_offset.py). An idle call costs one existence check in the metadata log, since
+Spark asks about a hundred times a second.
 Concurrency: one process, one thread, called by Spark's runner.
 Sources: KafkaMicroBatchStream.
 """
@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import DataLossError, InvalidRequestError, OffsetOutOfRangeError, SparklogError
 from sparklog.metadata import Image
 from sparklog.spark.byte_limit import limit_bytes
 from sparklog.spark.data_loss import DataLossPolicy
@@ -32,6 +32,8 @@ from sparklog.spark.stream_offset import Positions, StreamOffset
 from sparklog.spark.unsubscribed import continue_with, drop_text, still_kept
 
 logger = logging.getLogger("sparklog.spark")
+# What options, or the log by now, may have against a query's start.
+UNRESOLVED = (InvalidRequestError, OffsetOutOfRangeError, DataLossError)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -63,15 +65,30 @@ class StreamPlanner:
 
     @_patient
     def initial_offset(self) -> dict[str, Any]:
-        """Where a new query starts; raises when a subscribed topic is missing."""
-        log, options = self._open(), self._options
-        image = log.image
+        """Where a new query starts.
+
+        Spark asks for it also when a first micro-batch was planned and has not finished. Then it does not
+        count (stream_offset.py), so an error is raised by the next call, if that needs the start.
+        """
+        log = self._open()
+        try:
+            start = self._initial(log)
+        except UNRESOLVED as error:
+            logger.info("the query's start is not resolved: %s", error)
+            start = StreamOffset(cluster_id=log.cluster_id, topic_ids={}, positions={}, unresolved=True)
+        return start.to_json()
+
+    def _initial(self, log: SparkLog) -> StreamOffset:
+        """Resolve the query's start; raises when a subscribed topic is missing, or as resolve.py says."""
+        options, image = self._options, log.image
         tps = options.subscription.resolve(image, must_exist=True)
         resolver = OffsetResolver(log, image, tps, group_id=options.group_id, report=self._loss.report)
         positions = resolver.starting(options.starting)
         if options.starting.kind == "offsets":
-            check_in_log(positions, image, "startingOffsets")
-        return offset_at(image, positions, initial=positions).to_json()
+            if options.fail_on_data_loss:
+                check_in_log(positions, image, "startingOffsets")
+            positions = self._loss.move_into_log(positions, image, "startingOffsets")
+        return offset_at(image, positions, initial=positions)
 
     @_patient
     def freeze_end(self) -> None:
@@ -88,6 +105,9 @@ class StreamPlanner:
         if self._idle_at == (start_json, limited, log.image.commit) and not self._may_delay():
             return start_json
         start = self._parse(start_json, log)
+        if start.unresolved:
+            start = self._initial(log)
+            start_json = start.to_json()
         self._record_progress(start_json, start)
         now = continue_with(
             start, self._loss.existing(start, log.image), self._partitions(log.image), log.image
@@ -117,7 +137,8 @@ class StreamPlanner:
         log = self._open()
         initial = None
         if initial_json is not None:
-            initial = self._loss.existing(self._parse(initial_json, log), log.image)
+            start = self._parse(initial_json, log)
+            initial = None if start.unresolved else self._loss.existing(start, log.image)
         end = log_ends(log.image, self._partitions(log.image))
         self._last_trigger_ms = self._clock.monotonic_ms()
         return offset_at(log.image, end, initial=initial).to_json()
@@ -146,8 +167,12 @@ class StreamPlanner:
         log = self._open()
         image = log.image
         start, end = self._parse(start_json, log), self._parse(end_json, log)
-        if end.initial is not None and start.is_initial:
-            start = replace(start, positions=end.initial, topic_ids=end.topic_ids, initial=None)
+        if end.initial is not None and (start.is_initial or start.unresolved):
+            start = replace(
+                start, positions=end.initial, topic_ids=end.topic_ids, initial=None, unresolved=False
+            )
+        elif start.unresolved:
+            start = self._initial(log)
         wanted = self._loss.existing(end, image)
         positions = self._loss.existing(start, image)
         # Partitions found while running are read from the beginning; those that came back, from where it was.
@@ -186,7 +211,11 @@ class StreamPlanner:
             self._loss.report(lost)
 
     def _available(self, log: SparkLog, positions: Positions) -> Positions:
-        """The log's end of every partition to read, never before the position already reached."""
+        """The log's end of every partition to read, not before the position already reached.
+
+        A log that is shorter than that position is data loss: then it is the log's end after all, and what
+        is appended from now on is read.
+        """
         tps = self._partitions(log.image)
         log_end = log_ends(log.image, tps)
         end = dict(log_end)
@@ -201,7 +230,9 @@ class StreamPlanner:
                 self._loss.report(
                     f"{tp[0]}-{tp[1]}: offset {position} was reached, and the log ends at {log_end[tp]}"
                 )
-            if tp in end:
+                if tp in end:
+                    end[tp] = log_end[tp]
+            elif tp in end:
                 end[tp] = max(end[tp], position)
         return end
 

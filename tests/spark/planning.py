@@ -19,11 +19,19 @@ def append(log: SparkLog, partition: int, count: int, topic: str = "t") -> None:
 
 
 def planner(root: str, clock: ManualClock | None = None, /, **options: str) -> StreamPlanner:
-    defaults = {"path": root, "subscribe": "t", "startingOffsets": "earliest"}
+    defaults = {"path": root, "startingOffsets": "earliest"}
+    if not options.keys() & {"subscribePattern", "assign"}:
+        defaults["subscribe"] = "t"
     if root.startswith("s3:"):
         defaults["s3.refresh_interval_ms"] = "0"
     parsed = parse_source_options({**defaults, **options}, streaming=True)
     return StreamPlanner(parsed, clock or ManualClock())
+
+
+def started(root: str, /, **options: str) -> dict[str, Any]:
+    """The first end of a new query: its start is needed for it, and an error if it cannot be had."""
+    plan = planner(root, **options)
+    return plan.latest_offset(plan.initial_offset(), limited=True)
 
 
 def batch_reader(root: str, **options: str) -> SparklogBatchReader:

@@ -12,7 +12,7 @@ from sparklog.metadata.model.rewriting import AdvanceLogStart
 from sparklog.spark.batch_reader import SparklogBatchReader
 from sparklog.spark.input_partitions import SparklogInputPartition
 from sparklog.spark.options import parse_source_options
-from tests.spark.planning import planner, topics
+from tests.spark.planning import planner, started, topics
 from tests.support.removing import expire_below
 
 
@@ -109,7 +109,7 @@ def test_a_groups_position_outside_the_log_is_data_loss(
         with pytest.raises(DataLossError, match=message):
             planned(root, **{side: "group", "group.id": "g"})
     with pytest.raises(DataLossError, match=message):
-        planner(root, startingOffsets="group", **{"group.id": "g"}).initial_offset()
+        started(root, startingOffsets="group", **{"group.id": "g"})
     lenient = {"group.id": "g", "failOnDataLoss": "false"}
     assert planned(root, startingOffsets="group", **lenient) == [(0, start, 100)]
     assert planned(root, endingOffsets="group", **lenient) == ([(0, 50, end)] if end > 50 else [])
@@ -136,4 +136,4 @@ def test_partitions_must_be_named_also_where_none_is(
         planned(root, **{option: text})
     if option.startswith("starting"):
         with pytest.raises(InvalidRequestError, match="it lacks t-0, t-1"):
-            planner(root, **{option: text}).initial_offset()
+            started(root, **{option: text})
