@@ -77,9 +77,10 @@ def options_page() -> str:
         + "\n## Columns\n\n"
         "What the source gives is fixed, as with Kafka's connector; parse `value` yourself.\n\n"
         + table(("column of the source", "type", "meaning"), SOURCE_COLUMNS)
-        + "\nThe sink takes these by name, in any order, and leaves out all others, so that rows read from a "
-        "topic can be written again; drop `partition` unless the other topic has as many. A name that "
-        "differs from one of these in capitals only (`Key`) is refused.\n\n"
+        + "\nThe sink takes these by name, in any order. It leaves out all others, so that rows read from a "
+        "topic can be written again; drop `partition` unless the other topic has as many. A warning names "
+        "columns that neither the source nor the sink has (`keys`). A name that differs from one of these in "
+        "capitals only (`Key`) is refused.\n\n"
         + table(("column of the sink", "type", "meaning"), SINK_COLUMNS)
     )
 
