@@ -81,16 +81,18 @@ SOURCE_OPTIONS = (
     Option(
         name="subscribePattern",
         default="",
-        doc="Regular expression. As with Kafka's connector it may match any part of a topic's name (^name$ "
-        "is one topic). Internal topics are never found.",
+        doc="Regular expression of Python's re. As with Kafka's connector it may match any part of a topic's "
+        "name (^name$ is one topic). What Java reads otherwise ([a-z&&[^b]]) is refused. Internal topics are "
+        "never found.",
     ),
     Option(name="assign", default="", doc='Partitions to read, as JSON: {"topic": [0, 1]}.'),
     Option(
         name="startingOffsets",
         default="latest (stream), earliest (batch)",
         doc="Where a new query starts; one that has a checkpoint goes on where it was. earliest, latest "
-        '(streams only), group, or JSON {"topic": {"0": 23, "1": -2}} with -2 for earliest and -1 for '
-        "latest.",
+        '(streams only), group, or JSON {"topic": {"0": 23, "1": -2}, "other": "earliest"} with -2 for '
+        "earliest and -1 for latest. It must name all partitions that are read; earliest or latest for a "
+        "topic is for all of its partitions.",
     ),
     Option(
         name="startingOffsetsByTimestamp",
@@ -106,7 +108,8 @@ SOURCE_OPTIONS = (
     Option(
         name="endingOffsets",
         default="latest",
-        doc="Where a batch query ends (exclusive): latest, group, or JSON with -1 for latest.",
+        doc="Where a batch query ends (exclusive): latest, group, or JSON with -1 for latest, or latest for "
+        "a topic.",
         only="batch",
     ),
     Option(name="endingOffsetsByTimestamp", default="", doc="End before a timestamp, by JSON.", only="batch"),

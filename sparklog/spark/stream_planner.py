@@ -58,7 +58,7 @@ class StreamPlanner:
         self._clock = clock
         self._loss = DataLossPolicy(fail=options.fail_on_data_loss)
         self._last_trigger_ms: int | None = None
-        self._frozen_end: Positions | None = None
+        self._frozen_end: dict[tuple[str, int], int] | None = None  # by topic id and partition
         self._recorded: dict[str, Any] | None = None
         # The last question and answer: while nothing changes, Spark asks the same again and again.
         self._idle_at: tuple[dict[str, Any], bool, int] | None = None
@@ -92,9 +92,13 @@ class StreamPlanner:
 
     @_patient
     def freeze_end(self) -> None:
-        """Trigger.AvailableNow: nothing past the log's end of this moment will be read."""
-        log = self._open()
-        self._frozen_end = log_ends(log.image, self._partitions(log.image))
+        """Trigger.AvailableNow: nothing past the log's end of this moment will be read.
+
+        Nor a topic that is made anew later, or a query would not end where one is made with each micro-batch.
+        """
+        image = self._open().image
+        ends = log_ends(image, self._partitions(image))
+        self._frozen_end = {(image.topics[t].topic_id, p): offset for (t, p), offset in ends.items()}
 
     @_patient
     def latest_offset(self, start_json: dict[str, Any] | None, *, limited: bool) -> dict[str, Any]:
@@ -220,9 +224,9 @@ class StreamPlanner:
         log_end = log_ends(log.image, tps)
         end = dict(log_end)
         if self._frozen_end is not None:
-            end = {
-                tp: min(offset, self._frozen_end[tp]) for tp, offset in end.items() if tp in self._frozen_end
-            }
+            ids = {tp: (log.image.topics[tp[0]].topic_id, tp[1]) for tp in end}
+            frozen = self._frozen_end
+            end = {tp: min(offset, frozen[ids[tp]]) for tp, offset in end.items() if ids[tp] in frozen}
             # Partitions that appeared after the freeze but before a restart are still to be finished.
             end.update({tp: positions[tp] for tp in positions if tp not in end and tp in tps})
         for tp, position in positions.items():
