@@ -82,6 +82,18 @@ def options_page() -> str:
         "columns that neither the source nor the sink has (`keys`). A name that differs from one of these in "
         "capitals only (`Key`) is refused.\n\n"
         + table(("column of the sink", "type", "meaning"), SINK_COLUMNS)
+        + "\n## Sources with names\n\n"
+        "From Spark 4.2 on a streaming source can have a name. Then sources can be added to a query and "
+        "removed from it without a new checkpoint:\n\n"
+        "```python\n"
+        'spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")\n'
+        'named = spark.readStream.format("sparklog").name("shop")\n'
+        'orders = named.option("subscribe", "orders").load("/tmp/shop-log")\n'
+        "```\n\n"
+        "- All sources of the query need a name, and the checkpoint must have been made with names.\n"
+        "- A new name is a new source, which begins at its `startingOffsets`. So a source that is renamed "
+        "reads its topics again.\n"
+        "- Topics can be added to `subscribe` without names, too: they are read from their beginning.\n"
     )
 
 

@@ -257,6 +257,19 @@ SINK_OPTIONS = (
     ),
     Option(name="queryName", default="", doc="Spark's; passed to every sink.", only="stream"),
     Option(
+        name="asyncProgressTrackingEnabled",
+        default="false",
+        doc="Spark's, for Kafka's sink and a few others: offsets are written less often than micro-batches "
+        "run, so rows may be written twice. Only false is accepted; with true, Spark refuses this sink.",
+        only="stream",
+    ),
+    Option(
+        name="asyncProgressTrackingCheckpointIntervalMs",
+        default="",
+        doc="Spark's; has no effect without asyncProgressTrackingEnabled.",
+        only="stream",
+    ),
+    Option(
         name="txnAppId",
         default="",
         doc="With txnVersion: apply this write to each topic at most once. A topic remembers the 10,000 "
