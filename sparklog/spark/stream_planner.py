@@ -32,7 +32,7 @@ from sparklog.spark.stream_offset import Positions, StreamOffset
 from sparklog.spark.unsubscribed import continue_with, drop_text, still_kept
 
 logger = logging.getLogger("sparklog.spark")
-# What options, or the log by now, may have against a query's start.
+# Errors of a start: wrong options, or a log that has changed since the query began.
 UNRESOLVED = (InvalidRequestError, OffsetOutOfRangeError, DataLossError)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,8 +67,8 @@ class StreamPlanner:
     def initial_offset(self) -> dict[str, Any]:
         """Where a new query starts.
 
-        Spark asks for it also when a first micro-batch was planned and has not finished. Then it does not
-        count (stream_offset.py), so an error is raised by the next call, if that needs the start.
+        Spark also asks for it when a first micro-batch was planned and has not finished. Then the planned
+        end has the start (stream_offset.py). So an error is raised by the next call, if that needs the start.
         """
         log = self._open()
         try:
@@ -92,9 +92,10 @@ class StreamPlanner:
 
     @_patient
     def freeze_end(self) -> None:
-        """Trigger.AvailableNow: nothing past the log's end of this moment will be read.
+        """Trigger.AvailableNow: read up to the log's end of this moment.
 
-        Nor a topic that is made anew later, or a query would not end where one is made with each micro-batch.
+        A topic that is deleted and created again later is not read: if that happens with each micro-batch,
+        the query would never end.
         """
         image = self._open().image
         ends = log_ends(image, self._partitions(image))
@@ -217,8 +218,8 @@ class StreamPlanner:
     def _available(self, log: SparkLog, positions: Positions) -> Positions:
         """The log's end of every partition to read, not before the position already reached.
 
-        A log that is shorter than that position is data loss: then it is the log's end after all, and what
-        is appended from now on is read.
+        A log that is shorter than that position is data loss. If the query goes on, it does so at the log's
+        end, and reads what is appended from now on.
         """
         tps = self._partitions(log.image)
         log_end = log_ends(log.image, tps)
