@@ -77,10 +77,23 @@ def options_page() -> str:
         + "\n## Columns\n\n"
         "What the source gives is fixed, as with Kafka's connector; parse `value` yourself.\n\n"
         + table(("column of the source", "type", "meaning"), SOURCE_COLUMNS)
-        + "\nThe sink takes these by name, in any order, and leaves out all others, so that rows read from a "
-        "topic can be written again; drop `partition` unless the other topic has as many. A name that "
-        "differs from one of these in capitals only (`Key`) is refused.\n\n"
+        + "\nThe sink takes these by name, in any order. It leaves out all others, so that rows read from a "
+        "topic can be written again; drop `partition` unless the other topic has as many. A warning names "
+        "columns that neither the source nor the sink has (`keys`). A name that differs from one of these in "
+        "capitals only (`Key`) is refused.\n\n"
         + table(("column of the sink", "type", "meaning"), SINK_COLUMNS)
+        + "\n## Sources with names\n\n"
+        "From Spark 4.2 on a streaming source can have a name. Then sources can be added to a query and "
+        "removed from it without a new checkpoint:\n\n"
+        "```python\n"
+        'spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")\n'
+        'named = spark.readStream.format("sparklog").name("shop")\n'
+        'orders = named.option("subscribe", "orders").load("/tmp/shop-log")\n'
+        "```\n\n"
+        "- All sources of the query need a name, and the checkpoint must have been made with names.\n"
+        "- A new name is a new source, which begins at its `startingOffsets`. So a source that is renamed "
+        "reads its topics again.\n"
+        "- Topics can be added to `subscribe` without names, too: they are read from their beginning.\n"
     )
 
 

@@ -1,15 +1,18 @@
 """What a query's checkpoint says of a micro-batch, as a text that tells two of the same number apart.
 
     <checkpoint>/metadata            {"id":"<query id>"}
-    <checkpoint>/offsets/<batch>     "v1", a line of metadata (clocks, watermarks, settings), a line a source
+    <checkpoint>/offsets/<batch>     "v1", a line of metadata (clocks, watermarks, settings), one per source
+                                     "v2", the same, and each source's line begins with its name and ":"
 
 Spark writes offsets/<batch> before it runs the batch, once, and repeats the batch from that file. So the
 sources' lines of this file and of the one before say where the batch starts and ends, the same whenever it
 is repeated; what a restored or copied checkpoint makes of the same number has others. A source of files says
-only which entries of its own log the batch has (sources/<number>/), so these count too.
+only which entries of its own log the batch has (sources/<name>/), so these count too. In version 1 the name
+is the line's number; in version 2 it is the number or what readStream.name() says.
 
 Invariants: what cannot be known is "", which is compared with nothing; the same files give the same text,
-wherever they lie and whoever reads them. Nothing of it is an error.
+wherever they lie and in every process. Nothing of it is an error, but what is there and is not understood is
+a warning: an older copy of the checkpoint would not be noticed.
 Not here: comparing (metadata/model/writers.py).
 Sources: Spark's OffsetSeqLog, StreamMetadata, FileStreamSourceLog.
 """
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparklog.errors import SparklogError
+from sparklog.spark.notices import Notices
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.storage_options import StorageOptions
 
@@ -39,6 +43,10 @@ _MAX_LOG_ENTRIES = 16  # of a source of files, in one micro-batch: it is one, or
 _S3 = ("s3", "s3a", "s3n")
 
 
+class _NotUnderstoodError(ValueError):
+    """A checkpoint was found, and does not say what its micro-batch holds; the text says why."""
+
+
 def batch_content(place: str | None, query_id: str, batch_id: int, options: SinkOptions) -> str:
     """A checksum of where the micro-batch starts and ends; "" if that cannot be known here.
 
@@ -51,6 +59,13 @@ def batch_content(place: str | None, query_id: str, batch_id: int, options: Sink
     try:
         reader = _reader(place, options)
         return "" if reader is None else _content(reader, query_id, batch_id)
+    except _NotUnderstoodError as problem:
+        Notices({"place": place, "query": query_id}).warn(
+            f"the checkpoint {place} of query {query_id} is not understood: {problem}. So it is not checked "
+            "whether a micro-batch with the number of the topic's last one is the same as that: if an older "
+            "copy of the checkpoint is put back, its rows are left out as a repetition"
+        )
+        return ""
     except (OSError, SparklogError, ValueError) as problem:
         logger.info("the checkpoint %s does not say what micro-batch %d holds: %s", place, batch_id, problem)
         return ""
@@ -149,59 +164,94 @@ def _s3_reader(pid: int, place: str, storage: StorageOptions) -> Reader:
 def _content(read: Reader, query_id: str, batch_id: int) -> str:
     names = ["metadata", f"offsets/{batch_id}"]
     metadata, end, *before = read([*names, f"offsets/{batch_id - 1}"] if batch_id else names)
-    if metadata is None or end is None or None in before or _json_object(metadata).get("id") != query_id:
-        return ""
+    if metadata is None:
+        return ""  # none is here: perhaps it is in a file system that only Spark can reach
+    if (found := _json_object(metadata).get("id")) != query_id:
+        raise _NotUnderstoodError(f"the file metadata is of query {found}")
+    if end is None or None in before:
+        raise _NotUnderstoodError("a file in offsets is missing or too large")
     ends = _sources(end)
     starts = [source for data in before if data is not None for source in _sources(data)]
-    parts = [*starts, b"end", *ends]
-    for number, line in enumerate(ends):
+    parts = [*(line for _, line in starts), b"end", *(line for _, line in ends)]
+    first = {name: _log_offset(line) for name, line in starts}
+    for name, line in ends:
         last = _log_offset(line)
-        if last is None:
-            continue
-        first = _log_offset(starts[number]) if number < len(starts) else None
-        entries = _log_entries(read, number, -1 if first is None else first, last)
-        if entries is None:
-            return ""
-        parts += [b"files", *entries]
+        if last is not None:
+            reached = first.get(name)
+            parts += [b"files", *_log_entries(read, name, -1 if reached is None else reached, last)]
     digest = hashlib.sha256()
     for part in parts:
         digest.update(b"%d:%s" % (len(part), part))
     return digest.hexdigest()[:32]
 
 
-def _sources(data: bytes) -> list[bytes]:
-    """The sources' lines of an offset file; ValueError for what is not one."""
+def _sources(data: bytes) -> list[tuple[str, bytes]]:
+    """Return each source's name in the checkpoint, and its line of an offset file, in a fixed order.
+
+    Raises:
+        _NotUnderstoodError: it is not an offset file, or of a version that is not known.
+    """
     version, _, rest = data.partition(b"\n")
     metadata, _, lines = rest.partition(b"\n")
-    if not re.fullmatch(rb"v\d+", version):
-        raise ValueError(f"found a file of offsets that begins with {version[:20]!r}")
     _json_object(metadata)
-    return lines.split(b"\n")
+    if version == b"v1":
+        return [(str(number), line) for number, line in enumerate(lines.split(b"\n"))]
+    if version != b"v2":
+        raise _NotUnderstoodError(f"a file in offsets begins with {version[:20]!r}, expected v1 or v2")
+    # Spark writes a map, in no order that it promises.
+    return [(_name(line), line) for line in sorted(lines.split(b"\n"))]
+
+
+def _name(line: bytes) -> str:
+    name, colon, _ = line.partition(b":")
+    if not colon or not re.fullmatch(rb"[\w-]+", name):
+        raise _NotUnderstoodError(
+            f"found {line[:40]!r}, expected a source's name, and after a colon its offset"
+        )
+    return name.decode()
 
 
 def _json_object(data: bytes) -> dict[str, object]:
-    found = json.loads(data)
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
     if isinstance(found, dict):
         return found
-    raise ValueError("found no JSON object")
+    raise _NotUnderstoodError(f"found {data[:40]!r}, expected a JSON object")
 
 
 def _log_offset(line: bytes) -> int | None:
     """How far a source of files has come in its own log, if it is one."""
-    match = re.fullmatch(rb'\{"logOffset":(\d+)\}', line)
-    return None if match is None else int(match[1])
-
-
-def _log_entries(read: Reader, source: int, first: int, last: int) -> list[bytes] | None:
-    """The files of a batch, after entry `first` up to `last`; None if they cannot be known."""
-    if last - first > _MAX_LOG_ENTRIES:
+    if b'"logOffset"' not in line:
         return None
+    found = _json_object(line[line.index(b"{") :] if b"{" in line else line)
+    offset = found.get("logOffset")
+    if offset is None or isinstance(offset, dict):
+        return None  # a source with a topic of that name
+    if len(found) > 1 or type(offset) is not int or offset < -1:
+        raise _NotUnderstoodError(f'found the offset {line[:60]!r}, expected {{"logOffset":<number>}}')
+    return offset
+
+
+def _log_entries(read: Reader, source: str, first: int, last: int) -> list[bytes]:
+    """The files of a batch, after entry `first` up to `last`.
+
+    Raises:
+        _NotUnderstoodError: they cannot be known.
+    """
+    if last - first > _MAX_LOG_ENTRIES:
+        raise _NotUnderstoodError(
+            f"a micro-batch has more than {_MAX_LOG_ENTRIES} entries of sources/{source}"
+        )
     numbers = range(first + 1, last + 1)
     plain = read([f"sources/{source}/{number}" for number in numbers])
     missing = [number for number, data in zip(numbers, plain, strict=True) if data is None]
     compact = read([f"sources/{source}/{number}.compact" for number in missing])
     if None in compact:
-        return None
+        raise _NotUnderstoodError(
+            f"an entry of sources/{source} is missing, or larger than {MAX_FILE_BYTES} bytes"
+        )
     entries = [data for data in plain if data is not None]
     for number, data in zip(missing, compact, strict=True):
         # A compact entry repeats all that came before it.

@@ -1,10 +1,12 @@
 """The columns that the sink takes, checked before anything is written.
 
 Kafka's sink's columns (key, value, topic, headers, partition) and an optional timestamp. Other
-columns are left alone, as Kafka's sink does, so that rows read from a topic can be written again; but for
-those that Spark's users would take for one of these.
+columns are not written, as with Kafka's sink. The source's own are left out silently, so that rows read from
+a topic can be written again. The rest is a warning, and a name that differs in capitals only is an error.
 Source: Spark's KafkaWriter.
 """
+
+import difflib
 
 from pyspark.sql.types import (
     ArrayType,
@@ -22,6 +24,7 @@ from pyspark.sql.types import (
 
 from sparklog.client import refuse_internal
 from sparklog.errors import InvalidRequestError
+from sparklog.spark.notices import Notices
 from sparklog.spark.options import SinkOptions
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -33,6 +36,8 @@ _ALLOWED: dict[str, tuple[DataType, ...]] = {
     "partition": (IntegerType(),),
     "timestamp": (TimestampType(), LongType()),
 }
+_OF_THE_SOURCE = ("offset", "timestampType")
+_NAMED = 10
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> list[str]:
@@ -73,6 +78,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> list[str]:
                 f"column {name} is {found[name].simpleString()}, expected {expected}",
                 fix=_how_to_convert(name, found[name]),
             )
+    _warn_of_unknown(names, wanted, options)
     return [name for name in wanted if name in found]
 
 
@@ -91,6 +97,25 @@ def _check_name(name: str, names: list[str]) -> None:
             f"found column {alike[0]}, expected it in lower case, as {name}: it would not be written",
             fix=f"rename it to {name}, or to something else if it is not meant to be written",
         )
+
+
+def _warn_of_unknown(names: list[str], wanted: list[str], options: SinkOptions) -> None:
+    """Name the columns that are not written, and what may be meant: `keys` for `key` loses every key."""
+    by_option = [name for name in _ALLOWED if name not in wanted]
+    known = {*wanted, *_OF_THE_SOURCE}
+    unknown = [name for name in names if name not in known and name.lower() not in by_option]
+    if not unknown:
+        return
+    missing = [name for name in wanted if name not in names]
+    said = []
+    for name in unknown[:_NAMED]:
+        nearest = difflib.get_close_matches(name.lower(), missing, n=1, cutoff=0.6)
+        said.append(f"{name} (did you mean {nearest[0]}?)" if nearest else name)
+    more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+    Notices({"root": options.root, "topic": options.topic or ""}).warn(
+        f"the sink does not write the columns {', '.join(said)}{more}: it takes {', '.join(_ALLOWED)}. "
+        "Rename them, put them into value, or drop them"
+    )
 
 
 def _how_to_convert(name: str, found: DataType) -> str:

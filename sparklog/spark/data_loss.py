@@ -49,6 +49,18 @@ class DataLossPolicy:
             moved[tp] = max(offset, low)
         return moved
 
+    def move_into_log(self, positions: Positions, image: Image, option: str) -> Positions:
+        """Offsets that the user named, moved to the nearest in the log; every move is reported."""
+        moved = {}
+        for tp, offset in positions.items():
+            state = partition_state(image, tp)
+            low, high = state.log_start_offset, state.log_end_offset
+            if not low <= offset <= high:
+                side = f"starts at {low}" if offset < low else f"ends at {high}"
+                self.report(f"{tp[0]}-{tp[1]}: {option} says {offset}, and the log {side}")
+            moved[tp] = min(max(offset, low), high)
+        return moved
+
     def existing(self, offset: StreamOffset, image: Image) -> Positions:
         """The positions of those topics that still exist, as the same topic; others are reported."""
         kept: Positions = {}

@@ -4,12 +4,13 @@ Precedence, from Kafka's connector: startingTimestamp over startingOffsetsByTime
 startingOffsets, and likewise for ending.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.values import invalid, parse_int, parse_partition_map
+from sparklog.spark.values import invalid, parse_int, parse_json_object, parse_partition_map
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
@@ -19,12 +20,14 @@ LATEST_OFFSET = -1
 class OffsetSpec:
     """One of: everything's start or end, a group's position, offsets or timestamps by partition.
 
-    Offsets may be -2 (earliest) or -1 (latest). Timestamps are Unix milliseconds; `timestamp_ms`
-    holds for all partitions that `by_partition` does not name.
+    Offsets may be -2 (earliest) or -1 (latest); `by_topic` has these for all partitions of a topic.
+    Timestamps are Unix milliseconds; `timestamp_ms` holds for all partitions that `by_partition` does not
+    name.
     """
 
     kind: Literal["earliest", "latest", "group", "offsets", "timestamps"]
     by_partition: dict[tuple[str, int], int] = field(default_factory=dict)
+    by_topic: dict[str, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     no_match_is_latest: bool = False
 
@@ -62,7 +65,7 @@ def parse_ending(given: Mapping[str, str], *, default: OffsetSpec) -> OffsetSpec
 
 
 def _offsets(spec: OffsetSpec) -> set[int]:
-    return set(spec.by_partition.values()) if spec.kind == "offsets" else set()
+    return {*spec.by_partition.values(), *spec.by_topic.values()} if spec.kind == "offsets" else set()
 
 
 def _parse(
@@ -85,7 +88,19 @@ def _parse(
     name = f"{side}Offsets"
     if not text.startswith("{"):
         raise invalid(name, text, "earliest, latest, group, or JSON of offsets")
-    offsets = parse_partition_map(name, text)
+    by_topic = _by_topic(name, text)
+    # The rest; as it was written, where it is all of it.
+    rest = {topic: value for topic, value in parse_json_object(name, text).items() if topic not in by_topic}
+    offsets = parse_partition_map(name, json.dumps(rest) if by_topic else text)
     if any(value < EARLIEST_OFFSET for value in offsets.values()):
         raise invalid(name, text, "offsets from 0, -1 for latest, -2 for earliest")
-    return OffsetSpec(kind="offsets", by_partition=offsets)
+    return OffsetSpec(kind="offsets", by_partition=offsets, by_topic=by_topic)
+
+
+def _by_topic(name: str, text: str) -> dict[str, int]:
+    """The topics that have one offset for all of their partitions: earliest or latest."""
+    named = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
+    found = {topic: value for topic, value in parse_json_object(name, text).items() if isinstance(value, str)}
+    if any(value.lower() not in named for value in found.values()):
+        raise invalid(name, text, "earliest or latest for a whole topic, or offsets by partition")
+    return {topic: named[value.lower()] for topic, value in found.items()}

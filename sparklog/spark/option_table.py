@@ -81,16 +81,18 @@ SOURCE_OPTIONS = (
     Option(
         name="subscribePattern",
         default="",
-        doc="Regular expression. As with Kafka's connector it may match any part of a topic's name (^name$ "
-        "is one topic). Internal topics are never found.",
+        doc="Regular expression of Python's re. As with Kafka's connector it may match any part of a topic's "
+        "name (^name$ is one topic). What Java reads otherwise ([a-z&&[^b]]) is refused. Internal topics are "
+        "never found.",
     ),
     Option(name="assign", default="", doc='Partitions to read, as JSON: {"topic": [0, 1]}.'),
     Option(
         name="startingOffsets",
         default="latest (stream), earliest (batch)",
         doc="Where a new query starts; one that has a checkpoint goes on where it was. earliest, latest "
-        '(streams only), group, or JSON {"topic": {"0": 23, "1": -2}} with -2 for earliest and -1 for '
-        "latest.",
+        '(streams only), group, or JSON {"topic": {"0": 23, "1": -2}, "other": "earliest"} with -2 for '
+        "earliest and -1 for latest. It must name all partitions that are read; earliest or latest for a "
+        "topic is for all of its partitions.",
     ),
     Option(
         name="startingOffsetsByTimestamp",
@@ -106,7 +108,8 @@ SOURCE_OPTIONS = (
     Option(
         name="endingOffsets",
         default="latest",
-        doc="Where a batch query ends (exclusive): latest, group, or JSON with -1 for latest.",
+        doc="Where a batch query ends (exclusive): latest, group, or JSON with -1 for latest, or latest for "
+        "a topic.",
         only="batch",
     ),
     Option(name="endingOffsetsByTimestamp", default="", doc="End before a timestamp, by JSON.", only="batch"),
@@ -115,9 +118,10 @@ SOURCE_OPTIONS = (
         name="failOnDataLoss",
         default="true",
         doc="true: fail when records that should be there are gone, or when a stream no longer subscribes "
-        "to what it was reading. false: warn, and continue with the next record. A group's position "
-        "outside the log (startingOffsets=group) counts as such a loss; if it is past the log's end, "
-        "false reads from the beginning.",
+        "to what it was reading. false: warn, and continue with the next record. Positions outside the log "
+        "count as such a loss: startingOffsets of a stream, the checkpoint's, and a group's "
+        "(startingOffsets=group). If one is past the log's end, false continues at that end, and with a "
+        "group at the beginning.",
     ),
     Option(
         name="minPartitions",
@@ -252,6 +256,19 @@ SINK_OPTIONS = (
         only="stream",
     ),
     Option(name="queryName", default="", doc="Spark's; passed to every sink.", only="stream"),
+    Option(
+        name="asyncProgressTrackingEnabled",
+        default="false",
+        doc="Spark's, for Kafka's sink and a few others: offsets are written less often than micro-batches "
+        "run, so rows may be written twice. Only false is accepted; with true, Spark refuses this sink.",
+        only="stream",
+    ),
+    Option(
+        name="asyncProgressTrackingCheckpointIntervalMs",
+        default="",
+        doc="Spark's; has no effect without asyncProgressTrackingEnabled.",
+        only="stream",
+    ),
     Option(
         name="txnAppId",
         default="",

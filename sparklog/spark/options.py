@@ -40,7 +40,12 @@ _DECLARED = {
     "source": {option.name.lower(): option for option in SOURCE_OPTIONS},
     "sink": {option.name.lower(): option for option in SINK_OPTIONS},
 }
-_SPARKS_OWN = ("checkpointLocation", "queryName")  # passed to every sink
+_SPARKS_OWN = (  # passed to every sink
+    "checkpointLocation",
+    "queryName",
+    "asyncProgressTrackingEnabled",
+    "asyncProgressTrackingCheckpointIntervalMs",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +181,14 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     if app_id is not None and not app_id.strip():
         # Here, and not by the commit when all tasks have written. One of blanks is as good as none.
         raise invalid("txnAppId", app_id, "a name for the job, which no other job has")
+    if parse_bool(given, "asyncProgressTrackingEnabled", default=False):
+        # Spark can be made to skip its own check. A micro-batch would come again with other offsets.
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            "asyncProgressTrackingEnabled=true, and this sink writes each micro-batch exactly once: for that "
+            "Spark has to write its offsets first",
+            fix="remove asyncProgressTrackingEnabled; trigger(processingTime=...) makes fewer micro-batches",
+        )
     rules = root_rules(given.get("clusterid"), given.get("allowedroots"), os.environ)
     root = _root(given, "start" if streaming else "save", notices, rules)
     return SinkOptions(

@@ -68,14 +68,14 @@ def split_ranges(
         return pieces
     total = sum(piece.size for piece in pieces)
     # Small ranges stay whole; only what the large ones hold counts for sharing out the rest.
-    parts = [max(1, round(piece.size / total * min_partitions)) for piece in pieces]
+    parts = [_share(piece.size, total, min_partitions) for piece in pieces]
     whole = [i for i, count in enumerate(parts) if count == 1]
     large_total = total - sum(pieces[i].size for i in whole)
     large_min = max(min_partitions - len(whole), 1)
     result = []
     for piece, count in zip(pieces, parts, strict=True):
         if count > 1:
-            result.extend(_cut(piece, max(1, round(piece.size / large_total * large_min))))
+            result.extend(_cut(piece, _share(piece.size, large_total, large_min)))
         else:
             result.append(piece)
     return result
@@ -162,6 +162,11 @@ def balance(
 def _has_room(task: tuple[int, int, int], weight: int, records: int, max_records: int | None) -> bool:
     """May a task of this weight, number and records take more?"""
     return task[0] + weight <= LARGE_BYTES and (max_records is None or task[2] + records <= max_records)
+
+
+def _share(size: int, total: int, parts: int) -> int:
+    """Return how many of `parts` a range of this size gets: at least one, and a half is rounded up."""
+    return max(1, math.floor(size / total * parts + 0.5))
 
 
 def _parts_for(size: int, max_records: int | None) -> int:

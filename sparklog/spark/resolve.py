@@ -83,11 +83,12 @@ class OffsetResolver:
                 tp: self._of_group(tp, committed[tp], side) if tp in committed else starts[tp]
                 for tp in self._tps
             }
+        given = {tp: spec.by_topic[tp[0]] for tp in self._tps if tp[0] in spec.by_topic} | spec.by_partition
         if spec.timestamp_ms is None:
-            _check_partitions(set(spec.by_partition), set(self._tps), side)
+            _check_partitions(set(given), set(self._tps), side)
+            _check_topics(set(spec.by_topic), {topic for topic, _ in self._tps}, side)
         if spec.kind == "offsets":
             special = {EARLIEST_OFFSET: starts, LATEST_OFFSET: ends}
-            given = spec.by_partition
             return {tp: special[given[tp]][tp] if given[tp] < 0 else given[tp] for tp in self._tps}
         return {tp: self._at_time(spec, tp) for tp in self._tps}
 
@@ -132,8 +133,17 @@ def _check_partitions(given: set[TopicPartition], read: set[TopicPartition], sid
     raise InvalidRequestError(
         "INVALID_OPTION",
         f"{side} offsets must name exactly the partitions that are read; it {' and '.join(problems)}",
-        fix="name every partition (-2: earliest, -1: latest)",
+        fix='name every partition (-2: earliest, -1: latest), or a whole topic: {"topic": "earliest"}',
     )
+
+
+def _check_topics(given: set[str], read: set[str], side: str) -> None:
+    if extra := sorted(given - read):
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"{side} offsets name topics that are not read: {', '.join(extra)}",
+            fix="correct the names, or subscribe to the topics",
+        )
 
 
 def check_in_log(positions: Positions, image: Image, option: str) -> None:

@@ -4,18 +4,21 @@ Cost matters here: every record passes through. Columns that are constant within
 partition, timestampType) are made once per task and sliced, never rebuilt.
 """
 
+import logging
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sparklog.format.decode import DecodedRecords
 
+logger = logging.getLogger("sparklog.spark")
 _HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
 # A record may have any 64 bits of milliseconds; Spark's timestamps are as many microseconds, and end in the
-# year 294247. What lies beyond is shown as that end, rather than as some other time.
+# year 294247. What lies beyond is shown as that end, rather than as some other time, and with a warning.
 _MOST_MS = (2**63 - 1) // 1000
 
 
@@ -42,6 +45,7 @@ class RowBuilder:
         self._schema = arrow_schema(include_headers=include_headers)
         self._include_headers = include_headers
         self._topic, self._partition = topic, partition
+        self._has_warned = False
         self._topics: pa.Array = pa.array([], pa.string())
         self._partitions: pa.Array = pa.array([], pa.int32())
 
@@ -51,7 +55,7 @@ class RowBuilder:
         if count > len(self._topics):
             self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), count)
             self._partitions = pa.repeat(pa.scalar(self._partition, pa.int32()), count)
-        timestamps_us = pa.array(np.clip(records.timestamp_ms, -_MOST_MS, _MOST_MS) * 1000, pa.int64())
+        timestamps_us = pa.array(self._shown_ms(records) * 1000, pa.int64())
         columns = [
             records.key,
             records.value,
@@ -64,6 +68,26 @@ class RowBuilder:
         if self._include_headers:
             columns.append(self._headers(records.headers, count))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _shown_ms(self, records: DecodedRecords) -> npt.NDArray[np.int64]:
+        """The timestamps, as far as Spark has them; the first one that it has not is logged."""
+        times_ms = records.timestamp_ms
+        beyond = (times_ms > _MOST_MS) | (times_ms < -_MOST_MS)
+        if not beyond.any():
+            return times_ms
+        if not self._has_warned:
+            self._has_warned = True
+            at = int(beyond.argmax())
+            logger.warning(
+                "%s-%d: the record at offset %d has the timestamp %d ms, and Spark's timestamps end at %d "
+                "ms: this and others beyond read as that end. Is the record's timestamp in microseconds?",
+                self._topic,
+                self._partition,
+                records.offset[at],
+                times_ms[at],
+                _MOST_MS,
+            )
+        return np.clip(times_ms, -_MOST_MS, _MOST_MS)
 
     @staticmethod
     def _headers(headers: pa.Array | None, count: int) -> pa.Array:

@@ -7,6 +7,7 @@ can have (``@`` is not legal in one), of the same shape, so that any reader of K
     "@topics":          {"<topic>:<topic id>": 1}  a topic deleted and created again is another topic
     "@initial/<topic>": {"0": 20}                  only in the end of the query's first micro-batch
     "@kept/<topic>":    {"0": 20}                  of a topic that is no longer subscribed to (version 2)
+    "@unresolved":      {}                         a start that could not be resolved; in no checkpoint
 
 Why ``@initial``: Spark logs the end of a micro-batch before it runs it, but not the start of the
 first one. When the query dies in its first micro-batch and comes back,
@@ -15,6 +16,11 @@ first one. When the query dies in its first micro-batch and comes back,
   3. the records between the two starts would never be read.
 Kafka's connector keeps a file in the checkpoint for this; a Python source is not told where that is.
 So the end of the first micro-batch carries its start along.
+
+Why ``@unresolved``: in step 1 the initial offset may be an error by now. Partitions were added that
+startingOffsets does not name, or records expired. That must not matter, since step 2 has the start in
+the planned end. It is not known in step 1 whether a micro-batch was planned. So the error waits for
+the next call: an end is asked for only where none was planned.
 """
 
 from collections.abc import Mapping
@@ -35,6 +41,7 @@ class StreamOffset:
     positions: Positions
     initial: Positions | None = field(default=None)
     kept: Positions = field(default_factory=dict)
+    unresolved: bool = field(default=False)
 
     @property
     def is_initial(self) -> bool:
@@ -52,6 +59,8 @@ class StreamOffset:
             if not initial:
                 document["@initial/"] = {}  # nothing was there to read, which is not "not the first"
         document.update({f"@kept/{topic}": offsets for topic, offsets in _by_topic(self.kept).items()})
+        if self.unresolved:
+            document["@unresolved"] = {}
         return document
 
     @classmethod
@@ -90,7 +99,12 @@ class StreamOffset:
                 fix="use a checkpoint of its own for each query; one made by another source cannot serve",
             ) from None
         return cls(
-            cluster_id=cluster_id, topic_ids=topic_ids, positions=positions, initial=initial, kept=kept
+            cluster_id=cluster_id,
+            topic_ids=topic_ids,
+            positions=positions,
+            initial=initial,
+            kept=kept,
+            unresolved="@unresolved" in document,
         )
 
 

@@ -1,9 +1,9 @@
 """Plans the micro-batches of one streaming query, on the driver.
 
-Invariants: the end never lies before the start; what is planned for [start, end) is the same
-whenever it is planned again; after a crash in the first micro-batch its start is taken from its
-end (stream_offset.py). An idle call costs one existence check in the metadata log, since Spark asks
-about a hundred times a second.
+Invariants: the end never lies before the start, unless the log does, which is data loss; what is planned
+for [start, end) is the same whenever it is planned again; after a crash in the first micro-batch its start
+is taken from its end (stream_offset.py). An idle call costs one existence check in the metadata log, since
+Spark asks about a hundred times a second.
 Concurrency: one process, one thread, called by Spark's runner.
 Sources: KafkaMicroBatchStream.
 """
@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import DataLossError, InvalidRequestError, OffsetOutOfRangeError, SparklogError
 from sparklog.metadata import Image
 from sparklog.spark.byte_limit import limit_bytes
 from sparklog.spark.data_loss import DataLossPolicy
@@ -32,6 +32,8 @@ from sparklog.spark.stream_offset import Positions, StreamOffset
 from sparklog.spark.unsubscribed import continue_with, drop_text, still_kept
 
 logger = logging.getLogger("sparklog.spark")
+# Errors of a start: wrong options, or a log that has changed since the query began.
+UNRESOLVED = (InvalidRequestError, OffsetOutOfRangeError, DataLossError)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -56,28 +58,48 @@ class StreamPlanner:
         self._clock = clock
         self._loss = DataLossPolicy(fail=options.fail_on_data_loss)
         self._last_trigger_ms: int | None = None
-        self._frozen_end: Positions | None = None
+        self._frozen_end: dict[tuple[str, int], int] | None = None  # by topic id and partition
         self._recorded: dict[str, Any] | None = None
         # The last question and answer: while nothing changes, Spark asks the same again and again.
         self._idle_at: tuple[dict[str, Any], bool, int] | None = None
 
     @_patient
     def initial_offset(self) -> dict[str, Any]:
-        """Where a new query starts; raises when a subscribed topic is missing."""
-        log, options = self._open(), self._options
-        image = log.image
+        """Where a new query starts.
+
+        Spark also asks for it when a first micro-batch was planned and has not finished. Then the planned
+        end has the start (stream_offset.py). So an error is raised by the next call, if that needs the start.
+        """
+        log = self._open()
+        try:
+            start = self._initial(log)
+        except UNRESOLVED as error:
+            logger.info("the query's start is not resolved: %s", error)
+            start = StreamOffset(cluster_id=log.cluster_id, topic_ids={}, positions={}, unresolved=True)
+        return start.to_json()
+
+    def _initial(self, log: SparkLog) -> StreamOffset:
+        """Resolve the query's start; raises when a subscribed topic is missing, or as resolve.py says."""
+        options, image = self._options, log.image
         tps = options.subscription.resolve(image, must_exist=True)
         resolver = OffsetResolver(log, image, tps, group_id=options.group_id, report=self._loss.report)
         positions = resolver.starting(options.starting)
         if options.starting.kind == "offsets":
-            check_in_log(positions, image, "startingOffsets")
-        return offset_at(image, positions, initial=positions).to_json()
+            if options.fail_on_data_loss:
+                check_in_log(positions, image, "startingOffsets")
+            positions = self._loss.move_into_log(positions, image, "startingOffsets")
+        return offset_at(image, positions, initial=positions)
 
     @_patient
     def freeze_end(self) -> None:
-        """Trigger.AvailableNow: nothing past the log's end of this moment will be read."""
-        log = self._open()
-        self._frozen_end = log_ends(log.image, self._partitions(log.image))
+        """Trigger.AvailableNow: read up to the log's end of this moment.
+
+        A topic that is deleted and created again later is not read: if that happens with each micro-batch,
+        the query would never end.
+        """
+        image = self._open().image
+        ends = log_ends(image, self._partitions(image))
+        self._frozen_end = {(image.topics[t].topic_id, p): offset for (t, p), offset in ends.items()}
 
     @_patient
     def latest_offset(self, start_json: dict[str, Any] | None, *, limited: bool) -> dict[str, Any]:
@@ -88,6 +110,9 @@ class StreamPlanner:
         if self._idle_at == (start_json, limited, log.image.commit) and not self._may_delay():
             return start_json
         start = self._parse(start_json, log)
+        if start.unresolved:
+            start = self._initial(log)
+            start_json = start.to_json()
         self._record_progress(start_json, start)
         now = continue_with(
             start, self._loss.existing(start, log.image), self._partitions(log.image), log.image
@@ -117,7 +142,8 @@ class StreamPlanner:
         log = self._open()
         initial = None
         if initial_json is not None:
-            initial = self._loss.existing(self._parse(initial_json, log), log.image)
+            start = self._parse(initial_json, log)
+            initial = None if start.unresolved else self._loss.existing(start, log.image)
         end = log_ends(log.image, self._partitions(log.image))
         self._last_trigger_ms = self._clock.monotonic_ms()
         return offset_at(log.image, end, initial=initial).to_json()
@@ -146,8 +172,12 @@ class StreamPlanner:
         log = self._open()
         image = log.image
         start, end = self._parse(start_json, log), self._parse(end_json, log)
-        if end.initial is not None and start.is_initial:
-            start = replace(start, positions=end.initial, topic_ids=end.topic_ids, initial=None)
+        if end.initial is not None and (start.is_initial or start.unresolved):
+            start = replace(
+                start, positions=end.initial, topic_ids=end.topic_ids, initial=None, unresolved=False
+            )
+        elif start.unresolved:
+            start = self._initial(log)
         wanted = self._loss.existing(end, image)
         positions = self._loss.existing(start, image)
         # Partitions found while running are read from the beginning; those that came back, from where it was.
@@ -186,14 +216,18 @@ class StreamPlanner:
             self._loss.report(lost)
 
     def _available(self, log: SparkLog, positions: Positions) -> Positions:
-        """The log's end of every partition to read, never before the position already reached."""
+        """The log's end of every partition to read, not before the position already reached.
+
+        A log that is shorter than that position is data loss. If the query goes on, it does so at the log's
+        end, and reads what is appended from now on.
+        """
         tps = self._partitions(log.image)
         log_end = log_ends(log.image, tps)
         end = dict(log_end)
         if self._frozen_end is not None:
-            end = {
-                tp: min(offset, self._frozen_end[tp]) for tp, offset in end.items() if tp in self._frozen_end
-            }
+            ids = {tp: (log.image.topics[tp[0]].topic_id, tp[1]) for tp in end}
+            frozen = self._frozen_end
+            end = {tp: min(offset, frozen[ids[tp]]) for tp, offset in end.items() if ids[tp] in frozen}
             # Partitions that appeared after the freeze but before a restart are still to be finished.
             end.update({tp: positions[tp] for tp in positions if tp not in end and tp in tps})
         for tp, position in positions.items():
@@ -201,7 +235,9 @@ class StreamPlanner:
                 self._loss.report(
                     f"{tp[0]}-{tp[1]}: offset {position} was reached, and the log ends at {log_end[tp]}"
                 )
-            if tp in end:
+                if tp in end:
+                    end[tp] = log_end[tp]
+            elif tp in end:
                 end[tp] = max(end[tp], position)
         return end
 

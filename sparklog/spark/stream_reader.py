@@ -6,7 +6,6 @@ Spark pickles the reader into each task, so it holds options only; the planner i
 in the process that plans.
 """
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from sparklog.clock import SystemClock
-from sparklog.errors import DataLossError, InvalidRequestError, OffsetOutOfRangeError
 from sparklog.spark.input_partitions import read_input_partition
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.plain_errors import plain_errors
@@ -52,10 +50,8 @@ class SparklogStreamReader(DataSourceStreamReader):
         end of both is that of the log: Trigger.AvailableNow runs no more than that one micro-batch.
         """
         if self._reached is None:
-            # Of one that goes on, a topic or its first records may be gone. A new one hears of it when Spark
-            # asks where it starts.
-            with contextlib.suppress(InvalidRequestError, OffsetOutOfRangeError, DataLossError):
-                self._initial = self._plan().initial_offset()
+            # A new query gets the error, if its start cannot be resolved, with the plan of its first tasks.
+            self._initial = self._plan().initial_offset()
             self._reached = self._plan().log_end(self._initial)
         else:
             reached = self._as_it_goes_on(self._reached)

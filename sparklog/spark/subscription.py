@@ -3,10 +3,14 @@
 `resolve` is called at every planning step, which is how new topics and partitions are found. A pattern is
 looked for anywhere in a name, and never finds an internal topic: a query with a group would read its own
 commits in __consumer_offsets for ever. Who names an internal topic gets it.
-Sources: ConsumerStrategy of Spark's Kafka connector (topicRegex.findFirstIn; Admin.listTopics).
+A pattern is Python's, and Kafka's connector takes Java's. What means something else in Python, without an
+error of Python's own, is refused: a query would miss topics silently.
+Sources: ConsumerStrategy of Spark's Kafka connector (topicRegex.findFirstIn; Admin.listTopics), and Java's
+java.util.regex.Pattern.
 """
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,14 +44,14 @@ class Subscription:
         """
         if self.assigned is not None:
             wanted = sorted(self.assigned)
-            missing = [
-                f"{topic}-{partition}"
+            absent = [
+                (topic, partition)
                 for topic, partition in wanted
                 if topic not in image.topics or partition >= len(image.topics[topic].partitions)
             ]
-            if missing and must_exist:
-                raise _missing(missing, image)
-            return [tp for tp in wanted if f"{tp[0]}-{tp[1]}" not in missing]
+            if absent and must_exist:
+                raise _missing_partitions(absent, image)
+            return sorted(set(wanted).difference(absent))
         if self.topics is not None:
             missing = [topic for topic in self.topics if topic not in image.topics]
             if missing and must_exist:
@@ -72,6 +76,19 @@ def _missing(names: list[str], image: "Image") -> UnknownTopicError:
     )
 
 
+def _missing_partitions(missing: list[tuple[str, int]], image: "Image") -> UnknownTopicError:
+    names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
+    counts = {topic: len(image.topics[topic].partitions) for topic, _ in missing if topic in image.topics}
+    if not counts:
+        return _missing([names], image)
+    found = "; ".join(f"{topic} has {n} (from 0 to {n - 1})" for topic, n in counts.items())
+    return UnknownTopicError(
+        "TOPIC_MISSING",
+        f"the root has no {names}; partitions of the topics: {found}",
+        fix="correct assign, or add partitions to the topic (sparklog topics alter --partitions)",
+    )
+
+
 def parse_subscription(given: Mapping[str, str]) -> Subscription:
     """Read the one strategy option that must be there."""
     present = [name for name in _STRATEGIES if name.lower() in given]
@@ -93,11 +110,41 @@ def parse_subscription(given: Mapping[str, str]) -> Subscription:
         if not value:
             raise invalid(name, value, "a regular expression")
         try:
-            re.compile(value)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of what is refused below
+                re.compile(value)
         except re.error as error:
-            raise invalid(name, value, f"a regular expression ({error})") from None
+            raise invalid(name, value, f"a regular expression as Python's re has them ({error})") from None
+        if (difference := _difference_to_java(value)) is not None:
+            raise invalid(name, value, f"a regular expression as Python's re has them ({difference})")
         return Subscription(pattern=value)
     return Subscription(assigned=_parse_assign(name, value))
+
+
+def _difference_to_java(pattern: str) -> str | None:
+    """Return what has another meaning in Java, and is no error in Python; None if there is nothing."""
+    in_class = False
+    at = 0
+    while at < len(pattern):
+        char, rest = pattern[at], pattern[at:]
+        if char == "\\":
+            if not in_class and re.match(r"\\[1-9][0-7]{2}|\\b\{", rest):
+                return f"{rest[:4]} at position {at} is something else than in Java"
+            at += 2
+            continue
+        if in_class and char == "[":
+            return f"no class in a class, as at position {at}: write [a-dm-p] for [a-d[m-p]]"
+        if in_class and rest.startswith("&&"):
+            return f"&& at position {at} is no intersection: write (?![bc])[a-z] for [a-z&&[^bc]]"
+        if in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+            at += 1 + rest.startswith("[^")
+            at += pattern[at : at + 1] == "]"  # the first one stands for itself
+            continue
+        at += 1
+    return None
 
 
 def _parse_assign(name: str, value: str) -> tuple[tuple[str, int], ...]:

@@ -1,6 +1,6 @@
 """What both sources plan, without Spark: shorthands of the tests."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,17 +18,29 @@ def append(log: SparkLog, partition: int, count: int, topic: str = "t") -> None:
     log.append(topic, pa.table({"value": [b"x" * 50] * count}), partition=partition)
 
 
+def subscribed(options: Mapping[str, str]) -> dict[str, str]:
+    """The topic t, unless the options name others."""
+    return {} if options.keys() & {"subscribePattern", "assign"} else {"subscribe": "t"}
+
+
 def planner(root: str, clock: ManualClock | None = None, /, **options: str) -> StreamPlanner:
-    defaults = {"path": root, "subscribe": "t", "startingOffsets": "earliest"}
+    defaults = {"path": root, "startingOffsets": "earliest"}
+    defaults.update(subscribed(options))
     if root.startswith("s3:"):
         defaults["s3.refresh_interval_ms"] = "0"
     parsed = parse_source_options({**defaults, **options}, streaming=True)
     return StreamPlanner(parsed, clock or ManualClock())
 
 
+def started(root: str, /, **options: str) -> dict[str, Any]:
+    """The first end of a new query: its start is needed for it, and an error if it cannot be had."""
+    plan = planner(root, **options)
+    return plan.latest_offset(plan.initial_offset(), limited=True)
+
+
 def batch_reader(root: str, **options: str) -> SparklogBatchReader:
-    defaults = {"path": root} if "subscribePattern" in options else {"path": root, "subscribe": "t"}
-    return SparklogBatchReader(parse_source_options({**defaults, **options}, streaming=False))
+    given = {"path": root, **subscribed(options), **options}
+    return SparklogBatchReader(parse_source_options(given, streaming=False))
 
 
 def topics(document: dict[str, Any]) -> dict[str, dict[str, int]]:

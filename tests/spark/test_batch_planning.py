@@ -12,7 +12,7 @@ from sparklog.metadata.model.rewriting import AdvanceLogStart
 from sparklog.spark.batch_reader import SparklogBatchReader
 from sparklog.spark.input_partitions import SparklogInputPartition
 from sparklog.spark.options import parse_source_options
-from tests.spark.planning import planner, topics
+from tests.spark.planning import append, batch_reader, planner, read, started, topics
 from tests.support.removing import expire_below
 
 
@@ -109,7 +109,7 @@ def test_a_groups_position_outside_the_log_is_data_loss(
         with pytest.raises(DataLossError, match=message):
             planned(root, **{side: "group", "group.id": "g"})
     with pytest.raises(DataLossError, match=message):
-        planner(root, startingOffsets="group", **{"group.id": "g"}).initial_offset()
+        started(root, startingOffsets="group", **{"group.id": "g"})
     lenient = {"group.id": "g", "failOnDataLoss": "false"}
     assert planned(root, startingOffsets="group", **lenient) == [(0, start, 100)]
     assert planned(root, endingOffsets="group", **lenient) == ([(0, 50, end)] if end > 50 else [])
@@ -136,4 +136,70 @@ def test_partitions_must_be_named_also_where_none_is(
         planned(root, **{option: text})
     if option.startswith("starting"):
         with pytest.raises(InvalidRequestError, match="it lacks t-0, t-1"):
-            planner(root, **{option: text}).initial_offset()
+            started(root, **{option: text})
+
+
+@pytest.fixture
+def two_topics(log: SparkLog) -> SparkLog:
+    """The topic u, besides t: partitions 0 and 1 with 10 records each."""
+    log.create_topic("u", partitions=2)
+    for partition in range(2):
+        append(log, partition, 10, "u")
+    return log
+
+
+def test_a_whole_topic_has_one_offset(two_topics: SparkLog, root: str) -> None:
+    mixed = {"subscribe": "t,u", "startingOffsets": '{"u": "eArLiEst", "t": {"0": 90, "1": 0}}'}
+    assert read(batch_reader(root, **mixed).partitions()) == [
+        ("t", 0, 90, 100),
+        ("u", 0, 0, 10),
+        ("u", 1, 0, 10),
+    ]
+    ends = {"subscribe": "t,u", "endingOffsets": '{"u": {"0": 3, "1": -1}, "t": "latest"}'}
+    assert read(batch_reader(root, **ends).partitions()) == [
+        ("t", 0, 0, 100),
+        ("u", 0, 0, 3),
+        ("u", 1, 0, 10),
+    ]
+    one = {"assign": '{"t": [0], "u": [1]}', "startingOffsets": '{"t": "earliest", "u": "earliest"}'}
+    assert read(batch_reader(root, **one).partitions()) == [("t", 0, 0, 100), ("u", 1, 0, 10)]
+
+
+def test_a_stream_starts_a_whole_topic_at_its_end(two_topics: SparkLog, root: str) -> None:
+    """And a topic that the pattern finds later, at its beginning."""
+    options = {"subscribePattern": "[tuv]", "startingOffsets": '{"t": "latest", "u": "earliest"}'}
+    plan = planner(root, **options)
+    start = plan.initial_offset()
+    assert topics(start) == {"t": {"0": 100, "1": 0}, "u": {"0": 0, "1": 0}}
+    two_topics.create_topic("v", partitions=1)
+    append(two_topics, 0, 5, "v")
+    end = plan.latest_offset(start, limited=True)
+    assert read(plan.input_partitions(start, end)) == [("u", 0, 0, 10), ("u", 1, 0, 10), ("v", 0, 0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsets": '{"t": "earliest"}'}, "it lacks u-0, u-1"),
+        ({"startingOffsets": '{"t": "earliest", "u": {"0": 1}}'}, "it lacks u-1"),
+        (
+            {"startingOffsets": '{"t": "earliest", "u": "earliest", "w": "earliest"}'},
+            "name topics that are not read: w",
+        ),
+        ({"startingOffsets": '{"t": "earliest", "u": "latest"}'}, "can't be latest in a batch query"),
+        ({"endingOffsets": '{"t": "earliest", "u": "latest"}'}, "can't be earliest"),
+        (
+            {"startingOffsets": '{"t": "group", "u": {"0": 1}}'},
+            "expected earliest or latest for a whole topic",
+        ),
+        ({"startingOffsets": '{"t": "earliest", "u": [1]}'}, "expected JSON of the form"),
+        ({"startingOffsets": '{"t": "earliest", "u": -2}'}, "expected JSON of the form"),
+        ({"startingOffsetsByTimestamp": '{"t": "earliest", "u": {"0": 1}}'}, "expected JSON of the form"),
+    ],
+)
+def test_offsets_of_whole_topics_are_checked(
+    two_topics: SparkLog, root: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=message) as caught:
+        batch_reader(root, subscribe="t,u", **options).partitions()
+    assert caught.value.code == "INVALID_OPTION"

@@ -1,5 +1,6 @@
 """The columns that the sink takes, and what it says of those that it does not."""
 
+import logging
 import re
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions, parse_sink_options
 from sparklog.spark.schema import sql_schema
+from tests.support.told import Told
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -86,6 +88,42 @@ def test_capitals_do_not_matter_where_nothing_is_lost() -> None:
         ("key", StringType()), ("KEY", LongType()), ("value", StringType()), ("Topic", LongType())
     )
     assert check_columns(schema, sink(topic="t")) == ["key", "value"], "a key is there, and a topic is named"
+
+
+def test_columns_that_nobody_knows_are_named_with_what_may_be_meant(told: Told) -> None:
+    """Kafka's sink leaves them out silently, and every record is without its key."""
+    names = ["value", "keys", "header", "partition_id", "price"]
+    schema = columns(*((name, StringType()) for name in names))
+    for _ in range(2):  # for each micro-batch
+        assert check_columns(schema, sink(topic="t")) == ["value"]
+    (message,) = told("sparklog.spark")
+    assert message.startswith(
+        "the sink does not write the columns keys (did you mean key?), header (did you mean headers?), "
+        "partition_id (did you mean partition?), price: it takes key, value, topic, headers, partition, "
+    )
+    assert told.records("sparklog.spark")[0].levelno == logging.WARNING
+
+
+def test_many_unknown_columns_make_a_short_warning(told: Told) -> None:
+    schema = columns(("value", StringType()), *((f"c{n}", LongType()) for n in range(500)))
+    check_columns(schema, sink(topic="t"))
+    (message,) = told("sparklog.spark")
+    assert "c8, c9 and 490 more: it takes" in message
+
+
+def test_what_is_there_already_is_not_what_is_meant(told: Told) -> None:
+    check_columns(columns(("value", StringType()), ("values", StringType())), sink(topic="t"))
+    (message,) = told("sparklog.spark")
+    assert "the columns values: it takes" in message
+
+
+def test_rows_of_a_topic_are_written_to_another_without_a_warning(told: Told) -> None:
+    source = columns(
+        *((field.name, field.dataType) for field in WHOLE.fields), ("timestampType", IntegerType())
+    )
+    check_columns(source, sink(topic="t", includeHeaders="false"))
+    check_columns(columns(("value", StringType()), ("Topic", StringType())), sink(topic="t"))
+    assert told("sparklog.spark") == []
 
 
 def test_a_column_that_is_there_twice_is_refused() -> None:

@@ -1,11 +1,13 @@
 """Exactly once per topic: Delta's idiom in foreachBatch and copied checkpoints write all that they should."""
 
+import functools
 import shutil
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import sparklog
 from sparklog.client import SparkLog
@@ -15,6 +17,8 @@ from tests.spark.test_stream import rows, values
 
 pytestmark = pytest.mark.spark
 
+FORMAT_VERSION = "spark.sql.streaming.offsetLog.formatVersion"
+NAMED_SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 # Without admission control Trigger.AvailableNow is one micro-batch: the one that the crash has left, if any.
 RUNS_AFTER_A_CRASH = 2 if ADMISSION_CONTROL in MISSING else 1
 
@@ -93,6 +97,48 @@ def test_a_restored_checkpoint_loses_nothing_silently(
     assert values(log, "out") == list(range(350))
 
 
+@pytest.mark.skipif(not hasattr(DataStreamReader, "name"), reason="this Spark has no names of sources")
+def test_sources_with_names_may_be_added_to_a_checkpoint(
+    spark: SparkSession, log: SparkLog, root: str, tmp_path: Path
+) -> None:
+    """As docs/options.md says: another source, and another topic, without a new checkpoint."""
+    checkpoint, older = tmp_path / "checkpoint", tmp_path / "older"
+    log.create_topic("more", partitions=1)
+    log.append("more", rows(1000, 10))
+
+    def run(**subscribed: str) -> None:
+        """One source for each name, that reads these topics."""
+        sources = [
+            spark.readStream.format("sparklog")
+            .name(name)
+            .options(subscribe=topics, startingOffsets="earliest")
+            .load(root)
+            .select("key", "value")
+            for name, topics in subscribed.items()
+        ]
+        writer = functools.reduce(DataFrame.union, sources).writeStream.format("sparklog")
+        writer = writer.option("topic", "out").option("checkpointLocation", str(checkpoint))
+        writer.trigger(availableNow=True).start(root).awaitTermination(120)
+
+    spark.conf.set(NAMED_SOURCES, "true")
+    try:
+        run(first="in")
+        run(second="more", first="in")
+        assert values(log, "out") == [*range(300), *range(1000, 1010)]
+        shutil.copytree(checkpoint, older)
+        log.create_topic("late", partitions=1)
+        log.append("late", rows(2000, 10))
+        run(first="in,late", second="more")
+        assert values(log, "out") == [*range(300), *range(1000, 1010), *range(2000, 2010)]
+        put_back(older, checkpoint)
+        log.append("late", rows(2010, 10))
+        with pytest.raises(StreamingQueryException, match="SPARKLOG_TXN_CONTENT_DIFFERS"):
+            run(first="in,late", second="more")
+    finally:
+        spark.conf.unset(NAMED_SOURCES)
+    assert values(log, "out") == [*range(300), *range(1000, 1010), *range(2000, 2010)]
+
+
 def test_a_crash_before_sparks_own_note_is_no_mismatch(
     spark: SparkSession, log: SparkLog, root: str, tmp_path: Path
 ) -> None:
@@ -136,9 +182,11 @@ def test_a_named_query_below_the_sessions_checkpoints(
     assert values(log, "out") == list(range(350))
 
 
+@pytest.mark.parametrize("version", ["1", "2"])
 def test_a_restored_checkpoint_of_a_source_of_files(
-    spark: SparkSession, log: SparkLog, root: str, tmp_path: Path
+    spark: SparkSession, log: SparkLog, root: str, tmp_path: Path, version: str
 ) -> None:
+    """Spark's offsets say only which entries of the source's own log a micro-batch has."""
     files, checkpoint, older = tmp_path / "files", tmp_path / "checkpoint", tmp_path / "older"
     files.mkdir()
 
@@ -147,15 +195,19 @@ def test_a_restored_checkpoint_of_a_source_of_files(
         writer = writer.option("checkpointLocation", checkpoint.as_uri()).trigger(availableNow=True)
         writer.start(root).awaitTermination(120)
 
-    for number in range(2):
-        (files / f"{number}.txt").write_text(f"{number}\n")
-        run()
-        if number == 0:
-            shutil.copytree(checkpoint, older)
-    (checkpoint / "commits" / "1").unlink()
-    run()  # repeated
-    put_back(older, checkpoint)
-    (files / "2.txt").write_text("2\n")
-    with pytest.raises(StreamingQueryException, match="SPARKLOG_TXN_CONTENT_DIFFERS"):
-        run()
+    spark.conf.set(FORMAT_VERSION, version)
+    try:
+        for number in range(2):
+            (files / f"{number}.txt").write_text(f"{number}\n")
+            run()
+            if number == 0:
+                shutil.copytree(checkpoint, older)
+        (checkpoint / "commits" / "1").unlink()
+        run()  # repeated
+        put_back(older, checkpoint)
+        (files / "2.txt").write_text("2\n")
+        with pytest.raises(StreamingQueryException, match="SPARKLOG_TXN_CONTENT_DIFFERS"):
+            run()
+    finally:
+        spark.conf.unset(FORMAT_VERSION)
     assert values(log, "out") == [0, 1]

@@ -256,9 +256,9 @@ def test_a_start_that_has_expired_does_not_stop_a_query_that_goes_on(
     assert ranges(again.partitions(reached, again.latestOffset())) == [(100, 105)]
     log.commit_offsets("g", {("t", 0): 0})
     new = reader(root, **options)
-    new.latestOffset()
+    end = new.latestOffset()
     with pytest.raises((OffsetOutOfRangeError, DataLossError), match="t-0"):
-        new.initialOffset()
+        new.partitions(new.initialOffset(), end)
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def test_every_declared_sink_option_changes_what_is_parsed(option: Option) -> No
         "checkpointLocation": "/c", "queryName": "q", "allow_unsafe_filesystem": "true",
         "clusterId": "c", "allowedRoots": "/log", "maintenance": "off",
     }  # fmt: skip
-    if option in {BOOTSTRAP_SERVERS, STORAGE, TOPIC_CONFIG}:
+    if option in {BOOTSTRAP_SERVERS, STORAGE, TOPIC_CONFIG} or option.name.startswith("asyncProgress"):
         return  # tests/spark/test_bootstrap_servers.py, test_storage_options.py, and below
     pair = {"txnAppId": "a", "txnVersion": "1"} if option.name.startswith("txn") else {}
     streaming = option.only == "stream"
@@ -281,3 +281,13 @@ def test_settings_of_topics_that_the_sink_creates() -> None:
         wrong = {**SINK, f"topic.config.{name}": "many"}
         text = refused(partial(parse_sink_options, wrong, streaming=False), code)
         assert "max.message.bytes" in text
+
+
+def test_progress_is_not_tracked_asynchronously(told: Told) -> None:
+    """Spark refuses it for this sink, unless it is made to skip that check; a switched off one may stay."""
+    off = {"asyncProgressTrackingEnabled": "false", "asyncProgressTrackingCheckpointIntervalMs": "100"}
+    assert parse_sink_options({**SINK, **off}, streaming=True) == parse_sink_options(SINK, streaming=True)
+    assert told("sparklog.spark") == []
+    with pytest.raises(InvalidRequestError, match="remove asyncProgressTrackingEnabled") as caught:
+        parse_sink_options({**SINK, "asyncprogresstrackingenabled": "True"}, streaming=True)
+    assert caught.value.code == "INVALID_OPTION"

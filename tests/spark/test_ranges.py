@@ -82,6 +82,27 @@ def test_min_partitions_splits_the_large_and_leaves_the_small() -> None:
     assert [piece.size for piece in pieces if piece.partition == 0] == [2_500] * 4
 
 
+@pytest.mark.parametrize(
+    ("records", "min_partitions", "tasks"),
+    [
+        ([10, 10, 1], 6, [3, 3, 4, 3, 3, 4, 1]),  # a half is rounded up: each large one gets 2.5 of 5
+        ([100], 4, [25, 25, 25, 25]),
+        ([100, 100], 3, [50, 50, 50, 50]),
+        ([100, 5], 3, [50, 50, 5]),
+        ([100, 5], 4, [33, 33, 34, 5]),
+        ([3, 3, 3], 3, [3, 3, 3]),
+        ([1, 1, 1], 6, [1, 1, 1]),
+        ([5, 0, 5], 1, [5, 5]),
+    ],
+)
+def test_min_partitions_gives_as_many_tasks_as_kafkas_connector(
+    records: list[int], min_partitions: int, tasks: list[int]
+) -> None:
+    whole = ranges_of(dict(enumerate(records)))
+    pieces = split_ranges(whole, min_partitions=min_partitions, max_records=None)
+    assert [piece.size for piece in pieces] == tasks
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_there_are_never_more_pieces_than_records(size: int) -> None:
     assert len(split_ranges(ranges_of({0: size}), min_partitions=10, max_records=None)) == size

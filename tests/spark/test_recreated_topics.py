@@ -88,3 +88,27 @@ def test_it_is_read_though_it_ends_where_the_old_one_did(log: SparkLog, root: st
     assert end != start
     assert read(plan.input_partitions(start, end)) == [("t", 0, 0, 100)]
     assert plan.latest_offset(end, limited=True) == end
+
+
+def test_available_now_ends_though_the_topic_is_made_anew_with_each_micro_batch(
+    log: SparkLog, root: str
+) -> None:
+    """What is in the newest one is read by the next run, from its beginning."""
+    plan = planner(root, failOnDataLoss="false", maxOffsetsPerTrigger="40")
+    offset = plan.initial_offset()
+    plan.freeze_end()
+    seen = []
+    for _ in range(10):
+        end = plan.latest_offset(offset, limited=True)
+        if end == offset:
+            break
+        seen += read(plan.input_partitions(offset, end))
+        offset = end
+        make_anew(log, 70)
+    else:
+        pytest.fail("the query does not come to an end")
+    assert seen == [("t", 0, 0, 40)]
+    later = planner(root, failOnDataLoss="false")
+    later.freeze_end()
+    end = later.latest_offset(offset, limited=True)
+    assert read(later.input_partitions(offset, end)) == [("t", 0, 0, 70)]

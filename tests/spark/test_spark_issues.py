@@ -31,7 +31,7 @@ def reports() -> list[tuple[str, str, str, str]]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("title", "code", "expected", "actual"), reports(), ids=["active session", "kept plan"]
+    ("title", "code", "expected", "actual"), reports(), ids=["active session", "kept plan", "leaks"]
 )
 def test_spark_behaves_as_reported(
     spark: SparkSession, title: str, code: str, expected: str, actual: str

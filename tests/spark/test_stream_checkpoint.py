@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
 from sparklog.client import SparkLog
@@ -51,6 +51,31 @@ def test_a_checkpoint_that_has_lost_its_last_micro_batch_is_refused(
     with pytest.raises(StreamingQueryException, match="SPARKLOG_CHECKPOINT_OUTDATED"):
         copy_stream(options, {"topic": "out"})
     assert values(log) == list(range(400))
+
+
+def test_a_first_micro_batch_that_failed_is_repeated_after_a_partition_was_added(
+    log: SparkLog, spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    """As SPARK-53560: startingOffsets names the partitions of then, and the query must not need it again."""
+    offsets = '{"in": {"0": 0, "1": 0, "2": 0}}'
+    df = spark.readStream.format("sparklog").options(subscribe="in", startingOffsets=offsets).load(root)
+    seen: list[int] = []
+
+    def run(*, fail: bool) -> None:
+        def collect(batch: DataFrame, _: int) -> None:
+            if fail:
+                raise RuntimeError("the first micro-batch fails")
+            seen.extend(int(row.value) for row in batch.select("value").collect())
+
+        writer = df.writeStream.foreachBatch(collect).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(100)
+
+    with pytest.raises(StreamingQueryException, match="the first micro-batch fails"):
+        run(fail=True)
+    log.add_partitions("in", 4)
+    log.append("in", rows(300, 10), partition=3)
+    run(fail=False)
+    assert sorted(seen) == list(range(310))
 
 
 def test_a_checkpoint_of_another_root_is_refused(

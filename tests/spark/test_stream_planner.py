@@ -170,7 +170,21 @@ def test_a_log_shorter_than_the_checkpoint_is_data_loss(log: SparkLog, root: str
     with pytest.raises(DataLossError, match="offset 5000 was reached, and the log ends at 100"):
         plan.latest_offset(beyond, limited=True)
     lenient = planner(root, failOnDataLoss="false")
-    assert lenient.latest_offset(beyond, limited=True) == beyond
+    assert topics(lenient.latest_offset(beyond, limited=True)) == topics(end)
+
+
+def test_what_is_appended_to_a_log_shorter_than_the_checkpoint_is_read(log: SparkLog, root: str) -> None:
+    """As with Kafka's connector, and not only from the offset on that was reached once."""
+    lenient = planner(root, failOnDataLoss="false", maxOffsetsPerTrigger="10")
+    end = lenient.latest_offset(lenient.initial_offset(), limited=False)
+    beyond = {**end, "t": {"0": 5_000, "1": 0}}
+    back = lenient.latest_offset(beyond, limited=True)
+    assert read(lenient.input_partitions(beyond, back)) == []
+    append(log, 0, 7)
+    assert read(planner(root).input_partitions(beyond, back)) == [], "planned again, after a crash"
+    after = lenient.latest_offset(back, limited=True)
+    assert read(lenient.input_partitions(back, after)) == [("t", 0, 100, 107)]
+    assert lenient.latest_offset(after, limited=True) == after
 
 
 def test_available_now_finds_a_log_shorter_than_the_checkpoint(log: SparkLog, root: str) -> None:
@@ -183,7 +197,9 @@ def test_available_now_finds_a_log_shorter_than_the_checkpoint(log: SparkLog, ro
         plan.latest_offset(beyond, limited=True)
     lenient = planner(root, failOnDataLoss="false")
     lenient.freeze_end()
-    assert lenient.latest_offset(beyond, limited=True) == beyond
+    back = lenient.latest_offset(beyond, limited=True)
+    assert topics(back) == topics(end)
+    assert lenient.latest_offset(back, limited=True) == back, "it comes to an end"
 
 
 def test_available_now_finds_it_of_partitions_newer_than_its_freeze(log: SparkLog, root: str) -> None:

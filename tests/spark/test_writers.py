@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,10 +134,10 @@ def checkpoint(tmp_path: Path) -> Path:
     return directory
 
 
-def plan(checkpoint: Path, batch: int, *ends: object, watermark: int = 0) -> None:
+def plan(checkpoint: Path, batch: int, *ends: object, watermark: int = 0, version: int = 1) -> None:
     """Let a micro-batch of the checkpoint end there: a number, or a line as it is."""
     lines = [end if isinstance(end, str) else f'{{"t":{{"0":{end}}}}}' for end in ends]
-    head = ["v1", f'{{"batchWatermarkMs":{watermark},"batchTimestampMs":{watermark},"conf":{{}}}}']
+    head = [f"v{version}", f'{{"batchWatermarkMs":{watermark},"batchTimestampMs":{watermark},"conf":{{}}}}']
     (checkpoint / "offsets" / str(batch)).write_text("\n".join([*head, *lines]))
 
 
@@ -172,19 +173,54 @@ def test_a_repeated_batch_is_no_mismatch(log: SparkLog, root: str, checkpoint: P
     assert values(log, "a") == ["a 1"]
 
 
-@pytest.mark.parametrize("damage", ["metadata", "offsets/1", "offsets/0", "id", "version", "json"])
-def test_what_a_checkpoint_does_not_tell_is_not_compared(
-    log: SparkLog, root: str, checkpoint: Path, told: Told, damage: str
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("offsets/1", None, "a file in offsets is missing"),
+        ("offsets/0", None, "a file in offsets is missing"),
+        ("metadata", '{"id":"another"}', "the file metadata is of query another"),
+        ("offsets/1", "1\n{}\n{}", "begins with b'1', expected v1 or v2"),
+        ("offsets/1", "v3\n{}\n0:{}", "begins with b'v3', expected v1 or v2"),
+        ("offsets/1", "v1\n[]\n{}", r"found b'\[\]', expected a JSON object"),
+        ("offsets/1", 'v2\n{}\n{"t":{"0":5}}', "expected a source's name"),
+        ("offsets/1", 'v2\n{}\n../0:{"logOffset":1}', "expected a source's name"),
+        ("offsets/1", 'v1\n{}\n{"logOffset":1,"more":2}', 'expected {"logOffset":<number>}'),
+        ("offsets/1", 'v2\n{}\n0:{"logOffset":"1"}', 'expected {"logOffset":<number>}'),
+        ("offsets/1", 'v2\n{}\na:{"logOffset":1}', "an entry of sources/a is missing"),
+        ("offsets/1", 'v2\n{}\na:{"logOffset":99}', "more than 16 entries of sources/a"),
+    ],
+)
+def test_a_checkpoint_that_is_not_understood_is_a_warning(
+    log: SparkLog, root: str, checkpoint: Path, told: Told, name: str, text: str | None, said: str
 ) -> None:
+    """What cannot be compared must not pass for compared: neither now nor when it is left out."""
     write(log, root, 1, checkpointLocation=str(checkpoint))
     told.forget()
-    plan(checkpoint, 1, 5)
-    if "/" in damage or damage == "metadata":
-        (checkpoint / damage).unlink()
-    elif damage == "id":
-        (checkpoint / "metadata").write_text('{"id":"another"}')
+    if text is None:
+        (checkpoint / name).unlink()
     else:
-        (checkpoint / "offsets" / "1").write_text("1\n{}\n{}" if damage == "version" else "v1\n[]\n{}")
+        (checkpoint / name).write_text(text)
+    for _ in range(2):
+        write(log, root, 1, checkpointLocation=str(checkpoint))
+    warning, *left_out = told("sparklog.spark")
+    assert re.search(said, warning) or said in warning
+    assert f"the checkpoint {checkpoint} of query {QUERY} is not understood" in warning
+    assert [
+        text.endswith("whether it is the same cannot be told without its checkpoint") for text in left_out
+    ] == [
+        True,
+        True,
+    ]
+    assert {record.levelno for record in told.records("sparklog.spark")} == {logging.WARNING}
+
+
+def test_a_checkpoint_that_is_elsewhere_is_not_compared(
+    log: SparkLog, root: str, checkpoint: Path, told: Told
+) -> None:
+    """Without a scheme it may be in the cluster's own file system, which only Spark can reach."""
+    write(log, root, 1, checkpointLocation=str(checkpoint))
+    told.forget()
+    (checkpoint / "metadata").unlink()
     write(log, root, 1, checkpointLocation=str(checkpoint))
     (message,) = told("sparklog.spark")
     assert message.endswith("whether it is the same cannot be told without its checkpoint")
@@ -256,12 +292,18 @@ def test_the_sessions_place_for_checkpoints(log: SparkLog, root: str, checkpoint
     assert not content(queryName=checkpoint.name, checkpointLocation="nowhere")
 
 
-def test_a_source_of_files_is_told_by_its_files(log: SparkLog, root: str, checkpoint: Path) -> None:
+@pytest.mark.parametrize(("version", "name"), [(1, "1"), (2, "1"), (2, "my_files")])
+def test_a_source_of_files_is_known_by_its_files(
+    log: SparkLog, root: str, checkpoint: Path, version: int, name: str
+) -> None:
     place = {"checkpointLocation": str(checkpoint)}
-    sources = checkpoint / "sources" / "1"
+    sources = checkpoint / "sources" / name
     sources.mkdir(parents=True)
     for batch in range(3):
-        plan(checkpoint, batch, batch, f'{{"logOffset":{batch}}}')
+        ends = [f'{{"t":{{"0":{batch}}}}}', f'{{"logOffset":{batch}}}']
+        if version == 2:
+            ends = [f"{name}:{ends[1]}", f"kafka:{ends[0]}"]  # of a map: in any order
+        plan(checkpoint, batch, *ends, version=version)
         (sources / str(batch)).write_text(f'v1\n{{"path":"file:///{batch}","timestamp":1,"batchId":{batch}}}')
     for batch in (0, 1):
         write(log, root, batch, **place)
@@ -282,6 +324,36 @@ def test_a_source_of_files_is_told_by_its_files(log: SparkLog, root: str, checkp
     with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):
         write(log, root, 2, **place)
     assert values(log, "a") == ["a 0", "a 1", "a 2"]
+
+
+def test_the_sources_of_version_2_have_no_order(
+    log: SparkLog, root: str, checkpoint: Path, told: Told
+) -> None:
+    place = {"checkpointLocation": str(checkpoint)}
+    plan(checkpoint, 1, 'a:{"t":{"0":1}}', 'b:{"t":{"0":2}}', version=2)
+    write(log, root, 1, **place)
+    told.forget()
+    plan(checkpoint, 1, 'b:{"t":{"0":2}}', 'a:{"t":{"0":1}}', version=2)
+    write(log, root, 1, **place)
+    assert told("sparklog.spark") == []
+    plan(checkpoint, 1, 'a:{"t":{"0":2}}', 'b:{"t":{"0":1}}', version=2)
+    with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):
+        write(log, root, 1, **place)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_topic_may_be_named_as_the_offset_of_a_source_of_files(
+    log: SparkLog, root: str, checkpoint: Path, told: Told, version: int
+) -> None:
+    place = {"checkpointLocation": str(checkpoint)}
+    name = "0:" * (version - 1)
+    plan(checkpoint, 1, name + '{"logOffset":{"0":1}}', version=version)
+    write(log, root, 1, **place)
+    told.forget()
+    plan(checkpoint, 1, name + '{"logOffset":{"0":2}}', version=version)
+    with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):
+        write(log, root, 1, **place)
+    assert told("sparklog.spark") == []
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
