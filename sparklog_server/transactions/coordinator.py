@@ -28,7 +28,7 @@ Sources: Kafka TransactionCoordinator; docs/adr/0028; tests/models/transactions.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
@@ -46,8 +46,6 @@ from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.transactions import TransactionSettings
 from sparklog_server.transactions.gathering import MOST_WEIGHT, Decision, Gathering, Publishing
-
-_NOTHING_OPEN: Final = 0  # in the place of a transaction's number: they count from 1
 
 
 class Producer(NamedTuple):
@@ -168,7 +166,7 @@ class TransactionCoordinator:
         Args:
             raises: the epoch is raised, as the second protocol has it.
         """
-        number = NO_NUMBER if raises else self._number_of(transactional_id, producer)
+        number = NO_NUMBER if raises else self._root.image.transactions.open_number(*producer)
         now_ms = self._clock.now_ms()
 
         def decide(image: Image) -> Decision[tuple[bool, Producer]]:
@@ -191,13 +189,6 @@ class TransactionCoordinator:
         elif is_new:
             self._counters.aborted += 1
         return given
-
-    def _number_of(self, transactional_id: str, producer: Producer) -> int:
-        """Of the transaction that is open as this request is taken in, as far as this broker knows."""
-        known = self._root.image.transactions.get(transactional_id)
-        if known is None or not known.is_ongoing or not known.is_of(*producer):
-            return _NOTHING_OPEN
-        return known.number
 
     # --- what administrators ask -----------------------------------------------------------------------
 
