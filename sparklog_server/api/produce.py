@@ -80,7 +80,9 @@ class _Target(msgspec.Struct):
 
 @api(ApiKey.PRODUCE, versions=range(3, 14), pipelined=True)
 async def handle_produce(request: Any, context: RequestContext, services: Services) -> Any:
-    """Append the request's batches. Up to the first await in order of requests, as is appending."""
+    """Append the request's batches. They are handed over in the order of requests, as they are appended."""
+    if request.transactional_id and context.api_version < SECOND_PROTOCOL_FROM:
+        await services.transactions.look_before_reading()
     targets = _targets(request, context, services)
     wanted = [target for target in targets if target.part is not None]
     if wanted:

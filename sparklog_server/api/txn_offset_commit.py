@@ -34,6 +34,8 @@ KNOWS_LOADING_FROM, ABORTABLE_FROM, SECOND_PROTOCOL_FROM = 2, 4, 5
 @api(ApiKey.TXN_OFFSET_COMMIT, versions=range(6))
 async def handle_txn_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
     """Refuse single partitions, stage the others together."""
+    if context.api_version < SECOND_PROTOCOL_FROM:
+        await services.transactions.look_before_reading()
     by = _staged_by(request, context.api_version, services)
     offsets, refused = await requested_offsets(request, services)
     error = await _stage(request, context.api_version, offsets, by, services)

@@ -18,6 +18,12 @@ taken later, from an image that was looked for since: between step 1 and that lo
 whose transaction was opened through another broker a moment ago is asked again as well, once by each broker
 that is behind: what refuses it has looked at the newest, and shows it when the request comes again.
 
+Produce and TxnOffsetCommit of the first protocol name the number likewise, for the same reason
+(publish/staged_parts.py). But their brokers are behind most of the time: a transaction is opened through one
+broker, and written to through others a moment later. So such a request is read after a look at the newest
+image, which is waited for LOOK_SECONDS at most. A request that is read so much later is as one that was so
+long on the way. If the look takes longer, the client sends again, if it has to.
+
 Invariants: no refusal rests on an image that may be an old one: before a plan refuses, the metadata log has
     looked at the newest.
 Not here: the rules and what they do (sparklog/metadata/model), what is staged (publish/), what has taken too
@@ -28,7 +34,7 @@ Sources: Kafka TransactionCoordinator; docs/adr/0028; tests/models/transactions.
 """
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
@@ -46,6 +52,8 @@ from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.transactions import TransactionSettings
 from sparklog_server.transactions.gathering import MOST_WEIGHT, Decision, Gathering, Publishing
+
+LOOK_SECONDS: Final = 0.1  # no longer than clients wait before they send again
 
 
 class Producer(NamedTuple):
@@ -96,6 +104,14 @@ class TransactionCoordinator:
         if _why_not(self._root.image) is not None:
             await self._root.look(force=True)
         return _why_not(self._root.image)
+
+    async def look_before_reading(self) -> None:
+        """Look at the newest image, before a request of the first protocol is read that names no number.
+
+        Calls return in their order.
+        """
+        if len(self._root.image.brokers) > 1:
+            await self._root.look_in_order(seconds=LOOK_SECONDS)
 
     # --- what producers ask ----------------------------------------------------------------------------
 
