@@ -75,6 +75,7 @@ class Member(Grouped):
     producer: Producer | None = None
     sequences: dict[Place, int] = field(default_factory=dict)
     open: _Open | None = None
+    made_in: int | None = None  # a partition that most records are made in
     given_up: int | None = None  # of a transaction that was aborted: its source
     attempts: int = 0
     settled: bool = False  # has committed, or found nothing to do, since the last fault
@@ -137,9 +138,13 @@ class Member(Grouped):
         assert offsets == list(range(start, start + len(offsets))), (source, start, offsets)
         self.attempts += 1
         values: dict[Place, list[str]] = {}
+        if self.made_in is None or dice.random() < 0.3:
+            self.made_in = dice.randrange(self.setting.partitions)
+        spreads = not self.keeps_epoch or dice.random() < 0.2  # else what is given up was for the same place
         for offset in offsets:
             text = f"{MADE}/{self.name}-{self.lives}-{self.attempts}/{source}/{offset}"
-            values.setdefault((MADE, dice.randrange(self.setting.partitions)), []).append(text)
+            made_in = dice.randrange(self.setting.partitions) if spreads else self.made_in
+            values.setdefault((MADE, made_in), []).append(text)
             history.begin("make", group=GROUP, key=key_of((SOURCE, source))).ok(offset=offset, value=[text])
         sending = history.send({key_of(place): texts for place, texts in values.items()})
         self.open = _Open(source, offsets[-1] + 1, values, list(values.items()), history, sending)
