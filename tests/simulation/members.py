@@ -133,7 +133,8 @@ class Member(Grouped):
             behind.remove(self.given_up)  # first something else
         source, self.given_up = dice.choice(behind), None
         start = self.positions[source]
-        table = log.read(SOURCE, source, start, max_records=dice.choice((1, 2, 5, 50)))
+        most = 2 if self.keeps_epoch and dice.random() < 0.7 else dice.choice((1, 2, 5, 50))
+        table = log.read(SOURCE, source, start, max_records=most)
         offsets = table["offset"].to_pylist()
         assert offsets == list(range(start, start + len(offsets))), (source, start, offsets)
         self.attempts += 1
