@@ -65,11 +65,13 @@ TRANSACTION_MUTANTS = (
         "records of a transaction that is over are staged in the next one",
         GROUPS_ON_DIRECTORY,
         lambda: mock.patch.object(InTransaction, "of_first_protocol", _unnumbered),
+        first=13,
     ),
     Mutant(
         "offsets of a transaction that is over are staged in the next one",
         GROUPS_ON_DIRECTORY,
         lambda: mock.patch.object(bundle_writer, "adding", _of_what_is_open),
+        first=19,
     ),
     Mutant(
         "an abort publishes what was staged",
