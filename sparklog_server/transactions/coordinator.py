@@ -21,8 +21,8 @@ that is behind: what refuses it has looked at the newest, and shows it when the 
 Produce and TxnOffsetCommit of the first protocol name the number likewise, for the same reason
 (publish/staged_parts.py). But their brokers are behind most of the time: a transaction is opened through one
 broker, and written to through others a moment later. So such a request is read after a look at the newest
-image, which is waited for LOOK_SECONDS at most. A request that is read so much later is as one that was so
-long on the way. If the look takes longer, the client sends again, if it has to.
+image, which is waited for LOOK_SECONDS at most, or REMOTE_LOOK_SECONDS: the request might as well have been
+so much longer on the way. If the look takes longer, the client sends again, if it has to.
 
 Invariants: no refusal rests on an image that may be an old one: before a plan refuses, the metadata log has
     looked at the newest.
@@ -54,6 +54,7 @@ from sparklog_server.settings.transactions import TransactionSettings
 from sparklog_server.transactions.gathering import MOST_WEIGHT, Decision, Gathering, Publishing
 
 LOOK_SECONDS: Final = 0.1  # no longer than clients wait before they send again
+REMOTE_LOOK_SECONDS: Final = 0.5  # on an object store, where a look may have to wait for a commit
 
 
 class Producer(NamedTuple):
@@ -111,7 +112,8 @@ class TransactionCoordinator:
         Calls return in their order.
         """
         if len(self._root.image.brokers) > 1:
-            await self._root.look_in_order(seconds=LOOK_SECONDS)
+            is_remote = self._root.store.traits.is_remote
+            await self._root.look_in_order(seconds=REMOTE_LOOK_SECONDS if is_remote else LOOK_SECONDS)
 
     # --- what producers ask ----------------------------------------------------------------------------
 

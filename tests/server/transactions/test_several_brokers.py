@@ -131,8 +131,14 @@ def led_by(broker: RunningBroker) -> int:
 
 
 def data(producer: tuple[int, int], text: bytes, sequence: int = 0) -> bytes:
-    ids = {"producer_id": producer[0], "producer_epoch": producer[1], "base_sequence": sequence}
-    return batch([text], is_transactional=True, **ids)
+    producer_id, producer_epoch = producer
+    return batch(
+        [text],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
 
 
 def errors(found: list[Any]) -> list[str]:
@@ -221,6 +227,33 @@ def test_a_broker_that_is_behind_reads_what_is_of_a_transaction_after_a_look(
         assert other.add(producer, place) == ["none"]
         assert errors(one.produce((*place, data(producer, b"x", number)), transactional_id="app")) == ["none"]
         assert other.end(producer, version=3)[0] == "none"
+
+
+def test_batches_that_wait_for_a_look_keep_their_order(
+    brokers: dict[int, RunningBroker],
+    two: tuple[TransactionClient, TransactionClient],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go, reached = threading.Event(), threading.Event()
+    log = brokers[1].broker.root.log
+    refresh = log.refresh
+
+    def slow(*, force: bool = False) -> Any:
+        reached.set()
+        assert go.wait(60)
+        return refresh(force=force)
+
+    one, _ = two
+    place = "orders", led_by(brokers[1])
+    producer = producer_of(one.initialise())
+    assert one.add(producer, place) == ["none"]
+    monkeypatch.setattr(log, "refresh", slow)
+    for number in range(5):
+        one.send_produce((*place, data(producer, b"x", number)), transactional_id="app")
+    assert reached.wait(60)
+    go.set()
+    answers = [one.receive(0, 9)[1] for _ in range(5)]
+    assert [errors(answer.responses[0].partition_responses) for answer in answers] == [["none"]] * 5
 
 
 def test_where_that_look_takes_long_the_client_sends_again_once(
