@@ -143,7 +143,7 @@ CODES: dict[str, tuple[str, str]] = {
     "TOPIC_MISSING": ("42704", "no such topic"),
     "TRANSACTIONS_FULL": ("53000", "the root has no room for more transactions, or what they stage"),
     "TRANSACTION_ABORTED": ("40000", "a broker or an administrator has aborted a transaction"),
-    "TRANSACTION_CHANGED": ("40001", "another transaction was begun since its end was asked for"),
+    "TRANSACTION_CHANGED": ("40001", "another transaction was begun since this one's request was read"),
     "TRANSACTION_FORKED": ("25000", "a transaction is used in a forked child of its process"),
     "TRANSACTION_MISSING": ("42704", "no such transactional id"),
     "TRANSACTION_STATE": ("25000", "a transaction is not in a state for what is asked"),

@@ -308,9 +308,9 @@ class LogTransaction:
                 ),
             )
 
-        staged = publish_drafts(self._metadata, rows, stage)
+        publish_drafts(self._metadata, rows, stage)
         extents = self._owned.staged_extents + len(rows.finish())
-        self._owner = dataclasses.replace(self._owned, number=staged.number, staged_extents=extents)
+        self._owner = dataclasses.replace(self._owned, staged_extents=extents)
         rows.staged()
         self._groups.clear()
         failpoint("transaction.staged")

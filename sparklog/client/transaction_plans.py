@@ -18,7 +18,6 @@ from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
 from sparklog.metadata import (
     LAST_PRODUCER_EPOCH,
-    NO_NUMBER,
     NO_PRODUCER_EPOCH,
     Action,
     Begun,
@@ -46,24 +45,21 @@ class Owner:
     """Whose transaction it is.
 
     Fields:
-        number: of what it has opened; NO_NUMBER: nothing is staged yet.
         staged_extents: how many it has staged. More of them are those of a clone of its process.
         has_tried: to commit it, so that it may be committed.
     """
 
     transactional_id: str
     producer: Producer
-    number: int = NO_NUMBER
     staged_extents: int = 0
     has_tried: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What stages, and the number of the transaction in which that is."""
+    """What stages."""
 
     actions: Sequence[Action]
-    number: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,14 +131,14 @@ def plan_staging(
     Raises: as `plan_commit`.
     """
     if again and was_staged(image, drafts[-1]):
-        return Staged(actions=(), number=image.transactions[owner.transactional_id].number)
-    known = _require_own(image, owner)
+        return Staged(actions=())
+    _require_own(image, owner)
     actions: list[Action] = [plan_stage(image, [Staging(draft=draft, opens_ms=now_ms) for draft in drafts])]
     if groups:
         actions += plan_add_to_transaction(
             _after(image, actions), owner.transactional_id, *owner.producer, groups=groups, now_ms=now_ms
         )
-    return Staged(actions=actions, number=known.number if known.is_ongoing else known.number + 1)
+    return Staged(actions=actions)
 
 
 def plan_commit(
@@ -252,7 +248,7 @@ def _lost(known: Transaction | None, owner: Owner) -> SparklogError:
     if _is_aborted_by_others(known, owner):
         return RetriableError(
             "TRANSACTION_ABORTED",
-            f"transactional id {name!r}: transaction {owner.number} was aborted by a broker, since it took "
+            f"transactional id {name!r}: transaction {known.number} was aborted by a broker, since it took "
             f"longer than {known.timeout_ms} ms, or by an administrator",
             fix="do the transaction again, from its `with` on; give it a larger timeout_ms if it takes long",
         )
@@ -267,10 +263,12 @@ def _lost(known: Transaction | None, owner: Owner) -> SparklogError:
 
 
 def _is_aborted_by_others(known: Transaction, owner: Owner) -> bool:
-    """Did somebody else abort what was open, and has nobody taken the id since?"""
+    """Return True if somebody else aborted what was open, and nobody has taken the id since.
+
+    It was this owner's: each of its transactions has an epoch of its own, and that was the one before.
+    """
     return (
         known.phase is TransactionPhase.ABORTED
-        and known.number == owner.number
         and known.previous_producer_epoch == NO_PRODUCER_EPOCH
         and _is_next(known, owner.producer)
     )

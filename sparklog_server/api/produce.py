@@ -11,7 +11,8 @@ Does: validate, append, acknowledge, partition by partition: an error in one lea
     deleted is never appended to one that has its name now.
     Transactions: batches are staged, durably, and have no offset before their transaction is committed: base
     offset -1. Whether the transaction takes them is seen when they are: INVALID_PRODUCER_EPOCH,
-    INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE; NOT_ENOUGH_REPLICAS is to be sent again.
+    INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE; NOT_ENOUGH_REPLICAS is to be sent again, before version 12
+    also where another transaction is open than this broker knew when it read the request.
 Does not: message sets (versions 0-2; ApiVersions lists them for the sake of librdkafka before 2.11);
     creating topics (Metadata does that); internal topics. Kafka lets a client that calls itself
     __admin_client write there: one record that is none of theirs, and a partition's groups are closed.
@@ -28,8 +29,8 @@ from typing import Any
 import msgspec
 
 from sparklog.errors import SparklogError, as_value
-from sparklog.format.record_batch import HEADER
-from sparklog.metadata import NEVER_OPENS, Image, Topic, is_internal
+from sparklog.format.record_batch import HEADER, NO_PRODUCER_ID
+from sparklog.metadata import Image, Topic, is_internal
 from sparklog_server.api.nodes import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -79,7 +80,9 @@ class _Target(msgspec.Struct):
 
 @api(ApiKey.PRODUCE, versions=range(3, 14), pipelined=True)
 async def handle_produce(request: Any, context: RequestContext, services: Services) -> Any:
-    """Append the request's batches. Up to the first await in order of requests, as is appending."""
+    """Append the request's batches. They are handed over in the order of requests, as they are appended."""
+    if request.transactional_id and context.api_version < SECOND_PROTOCOL_FROM:
+        await services.transactions.look_before_reading()
     targets = _targets(request, context, services)
     wanted = [target for target in targets if target.part is not None]
     if wanted:
@@ -124,7 +127,7 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
         refused, message = ErrorCode.invalid_required_acks, f"acks {request.acks}, expected -1, 0 or 1"
     transaction = None
     if refused is None and request.transactional_id is not None:
-        refused, message, transaction = _transaction(request, context, services)
+        refused, message, transaction = _transaction(request, context, services, image)
     targets = []
     parts = sum([len(topic.partition_data) for topic in request.topic_data])
     for topic in request.topic_data:
@@ -139,7 +142,7 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
 
 
 def _transaction(
-    request: Any, context: RequestContext, services: Services
+    request: Any, context: RequestContext, services: Services, image: Image
 ) -> tuple[ErrorCode | None, str | None, InTransaction | None]:
     """Of which transaction the request is; or why all of it is refused."""
     if not request.transactional_id:
@@ -152,15 +155,13 @@ def _transaction(
     }
     if len(producers) > 1:
         return ErrorCode.invalid_producer_id_mapping, f"found {len(producers)} producers, expected one", None
-    opens = context.api_version >= SECOND_PROTOCOL_FROM
-    return (
-        None,
-        None,
-        InTransaction(
-            transactional_id=request.transactional_id,
-            opens_ms=services.clock.now_ms() if opens else NEVER_OPENS,
-        ),
-    )
+    name = request.transactional_id
+    if context.api_version >= SECOND_PROTOCOL_FROM:
+        said = InTransaction(transactional_id=name, opens_ms=services.clock.now_ms())
+    else:
+        producer = producers.pop() if producers else (NO_PRODUCER_ID, 0)
+        said = InTransaction.of_first_protocol(image, name, *producer)
+    return None, None, said
 
 
 def _topic(topic: Any, context: RequestContext, image: Image) -> tuple[str | bytes, str]:

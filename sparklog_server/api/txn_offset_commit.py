@@ -4,6 +4,8 @@ Does: offsets that are committed when the producer's transaction is, and not bef
     staged, durably. Members are checked as they are now (generation, instance), and not again at the end.
     Until the transaction is over OffsetFetch with `require_stable` is told UNSTABLE_OFFSET_COMMIT.
     The group must have been added to the transaction: INVALID_TXN_STATE, TRANSACTION_ABORTABLE in version 4.
+    Before version 5: COORDINATOR_NOT_AVAILABLE, which all clients send again, if another transaction is open
+    than this broker knew when it read the request.
 Does not: member epochs of KIP-848.
 Versions: 2 leader epochs; 3 flexible, members (KIP-447); 4 TRANSACTION_ABORTABLE; 5 the second protocol of
     transactions (KIP-890): the group adds itself.
@@ -13,7 +15,6 @@ import logging
 from typing import Any
 
 from sparklog.errors import SparklogError
-from sparklog.metadata import NEVER_OPENS
 from sparklog_server.api.offset_commit import requested_offsets
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -33,8 +34,11 @@ KNOWS_LOADING_FROM, ABORTABLE_FROM, SECOND_PROTOCOL_FROM = 2, 4, 5
 @api(ApiKey.TXN_OFFSET_COMMIT, versions=range(6))
 async def handle_txn_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
     """Refuse single partitions, stage the others together."""
+    if context.api_version < SECOND_PROTOCOL_FROM:
+        await services.transactions.look_before_reading()
+    by = _staged_by(request, context.api_version, services)
     offsets, refused = await requested_offsets(request, services)
-    error = await _stage(request, context.api_version, offsets, services)
+    error = await _stage(request, context.api_version, offsets, by, services)
     types = context.types
     return make(
         types.TxnOffsetCommitResponse,
@@ -56,18 +60,23 @@ async def handle_txn_offset_commit(request: Any, context: RequestContext, servic
     )
 
 
-async def _stage(request: Any, version: int, offsets: list[OffsetToCommit], services: Services) -> ErrorCode:
+def _staged_by(request: Any, version: int, services: Services) -> StagedBy:
+    """Return whose offsets these are. To be called when the request is read, before anything is awaited."""
+    producer = request.producer_id, request.producer_epoch
+    name = request.transactional_id
+    if version >= SECOND_PROTOCOL_FROM:
+        transaction = InTransaction(transactional_id=name, opens_ms=services.clock.now_ms())
+    else:
+        transaction = InTransaction.of_first_protocol(
+            services.root.image, name, *producer, group=request.group_id
+        )
+    return StagedBy(producer_id=producer[0], producer_epoch=producer[1], transaction=transaction)
+
+
+async def _stage(
+    request: Any, version: int, offsets: list[OffsetToCommit], by: StagedBy, services: Services
+) -> ErrorCode:
     """What is told of all that was not refused before."""
-    opens = version >= SECOND_PROTOCOL_FROM
-    by = StagedBy(
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
-        transaction=InTransaction(
-            transactional_id=request.transactional_id,
-            opens_ms=services.clock.now_ms() if opens else NEVER_OPENS,
-            group=None if opens else request.group_id,
-        ),
-    )
     try:
         error = await services.groups.staged.commit(
             request.group_id,
@@ -88,6 +97,8 @@ async def _stage(request: Any, version: int, offsets: list[OffsetToCommit], serv
 def _told(error: ErrorCode, version: int) -> ErrorCode:
     if error is ErrorCode.not_leader_or_follower:
         return ErrorCode.not_coordinator  # else it asks again where it will never be answered
+    if error is ErrorCode.concurrent_transactions:  # Java before 4.0 ends with that one here
+        return ErrorCode.coordinator_not_available
     error = masked(error, knows_fenced=False)  # no version knows PRODUCER_FENCED
     if error is ErrorCode.transaction_abortable and version < ABORTABLE_FROM:
         return ErrorCode.invalid_txn_state

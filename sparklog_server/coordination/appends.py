@@ -70,6 +70,9 @@ async def outcome_of(appended: Awaitable[None]) -> ErrorCode:
     except InvalidRequestError as error:
         _log.warning("not written: %s", error)
         return ErrorCode.unknown_server_error
+    except OvertakenError as error:  # whoever planned it plans it anew, and warns if that is given up
+        _log.debug("not written yet: %s", error)
+        return ErrorCode.coordinator_not_available
     except SparklogError as error:
         _log.warning("not written: %s", error)
         return ErrorCode.coordinator_not_available

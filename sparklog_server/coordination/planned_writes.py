@@ -13,6 +13,7 @@ Concurrency: event loop.
 Sources: Kafka CoordinatorRuntime, where a write that makes no records waits for those before it.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -22,6 +23,7 @@ from sparklog_server.coordination.state import StateT
 from sparklog_server.coordination.state_log import StateLog
 from sparklog_server.protocol.errors import ErrorCode
 
+_log = logging.getLogger("sparklog_server.coordinator")
 PLANNED_AT_MOST: Final = 5  # times, while others append
 
 
@@ -36,7 +38,7 @@ async def write_planned(
     """
     for _ in range(PLANNED_AT_MOST):
         if not await log.catch_up():
-            break
+            return ErrorCode.coordinator_not_available
         records = plan()
         if isinstance(records, ErrorCode):
             return records
@@ -48,4 +50,9 @@ async def write_planned(
         error = await outcome_of(appended)
         if not was_overtaken(appended):
             return error
+    _log.warning(
+        "%s: not written, since other records came first %d times; ask for it again",
+        log.name,
+        PLANNED_AT_MOST,
+    )
     return ErrorCode.coordinator_not_available

@@ -236,9 +236,9 @@ class StateLog(Generic[RecordT, StateT]):
         while self.status is LogStatus.LOADING:
             try:
                 async with self._load_turns, self._lock:
-                    await self._read(0)
+                    await self._read()
                     await self._staging.load()
-                    await self._read(0)  # what was committed before it was known to be staged
+                    await self._read()  # what was committed before it was known to be staged
                 for _ in on_loading(self):
                     await asyncio.sleep(0)
             except (RetriableError, StorageError) as error:
@@ -270,17 +270,15 @@ class StateLog(Generic[RecordT, StateT]):
         """Apply everything that the newest image has, up to `at_least` or beyond."""
         async with self._lock:
             if self.next_offset < at_least or not at_least:
-                await self._read(at_least)
+                await self._read()
 
-    async def _read(self, at_least: int) -> None:
-        root = self._host.root
+    async def _read(self) -> None:
+        """Apply everything that the newest image has: an append of this broker, too, once it is durable.
+
+        Its publish installs the image with it before anything is told about it.
+        """
         found = self.current()
-        if found is None or found.log_end_offset < at_least:
-            await root.run_apart(root.log.refresh)
-            found = self.current()
-        if found is None:
-            return
-        while await self._read_on(found):
+        while found is not None and await self._read_on(found):
             pass
 
     async def _read_on(self, found: PartitionState) -> bool:

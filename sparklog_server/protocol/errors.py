@@ -42,6 +42,7 @@ BY_CODE = {
     "TOO_MANY_PARTITIONS": ErrorCode.policy_violation,
     "TOPIC_EXISTS": ErrorCode.topic_already_exists,
     # Producers send again then, all of them, and look for nobody else before.
+    "TRANSACTION_CHANGED": ErrorCode.not_enough_replicas,
     "TRANSACTIONS_FULL": ErrorCode.not_enough_replicas,
     "TRANSACTION_STATE": ErrorCode.invalid_txn_state,
     "TRANSACTION_TOO_LARGE": ErrorCode.transaction_abortable,

@@ -57,7 +57,9 @@ OnAppended = Callable[[str, int, int, EncodedBatches], None]
 _log = logging.getLogger("sparklog_server.publish")
 _ATTEMPTS = 3  # of a bundle whose segment was swept
 MAX_RUN_BYTES = 64 << 20
-_DOUBTS = frozenset({"UNKNOWN_PRODUCER", "NOT_LEADER", "TRANSACTIONS_FULL", "TRANSACTION_UNKNOWN"})
+_DOUBTS = frozenset(
+    {"UNKNOWN_PRODUCER", "NOT_LEADER", "TRANSACTIONS_FULL", "TRANSACTION_CHANGED", "TRANSACTION_UNKNOWN"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import msgspec
 
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError
 from sparklog.format.encode import EncodedBatches
-from sparklog.metadata import NEVER_OPENS, NO_NUMBER
+from sparklog.metadata import NEVER_OPENS, NO_NUMBER, Image
 from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.protocol.errors import ErrorCode
 
@@ -28,13 +28,33 @@ class InTransaction:
         opens_ms: when it was accepted, if it adds its partition itself, and opens the transaction where none
             is: in the second protocol of Kafka's clients. NEVER_OPENS: that has been done before.
         group: which has been added to the transaction instead, if these are a group's offsets.
-        number: of the transaction that they are of; NO_NUMBER: whichever takes them.
+        number: of the transaction that was open by this broker's image when it read the request, or
+            NOTHING_OPEN: it is staged in that one, or not at all. With the second protocol NO_NUMBER: the
+            epoch says it.
     """
 
     transactional_id: str
     opens_ms: int = NEVER_OPENS
     group: str | None = None
     number: int = NO_NUMBER
+
+    @classmethod
+    def of_first_protocol(
+        cls,
+        image: Image,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        group: str | None = None,
+    ) -> "InTransaction":
+        """Return what a request says that is read now. `image`: the newest that this broker knows.
+
+        A broker that is behind names another transaction than the client means, or none. Then the request is
+        refused by the newest image, and sent again.
+        """
+        number = image.transactions.open_number(producer_id, producer_epoch)
+        return cls(transactional_id=transactional_id, group=group, number=number)
 
 
 class AppendPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,9 +4,10 @@ The rules are the engine's (StagingJudge), and a few that are of the protocol: a
 transactional id, which must be the producer's; and what coordinators stage of a group's offsets has no
 sequence of its own, and needs the group to be added instead of the partition.
 
-Nothing is asked about a transaction when a part is accepted: this broker may not know yet what another has
-done for the producer a moment ago. Nor is a part refused by an image that may be older than that, or
-acknowledged as a repetition: what `may_be_early` is judged by the newest one before anybody is told.
+When a request of the first protocol is read, the broker notes which transaction its image shows open, since
+the epoch does not say which one is meant. Nothing else is asked then: this broker may not know yet what
+another has done for the producer a moment ago. Nor is a part refused by an image that may be older than that,
+or acknowledged as a repetition: what `may_be_early` is judged by the newest one before anybody is told.
 
 Invariants: pure; for the same image the same answers.
 Not here: sequences (bundle_plan.py), what clients are told (api/produce.py).
@@ -74,7 +75,8 @@ def transaction_refusal(image: Image, judge: StagingJudge, part: AppendPart) -> 
             f"{said.transactional_id[:MOST_SHOWN]!r}, expected that of another",
             fix="initialise the producer again",
         )
-    refusal = changed_refusal(image, part.producer_id, said.number) or judge.refusal(staging_of(part))
+    staging = staging_of(part)
+    refusal = changed_refusal(image, staging, said.number) or judge.refusal(staging)
     if refusal is not None or said.group is None or found is None:
         return refusal
     if found.is_ongoing and said.group in found.groups:
@@ -90,8 +92,8 @@ def transaction_refusal(image: Image, judge: StagingJudge, part: AppendPart) -> 
 def adding(image: Image, parts: Sequence[AppendPart]) -> Sequence[AppendPart]:
     """The parts; those of groups that were added add the partition that their offsets are in.
 
-    They do so in the transaction that is open now, and in no later one: their epoch may be that of the next
-    one as well, and whoever publishes them for us does not know of groups.
+    They do so in the transaction that was open when they were read, and in no other: the epoch may be that of
+    the next one as well, and another broker that publishes them for us does not know of groups.
     """
     if not any(part.transaction is not None and part.transaction.group is not None for part in parts):
         return parts
@@ -102,7 +104,9 @@ def _adding(image: Image, part: AppendPart) -> AppendPart:
     said, found = part.transaction, image.transactions.of_producer(part.producer_id)
     if said is None or said.group is None or found is None or not found.is_ongoing:
         return part
-    said = dataclasses.replace(said, opens_ms=found.started_ms, number=found.number)
+    if said.number != found.number:
+        return part
+    said = dataclasses.replace(said, opens_ms=found.started_ms)
     return replace(part, transaction=said)
 
 

@@ -12,6 +12,7 @@ Sources: Kafka MetadataCache, MetadataPublisher.
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import logging
 import time
@@ -60,6 +61,8 @@ class LiveRoot:
         self._have_threads(storage_threads)
         self._apart = concurrent.futures.ThreadPoolExecutor(APART_THREADS, "storage-apart")
         self._presence: asyncio.Task[bool] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._next_look: asyncio.Task[None] | None = None  # begins when that has ended
         self._follower = concurrent.futures.ThreadPoolExecutor(1, "follower")
         self._image_callbacks: list[ImageCallback] = []
         self._told: set[str] = set()
@@ -206,6 +209,28 @@ class LiveRoot:
             return error
         self.show()
         return None
+
+    async def look_in_order(self, *, seconds: float) -> None:
+        """Return when a look has ended that began after this call, or after `seconds`.
+
+        Calls return in their order, and share looks. Whether the look succeeded is not reported.
+        """
+        if self._next_look is None:
+            self._next_look = asyncio.ensure_future(self._look_after(self._looking))
+            self._next_look.add_done_callback(lambda done: done.cancelled() or done.exception())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.shield(self._next_look)
+
+    async def _look_after(self, before: "asyncio.Task[None] | None") -> None:
+        if before is not None:
+            await asyncio.wait({before})
+        self._looking, self._next_look = self._next_look, None
+        try:
+            await self.run_apart(functools.partial(self.log.refresh, force=True))
+        except (SparklogError, OSError) as error:
+            _log.info("looking for commits failed: %s", error)
+        self.show()
 
     def on_image(self, callback: ImageCallback) -> None:
         """Have `callback(old, new)` called on the loop after the image advanced, after those before it."""

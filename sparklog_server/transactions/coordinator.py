@@ -18,6 +18,12 @@ taken later, from an image that was looked for since: between step 1 and that lo
 whose transaction was opened through another broker a moment ago is asked again as well, once by each broker
 that is behind: what refuses it has looked at the newest, and shows it when the request comes again.
 
+Produce and TxnOffsetCommit of the first protocol name the number likewise, for the same reason
+(publish/staged_parts.py). But their brokers are behind most of the time: a transaction is opened through one
+broker, and written to through others a moment later. So such a request is read after a look at the newest
+image, which is waited for LOOK_SECONDS at most, or REMOTE_LOOK_SECONDS: the request might as well have been
+so much longer on the way. If the look takes longer, the client sends again, if it has to.
+
 Invariants: no refusal rests on an image that may be an old one: before a plan refuses, the metadata log has
     looked at the newest.
 Not here: the rules and what they do (sparklog/metadata/model), what is staged (publish/), what has taken too
@@ -47,7 +53,8 @@ from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.transactions import TransactionSettings
 from sparklog_server.transactions.gathering import MOST_WEIGHT, Decision, Gathering, Publishing
 
-_NOTHING_OPEN: Final = 0  # in the place of a transaction's number: they count from 1
+LOOK_SECONDS: Final = 0.1  # no longer than clients wait before they send again
+REMOTE_LOOK_SECONDS: Final = 0.5  # on an object store, where a look may have to wait for a commit
 
 
 class Producer(NamedTuple):
@@ -98,6 +105,15 @@ class TransactionCoordinator:
         if _why_not(self._root.image) is not None:
             await self._root.look(force=True)
         return _why_not(self._root.image)
+
+    async def look_before_reading(self) -> None:
+        """Look at the newest image, before a request of the first protocol is read that names no number.
+
+        Calls return in their order.
+        """
+        if len(self._root.image.brokers) > 1:
+            is_remote = self._root.store.traits.is_remote
+            await self._root.look_in_order(seconds=REMOTE_LOOK_SECONDS if is_remote else LOOK_SECONDS)
 
     # --- what producers ask ----------------------------------------------------------------------------
 
@@ -168,7 +184,7 @@ class TransactionCoordinator:
         Args:
             raises: the epoch is raised, as the second protocol has it.
         """
-        number = NO_NUMBER if raises else self._number_of(transactional_id, producer)
+        number = NO_NUMBER if raises else self._root.image.transactions.open_number(*producer)
         now_ms = self._clock.now_ms()
 
         def decide(image: Image) -> Decision[tuple[bool, Producer]]:
@@ -191,13 +207,6 @@ class TransactionCoordinator:
         elif is_new:
             self._counters.aborted += 1
         return given
-
-    def _number_of(self, transactional_id: str, producer: Producer) -> int:
-        """Of the transaction that is open as this request is taken in, as far as this broker knows."""
-        known = self._root.image.transactions.get(transactional_id)
-        if known is None or not known.is_ongoing or not known.is_of(*producer):
-            return _NOTHING_OPEN
-        return known.number
 
     # --- what administrators ask -----------------------------------------------------------------------
 

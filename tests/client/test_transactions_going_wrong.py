@@ -13,6 +13,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import (
     FencedError,
     InvalidRequestError,
+    RetriableError,
     SparklogError,
     StorageError,
     UnknownTopicError,
@@ -25,7 +26,7 @@ from sparklog.metadata import (
     plan_move_sweep_horizon,
 )
 from sparklog.storage import MemoryStore
-from tests.client.transacting import begin, refused, rows, values
+from tests.client.transacting import abort_as_a_broker, begin, refused, rows, values
 from tests.support.roots import founded
 
 
@@ -213,6 +214,28 @@ def test_staging_whose_answer_was_lost_is_found(
             txn.flush()
     assert values(other, "a") == ["0", "1", "2"]
     assert other.committed_offsets("g") == {("in", 0): 2}
+
+
+def test_staging_whose_answer_was_lost_and_that_a_broker_has_aborted_is_done_again(
+    log: SparkLog, other: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process does not know the transaction that it has opened, and nobody has taken its id."""
+    publish = log.metadata.publish
+
+    def losing(plan: Callable[..., object], **options: object) -> object:
+        monkeypatch.undo()
+        publish(plan, **options)  # type: ignore[arg-type]
+        abort_as_a_broker(other)
+        raise StorageError("PUBLISH_UNRESOLVED", "the answer is lost", fix="look")
+
+    txn = log.transaction("app")
+    with refused(RetriableError, match="TRANSACTION_ABORTED"), txn:
+        txn.append("a", rows("1"))
+        monkeypatch.setattr(log.metadata, "publish", losing)
+        txn.flush()
+    with txn:
+        txn.append("a", rows("2"))
+    assert values(other, "a") == ["2"]
 
 
 @pytest.mark.parametrize("applied", [True, False])

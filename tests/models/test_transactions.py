@@ -18,6 +18,13 @@ SMALL: dict[str, dict[str, Any]] = {
     "it takes too long": {"timeouts": 1, "losses": 1},
     "two brokers": {"brokers": 2, "losses": 1},
 }
+# Clients that keep their epoch after an abort, whatever they do not know: with the first protocol.
+RUDE: dict[str, dict[str, Any]] = {
+    "records": {"brokers": 2, "losses": 1},
+    "offsets": {"brokers": 2, "losses": 1, "copies": 1, "records": 0, "offsets": 2},
+    "records and offsets": {"brokers": 2, "losses": 1, "records": 1, "offsets": 2},
+    "two processes": {"losses": 1, "inits": (1, 1)},
+}
 LARGE: dict[str, dict[str, Any]] = {
     "two processes, late copies": {"copies": 1, "losses": 1, "inits": (1, 1)},
     "three transactions that take too long": {
@@ -97,11 +104,15 @@ LARGE_MIXED: dict[str, dict[str, Any]] = {
 # What is missing; where it shows; and as what.
 BOTH: dict[str, tuple[Rules, dict[str, Any], str]] = {
     "an action names no epoch, one process": (
-        Rules(checks_epoch=False),
+        Rules(checks_epoch=False, record_names_number=False),
         {"losses": 2, "inits": (2,)},
         "torn",
     ),
-    "an action names no epoch, two": (Rules(checks_epoch=False), {"losses": 1, "inits": (1, 1)}, "zombie"),
+    "an action names no epoch, two": (
+        Rules(checks_epoch=False, record_names_number=False),
+        {"losses": 1, "inits": (1, 1)},
+        "zombie",
+    ),
     "a new process leaves open what is": (Rules(init_aborts=False), {"losses": 1, "inits": (1, 1)}, "torn"),
     "what is aborted stays staged": (Rules(abort_drops=False), {"losses": 2, "inits": (2,)}, "torn"),
     "what is staged has no sequences": (
@@ -111,6 +122,16 @@ BOTH: dict[str, tuple[Rules, dict[str, Any], str]] = {
     ),
 }
 FIRST: dict[str, tuple[Rules, dict[str, Any], str]] = {
+    "a record names no transaction": (
+        Rules(record_names_number=False),
+        {"brokers": 2, "losses": 1, "rude": True},
+        "torn",
+    ),
+    "a group's offset names no transaction": (
+        Rules(offset_names_number=False),
+        {"brokers": 2, "losses": 1, "records": 0, "offsets": 2, "rude": True},
+        "torn",
+    ),
     "an end names no transaction": (
         Rules(names_number=False),
         {"brokers": 2, "losses": 1, "copies": 1, "inits": (2,)},
@@ -139,7 +160,7 @@ SECOND: dict[str, tuple[Rules, dict[str, Any], str]] = {
         {"timeouts": 1, "losses": 1},
         "lies",
     ),
-    "an end keeps the epoch": (Rules(end_raises=False), {"losses": 2, "inits": (2,)}, "lies"),
+    "an end keeps the epoch": (Rules(end_raises=False), {"losses": 2, "inits": (2,)}, "refused"),
 }
 OF_MIXED: dict[str, tuple[bool | tuple[bool, ...], Rules, dict[str, Any], str]] = {
     "an end of the first protocol is taken for one that has raised the epoch": (
@@ -180,14 +201,20 @@ def test_nothing_is_found_where_both_protocols_are_spoken(name: str, report: Cal
     check_nothing_is_found(model, name, report, is_large=name in LARGE_MIXED)
 
 
+@pytest.mark.parametrize("name", RUDE)
+def test_nothing_is_found_of_clients_that_keep_their_epoch(name: str, report: Callable[[str], None]) -> None:
+    model = Transactions(Rules(), second=False, rude=True, **RUDE[name])
+    check_nothing_is_found(model, f"{name}, epoch kept", report, is_large=False)
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_safeguard_is_found(name: str) -> None:
     second, rules, sizes, promise = MUTANTS[name]
     check_found(Transactions(rules, second=second, **sizes), promise)
 
 
-def test_the_first_protocol_cannot_tell_a_late_end_from_the_next_one() -> None:
+def test_the_first_protocol_cannot_tell_what_is_read_late_from_the_next_one() -> None:
     """As in Kafka; the second one can."""
-    sizes: dict[str, Any] = {"copies": 1, "losses": 1, "late_ends": True}
+    sizes: dict[str, Any] = {"copies": 1, "losses": 1, "late_reads": True}
     assert str(explore(Transactions(Rules(), second=False, **sizes)).promise).startswith("torn: ")
     assert explore(Transactions(Rules(), second=True, **sizes)).promise is None

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 NOBODY, NONE = -1, 0
 EMPTY, OPEN, COMMITTED, ABORTED = "empty", "open", "committed", "aborted"
-INIT, ADD, SEND, END = "init", "add", "send", "end"
+INIT, ADD, SEND, OFFSET, END = "init", "add", "send", "offset", "end"
+NO_SEQUENCE = -1
 
 
 class Request(NamedTuple):
@@ -18,26 +19,54 @@ class Request(NamedTuple):
     record: int = 0
     sequence: int = 0
     verdict: str = ""
-    second: bool = False  # the protocol, of SEND and END
+    second: bool = False  # the protocol, of SEND, OFFSET and END
+
+
+class Known(NamedTuple):
+    """What an image says of the transactional id."""
+
+    epoch: int = NONE
+    number: int = 0
+    is_open: bool = False
 
 
 class Accepted(NamedTuple):
-    """A request that a broker has taken in, and which transaction was the last one then."""
+    """A request that a broker has read, and what its image said then."""
 
     request: Request
-    number: int
+    known: Known
+
+    @property
+    def number(self) -> int:
+        """Return the number of the transaction that was open; 0 if none of this producer was."""
+        known = self.known
+        return known.number if known.is_open and known.epoch == self.request.epoch else 0
+
+
+class Staged(NamedTuple):
+    """A record, or a group's offset. `txn` is the truth, and not in the image."""
+
+    record: int
+    txn: int
+    sequence: int
 
 
 class Image(NamedTuple):
     epoch: int = NONE
     number: int = 0  # of the transaction that is open, or was last
     phase: str = EMPTY
-    staged: tuple[tuple[int, int], ...] = ()  # record, transaction
+    staged: tuple[Staged, ...] = ()
     next_sequence: int = 0
+    appended: int = 0  # sequences of this epoch that were committed
     before: int = 0  # next_sequence, when the transaction was opened
     visible: int = 0
     owner: int = NOBODY  # whose epoch it is
     ended_epoch: int = NONE  # of the last end, if that has raised it
+
+    @property
+    def known(self) -> Known:
+        """Return what a broker captures of this image."""
+        return Known(self.epoch, self.number, self.phase == OPEN)
 
 
 class Client(NamedTuple):
@@ -54,6 +83,7 @@ class Client(NamedTuple):
 
 class Broker(NamedTuple):
     at: str = "up"
+    known: Known = Known()  # by its image, which may be an old one
     accepted: tuple[Accepted, ...] = ()
 
 
@@ -66,6 +96,7 @@ class State(NamedTuple):
     wanted: int = 0  # transactions whose client has asked to commit them
     txns: int = 0
     records: int = 0
+    offsets: int = 0
     copies: int = 0  # left, as all below
     losses: int = 0
     timeouts: int = 0
@@ -80,6 +111,8 @@ class Rules:
 
     checks_epoch: bool = True  # an action names the producer's epoch, and applies in it only
     names_number: bool = True  # with the first protocol: an end names the transaction that was open
+    record_names_number: bool = True  # with the first protocol: so does a record
+    offset_names_number: bool = True  # with the first protocol: so does a group's offset
     init_aborts: bool = True  # what an older process has open, in the same commit
     abort_drops: bool = True  # what is staged
     keeps_sequences: bool = True  # of what was aborted, too

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sparklog.client import SparkLog
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
-from sparklog.metadata import NO_NODE
+from sparklog.metadata import NO_NODE, Image
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.history.recorder import History, Operation
 from tests.simulation.broker_life import Node, Sent
@@ -134,10 +134,10 @@ class Client(Role):
                 found = True
         return found
 
-    def _part_of(self, batch: _Batch) -> Callable[[str, int], AppendPart]:
+    def _part_of(self, batch: _Batch) -> Callable[[Image, str, int], AppendPart]:
         ids = EncodeOptions(producer_id=self.producer_id, producer_epoch=_EPOCH, base_sequence=batch.sequence)
 
-        def part(topic_id: str, leader_epoch: int) -> AppendPart:
+        def part(_image: Image, topic_id: str, leader_epoch: int) -> AppendPart:
             columns = RecordColumns(
                 key=None,
                 value=pa.array([one.encode() for one in batch.values], pa.binary()),

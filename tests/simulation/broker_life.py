@@ -20,6 +20,7 @@ from sparklog.errors import FatalStorageError, FencedError, RetriableError, Spar
 from sparklog.log.config import TopicConfig
 from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
+    NEVER_OPENS,
     NO_NODE,
     Action,
     Image,
@@ -50,9 +51,9 @@ Told = Callable[[PartOutcome], None]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A batch that a client has sent: but for the leader epoch, which is the broker's to say."""
+    """A batch that a client has sent: but for what the broker's image says when it is read."""
 
-    part: Callable[[str, int], AppendPart]  # of topic id and leader epoch
+    part: Callable[[Image, str, int], AppendPart]  # of that, topic id, and leader epoch
     partition: int
     told: Told
     topic: str = TOPICS[0]
@@ -97,6 +98,7 @@ class Life:
         self._control = 0  # the controller epoch in which it was elected; 0: it was not
         self._accepted: list[tuple[AppendPart, Told]] = []
         self._writer = BundleWriter(log, self._current, lambda _: _CONFIG)
+        self._hangs_until_ms = 0  # the publisher, in the storage
         self._stops_in = -1  # steps; -1: it does not
         self._coordinators: Coordinators | None = None
         if role.setting.members:
@@ -148,9 +150,10 @@ class Life:
         if self._control and not self._setting.world.calm and self._dice.random() < moves:
             self._move_leaderships()
         self._accept()
+        hangs = self._process.monotonic_ms() < self._hangs_until_ms
         if self._coordinators is not None:
-            self._coordinate(self._coordinators, registration)
-        if self._accepted and self._dice.random() < (0.6 if self._setting.members else 0.2):
+            self._coordinate(self._coordinators, registration, hangs=hangs)
+        if self._accepted and not hangs and self._dice.random() < (0.6 if self._setting.members else 0.2):
             self._publish()
         self._role.done += 1
         return self._stop(registration)
@@ -307,16 +310,24 @@ class Life:
             epoch = topic.partitions[sent.partition].leadership.leader_epoch
             is_lost = self._setting.world.chance(0.03, "acknowledgement lost")
             told = _nobody if is_lost else sent.told
-            self._accepted.append((sent.part(topic.topic_id, epoch), told))
+            self._accepted.append((sent.part(image, topic.topic_id, epoch), told))
 
-    def _coordinate(self, coordinators: Coordinators, registration: Joined) -> None:
-        """What the loop has its threads do, and what it has handed in to be published."""
+    def _coordinate(self, coordinators: Coordinators, registration: Joined, *, hangs: bool) -> None:
+        """What the loop has its threads do, and what it has handed in to be published.
+
+        `hangs`: the publisher does, for longer than clients wait; the loop goes on, and reads what comes.
+        """
         coordinators.loop.turn()
         while coordinators.loop.do_a_job():
             pass
         publishing = coordinators.publishing
         self._accepted += publishing.parts
         publishing.parts.clear()
+        if hangs:
+            return
+        if self._accepted and self._setting.world.chance(self._hangs(), "publisher hangs"):
+            self._hangs_until_ms = self._process.monotonic_ms() + self._dice.choice((1_000, 2_500, 4_000))
+            return
         while publishing.plans:
             plan, told = publishing.plans.pop(0)
             try:
@@ -330,6 +341,13 @@ class Life:
                 coordinators.root_has_news()
                 told(result, None)
             coordinators.loop.turn()
+
+    def _hangs(self) -> float:
+        """More often with what is of the first protocol, and most often with offsets, which are few."""
+        said = [part.transaction for part, _ in self._accepted if part.transaction is not None]
+        if any(one.group is not None for one in said):
+            return 0.4
+        return 0.2 if any(one.opens_ms == NEVER_OPENS for one in said) else 0.02
 
     def _publish(self) -> None:
         """All that was accepted, in one commit; who is not told asks again."""

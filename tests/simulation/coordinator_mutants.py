@@ -55,14 +55,14 @@ COORDINATOR_MUTANTS = (
         GROUPS_ON_DIRECTORY,
         lambda: mock.patch.object(StagedCommits, "unstable", _nothing_is),
         focus=("pause", "kill"),
-        first=3,
+        first=14,
     ),
     Mutant(
         "a member that was given up commits its offsets",
         GROUPS_ON_DIRECTORY,
         lambda: mock.patch.object(Group, "check_staged_commit", _whoever_asks),
         focus=("pause",),
-        first=13,
+        first=25,
     ),
     Mutant(
         "offsets of a transaction are appended when they come",
@@ -79,6 +79,6 @@ COORDINATOR_MUTANTS = (
         "a coordinator does not know what another has staged",
         GROUPS_ON_DIRECTORY,
         lambda: mock.patch.object(staging, "replay_staged", _nothing_there),
-        first=14,
+        first=57,
     ),
 )

@@ -23,7 +23,7 @@ from tests.simulation.world import SimProcess
 GROUP = "g"
 SOURCE, MADE = TOPICS[0], TOPICS[1]
 SESSION_MS, REBALANCE_MS = 3_000, 2_000
-_PATIENCE_MS = 1_500
+PATIENCE_MS = 1_500
 Place = tuple[str, int]
 
 
@@ -52,11 +52,17 @@ class Grouped(Role):
     generation: int = -1
     assigned: list[int] = field(default_factory=list)
     positions: dict[int, int] = field(default_factory=dict)
+    silent: Node | None = None  # has not answered, the last time
 
     # --- asking ------------------------------------------------------------------------------------------
 
     def any_broker(self) -> Node:
         return self.setting.dice.choice(self.brokers)
+
+    def another_broker(self) -> Node:
+        """Any, but for the one that does not answer."""
+        others = [one for one in self.brokers if one is not self.silent]
+        return self.setting.dice.choice(others or self.brokers)
 
     def coordinator(self) -> Node:
         node = self.any_broker().believed_leader(_OFFSETS_PARTITION, OFFSETS_TOPIC)
@@ -71,7 +77,7 @@ class Grouped(Role):
         broker: Node,
         call: Callable[[Coordinators], Awaitable[Any]],
         *,
-        patience_ms: int = _PATIENCE_MS,
+        patience_ms: int = PATIENCE_MS,
     ) -> Any:
         """What a broker's coordinators answer. Raises what they do; NoAnswerError."""
         answers: list[tuple[Any, Exception | None]] = []
@@ -97,7 +103,7 @@ class Grouped(Role):
         broker: Node,
         asked: Asked | Sent,
         answers: list[Any],
-        patience_ms: int = _PATIENCE_MS,
+        patience_ms: int = PATIENCE_MS,
     ) -> None:
         if not broker.is_up:
             process.sleep_ms(20)
@@ -109,8 +115,10 @@ class Grouped(Role):
             if left_ms <= 0:
                 if asked in broker.inbox:  # the connection is closed: nobody reads it any more
                     broker.inbox.remove(asked)
+                self.silent = broker
                 raise NoAnswerError
             process.think_ms(left_ms)
+        self.silent = None
 
     # --- the group ---------------------------------------------------------------------------------------
 

@@ -3,13 +3,17 @@
 A role is a process of an application; all are members of one group, and have a transactional id each, which
 the next process takes over. What a member is given it reads from where the group has committed, as far as
 that is stable, makes one record of each, and commits those with its new offset. It may be given up, and come
-back, in the midst of all that. Each speaks one of Kafka's protocols.
+back, in the midst of all that. Each speaks one of Kafka's protocols. With the first, some take a new epoch
+after they have aborted something of which they do not know whether it arrives; others keep theirs, and the
+sequences of what was not acknowledged, as kafkajs does, and librdkafka where only offsets are in doubt.
+Those begin the next one at once, while what they have given up still waits somewhere.
 
 Invariants, for tests/history: a record of the source has one record that was made of it, however often that
     was tried; and it is there if, and only if, the group's offset is above.
 Not here: the coordinators, which are real (coordinators.py).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,7 +24,7 @@ from sparklog.client import SparkLog
 from sparklog.errors import FencedError, InvalidRequestError, SparklogError, UnknownTopicError
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
-from sparklog.metadata import NEVER_OPENS, NO_NODE, plan_abort_transactions, timed_out
+from sparklog.metadata import NO_NODE, Image, plan_abort_transactions, timed_out
 from sparklog_server.coordination.staging import StagedBy
 from sparklog_server.groups.offsets_to_commit import OffsetToCommit
 from sparklog_server.protocol.errors import ErrorCode
@@ -33,6 +37,7 @@ from tests.simulation.in_group import (
     GROUP,
     MADE,
     OVER,
+    PATIENCE_MS,
     REBALANCE_MS,
     SESSION_MS,
     SOURCE,
@@ -65,10 +70,13 @@ class Member(Grouped):
     """See the module's docstring."""
 
     second: bool = False
+    keeps_epoch: bool = False  # after an abort, in the first protocol
     timeout_ms: int = 60_000
     producer: Producer | None = None
     sequences: dict[Place, int] = field(default_factory=dict)
     open: _Open | None = None
+    made_in: int | None = None  # a partition that most records are made in
+    given_up: int | None = None  # of a transaction that was aborted: its source
     attempts: int = 0
     settled: bool = False  # has committed, or found nothing to do, since the last fault
 
@@ -121,16 +129,23 @@ class Member(Grouped):
         if not behind:
             self.settled = self.settled or self.done_before is not None
             return False
-        source = dice.choice(behind)
+        if self.given_up in behind and len(behind) > 1 and dice.random() < 0.7:
+            behind.remove(self.given_up)  # first something else
+        source, self.given_up = dice.choice(behind), None
         start = self.positions[source]
-        table = log.read(SOURCE, source, start, max_records=dice.choice((1, 2, 5, 50)))
+        most = 2 if self.keeps_epoch and dice.random() < 0.7 else dice.choice((1, 2, 5, 50))
+        table = log.read(SOURCE, source, start, max_records=most)
         offsets = table["offset"].to_pylist()
         assert offsets == list(range(start, start + len(offsets))), (source, start, offsets)
         self.attempts += 1
         values: dict[Place, list[str]] = {}
+        if self.made_in is None or dice.random() < 0.3:
+            self.made_in = dice.randrange(self.setting.partitions)
+        spreads = not self.keeps_epoch or dice.random() < 0.2  # else what is given up was for the same place
         for offset in offsets:
             text = f"{MADE}/{self.name}-{self.lives}-{self.attempts}/{source}/{offset}"
-            values.setdefault((MADE, dice.randrange(self.setting.partitions)), []).append(text)
+            made_in = dice.randrange(self.setting.partitions) if spreads else self.made_in
+            values.setdefault((MADE, made_in), []).append(text)
             history.begin("make", group=GROUP, key=key_of((SOURCE, source))).ok(offset=offset, value=[text])
         sending = history.send({key_of(place): texts for place, texts in values.items()})
         self.open = _Open(source, offsets[-1] + 1, values, list(values.items()), history, sending)
@@ -150,14 +165,9 @@ class Member(Grouped):
             if not self.second and not opened.is_added:
                 places = [(log.image.topic(topic).topic_id, number) for topic, number in opened.values]
                 producer = self.producer
-                self.ask(
-                    process,
-                    self.any_broker(),
-                    lambda c: c.transactions.add_partitions(self.name, producer, places),
-                )
-                self.ask(
-                    process, self.any_broker(), lambda c: c.transactions.add_group(self.name, producer, GROUP)
-                )
+                asked = self.another_broker()  # clients ask one for all, as long as it answers
+                self.ask(process, asked, lambda c: c.transactions.add_partitions(self.name, producer, places))
+                self.ask(process, asked, lambda c: c.transactions.add_group(self.name, producer, GROUP))
                 opened.is_added = True
             elif opened.left:
                 self._send(opened, self.producer, process)
@@ -184,8 +194,7 @@ class Member(Grouped):
     def _send(self, opened: _Open, producer: Producer, process: SimProcess) -> None:
         place, texts = opened.left[0]
         sequence = self.sequences.get(place, 0)
-        opens_ms = process.now_ms() if self.second else NEVER_OPENS
-        part = partial(_part, self.name, producer, place, texts, sequence, opens_ms)
+        part = partial(_part, self._said(producer, process), producer, place, texts, sequence)
         node = self.any_broker().believed_leader(place[1], MADE)
         broker = next((one for one in self.brokers if one.node == node != NO_NODE), None)
         if broker is None:
@@ -197,7 +206,8 @@ class Member(Grouped):
             answers.append(outcome)
             process.call()
 
-        self.wait(process, broker, Sent(part, place[1], told, MADE), answers)
+        sent = Sent(part, place[1], told, MADE)
+        self.wait(process, broker, sent, answers, self._patience_ms())
         error = answers[0].error
         if error is None:
             opened.left.pop(0)
@@ -209,23 +219,20 @@ class Member(Grouped):
             raise error
 
     def _send_offset(self, opened: _Open, producer: Producer, process: SimProcess) -> None:
-        by = StagedBy(
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            transaction=InTransaction(
-                transactional_id=self.name,
-                opens_ms=process.now_ms() if self.second else NEVER_OPENS,
-                group=None if self.second else GROUP,
-            ),
-        )
+        said = self._said(producer, process, group=GROUP)
+
+        def by(image: Image) -> StagedBy:
+            return StagedBy(**producer._asdict(), transaction=said(image))
+
         offset = OffsetToCommit(topic=SOURCE, partition=opened.source, offset=opened.end)
         member_id, generation = self.member_id, self.generation
         error = self.ask(
             process,
             self.coordinator(),
             lambda c: c.groups.staged.commit(
-                GROUP, [offset], by, member_id=member_id, generation_id=generation
+                GROUP, [offset], by(c.root.image), member_id=member_id, generation_id=generation
             ),
+            patience_ms=self._patience_ms(),
         )
         if not error:
             opened.has_offsets = True
@@ -236,6 +243,18 @@ class Member(Grouped):
             opened.commits = False
             self.setting.world.met["offsets refused, of a member that was given up"] += 1
 
+    def _patience_ms(self) -> int:
+        return self.setting.dice.choice((300, PATIENCE_MS, 2_800)) if self.keeps_epoch else PATIENCE_MS
+
+    def _said(
+        self, producer: Producer, process: SimProcess, *, group: str | None = None
+    ) -> Callable[[Image], InTransaction]:
+        """What a request says, by the image of the broker when it reads it."""
+        name, now_ms = self.name, process.now_ms()
+        if self.second:
+            return lambda _: InTransaction(transactional_id=name, opens_ms=now_ms)
+        return lambda image: InTransaction.of_first_protocol(image, name, *producer, group=group)
+
     def _end(self, opened: _Open, producer: Producer, process: SimProcess) -> bool:
         commits = opened.commits is True
         if commits and opened.committing is None:
@@ -243,7 +262,7 @@ class Member(Grouped):
         try:
             self.producer = self.ask(
                 process,
-                self.any_broker(),
+                self.another_broker(),
                 lambda c: c.transactions.end(self.name, producer, commits=commits, raises=self.second),
             )
         except (FencedError, InvalidRequestError):
@@ -263,8 +282,11 @@ class Member(Grouped):
             self.setting.world.met["transaction committed, with offsets"] += 1
         else:
             opened.sending.fail("aborted")
-            self.producer = self.producer if self.second else None
-            self.positions.pop(opened.source, None)
+            if self.keeps_epoch:  # it also remembers where it was, and goes on at once
+                self.given_up = opened.source
+            else:
+                self.positions.pop(opened.source, None)
+                self.producer = self.producer if self.second else None
             self.setting.world.met["transaction aborted"] += 1
         return True
 
@@ -289,12 +311,12 @@ class Member(Grouped):
 
 
 def _part(
-    transactional_id: str,
+    said: Callable[[Image], InTransaction],
     producer: Producer,
     place: Place,
     texts: list[str],
     sequence: int,
-    opens_ms: int,
+    image: Image,
     topic_id: str,
     leader_epoch: int,
 ) -> AppendPart:
@@ -315,5 +337,5 @@ def _part(
         producer_epoch=producer.producer_epoch,
         base_sequence=sequence,
         leader_epoch=leader_epoch,
-        transaction=InTransaction(transactional_id=transactional_id, opens_ms=opens_ms),
+        transaction=said(image),
     )

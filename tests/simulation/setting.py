@@ -204,7 +204,8 @@ def _with_groups(setting: Setting, dice: random.Random) -> None:
     setting.clients = dice.choice((1, 2))
     setting.writers = 0  # what is made of records is in another topic, where nobody else writes
     setting.compaction, setting.witness = None, Witness(Rules(0, 0))
-    setting.members = dice.choice((1, 2, 2, 3))
+    setting.members = dice.choice((1, 1, 2, 3))
+    setting.partitions = dice.choice((1, 2, 3, 3))  # a member may go on with another one than it has given up
     setting.target *= 2
     shortest_ms = 2_000 if setting.is_directory else 10_000
     setting.transaction_timeout_ms = dice.choice((shortest_ms, 20_000, 60_000))

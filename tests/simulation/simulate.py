@@ -121,6 +121,7 @@ def _roles_of(setting: Setting) -> list[Role]:
             setting,
             brokers=brokers,
             second=setting.dice.random() < 0.5,
+            keeps_epoch=(setting.world.seed + number) % 3 > 0,
             timeout_ms=setting.transaction_timeout_ms,
         )
         for number in range(setting.members)

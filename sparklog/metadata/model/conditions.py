@@ -169,12 +169,12 @@ class _Judging:
 
     def _judged(self, one: AcceptedDraft) -> Judged:
         draft = one.draft
-        part = AcceptedPart(topic_id=draft.topic_id, partition=draft.partition, leader_epoch=one.leader_epoch)
-        if not may_append(self.image, self.node_id, part):
+        led = AcceptedPart(topic_id=draft.topic_id, partition=draft.partition, leader_epoch=one.leader_epoch)
+        if not may_append(self.image, self.node_id, led):
             return _refused(_not_led(one))
         if one.transactional:
-            refusal = changed_refusal(self.image, draft.producer_id, one.number)
-            refusal = refusal or self.staging.refusal(Staging(draft=draft, opens_ms=one.opens_ms))
+            part = Staging(draft=draft, opens_ms=one.opens_ms)
+            refusal = changed_refusal(self.image, part, one.number) or self.staging.refusal(part)
             return self._sequenced(one, _STAGE) if refusal is None else _refused(refusal)
         if draft.producer_id == NO_PRODUCER_ID:
             return _APPEND
@@ -226,19 +226,29 @@ class _Judging:
         )
 
 
-def changed_refusal(image: Image, producer_id: int, number: int) -> SparklogError | None:
-    """Why a part of this transaction may not be staged: it is over, or another one is open; None: it is not.
+def changed_refusal(image: Image, part: Staging, number: int) -> SparklogError | None:
+    """Return why a part of this transaction may not be staged: another one of its producer is open.
 
-    What adds its partition on behalf of a transaction that is open would open the next one else.
+    With the first protocol the epoch does not tell them apart:
+    1. a broker reads a batch of transaction 1, and is slow; its client gives up;
+    2. the client aborts 1 at another broker, begins 2 in the same epoch, and gives the sequence to other
+       records;
+    3. the batch of 1 would be staged in 2, and 2's own answered as a repetition: records are lost.
+    What adds its partition for a transaction that is over would open the next one.
     """
+    producer_id, epoch = part.draft.producer_id, part.draft.producer_epoch
     known = image.transactions.of_producer(producer_id)
-    if number == NO_NUMBER or known is None or (known.is_ongoing and known.number == number):
+    if number == NO_NUMBER or known is None or not known.is_of(producer_id, epoch):
+        return None  # if it is fenced, the judge of staging says so
+    if known.is_ongoing and known.number == number:
         return None
+    if not known.is_ongoing and part.opens_ms == NEVER_OPENS:
+        return None  # likewise: nothing takes it
     return RetriableError(
-        "PUBLISH_CONTENDED",
+        "TRANSACTION_CHANGED",
         f"transactional id {known.transactional_id!r}: found transaction {known.number} ({known.phase}), "
-        f"expected {number}, which was open when this was accepted",
-        fix="send it again, if it is not given up; nothing of it was published",
+        f"expected {number or 'none'}, as this broker knew when it read the request",
+        fix="send it again, if it is of the transaction that is open; nothing of it was published",
     )
 
 

@@ -18,6 +18,7 @@ from sparklog.utf8 import why_not_utf8
 
 TRANSACTIONS_VERSION = 9  # of documents with transactions
 NO_NUMBER = -1
+NOTHING_OPEN = 0  # in the place of a transaction's number: they count from 1
 NO_ID = -1  # of a producer
 NO_PRODUCER_EPOCH = -1
 # The last epoch that a producer id is used in; Kafka's, whose own markers need the one above.
@@ -169,6 +170,13 @@ class Transactions(Mapping[str, Transaction]):
         """The transaction of a producer id; None if it is no transactional producer's (any more)."""
         transactional_id = self.by_producer.get(producer_id)
         return None if transactional_id is None else self.by_id[transactional_id]
+
+    def open_number(self, producer_id: int, producer_epoch: int) -> int:
+        """Return the number of the transaction that this producer has open; NOTHING_OPEN if it has none."""
+        found = self.of_producer(producer_id)
+        if found is None or not found.is_ongoing or not found.is_of(producer_id, producer_epoch):
+            return NOTHING_OPEN
+        return found.number
 
     def staging_in(self, topic_id: str, partition: int) -> frozenset[int]:
         """The producers whose open transactions have something staged in a partition."""

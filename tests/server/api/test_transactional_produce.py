@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -10,7 +11,7 @@ from sparklog.client import SparkLog
 from sparklog.metadata import TransactionPhase
 from sparklog_server.protocol.entities import topic_uuid
 from tests.server.api.producing import ONE, now_batch, sequenced
-from tests.server.publish.asking import ProducingClient
+from tests.server.publish.asking import Part, ProducingClient
 from tests.server.publish.batches import with_header
 from tests.support.running_broker import RunningBroker
 from tests.support.transactional_producer import TransactionalProducer
@@ -19,10 +20,22 @@ BROKER_TOPICS = {"orders": 3}
 VERSIONS = range(3, 14)
 
 
+class Client(ProducingClient):
+    """Its requests are read after a look, as they are where there are several brokers."""
+
+    broker: RunningBroker
+
+    def send_produce(self, *parts: Part, version: int = 9, acks: int = -1, **fields: Any) -> int:
+        """See ProducingClient."""
+        self.broker.settle()
+        return super().send_produce(*parts, version=version, acks=acks, **fields)
+
+
 @pytest.fixture
 def client(running_broker: RunningBroker) -> Iterator[ProducingClient]:
     running_broker.settle()
-    with ProducingClient(running_broker.host, running_broker.port) as client:
+    with Client(running_broker.host, running_broker.port) as client:
+        client.broker = running_broker
         yield client
 
 

@@ -25,7 +25,10 @@ def begun(log: SparkLog, name: str = "app") -> TransactionalProducer:
 
 
 def by(producer: TransactionalProducer, opens_ms: int = NEVER_OPENS) -> StagedBy:
-    said = InTransaction(transactional_id=producer.transactional_id, opens_ms=opens_ms)
+    name, ids = producer.transactional_id, (producer.producer_id, producer.epoch)
+    said = InTransaction(transactional_id=name, opens_ms=opens_ms)
+    if opens_ms == NEVER_OPENS:
+        said = InTransaction.of_first_protocol(producer.log.image, name, *ids)
     return StagedBy(producer_id=producer.producer_id, producer_epoch=producer.epoch, transaction=said)
 
 

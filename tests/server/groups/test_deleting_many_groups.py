@@ -7,11 +7,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.format.consumer_offsets import OffsetKey
+from sparklog_server.coordination.planned_writes import PLANNED_AT_MOST
 from sparklog_server.groups import coordinator
 from sparklog_server.groups.offsets_log import GroupsState, OffsetRecord
 from tests.server.groups.test_coordinator import busy, offsets, to_commit
 from tests.server.groups.test_coordinator_tombstones import arrive, commit_elsewhere
 from tests.server.groups.test_staged_commits import begun, by
+from tests.support.told import Told
 
 if TYPE_CHECKING:
     from tests.server.groups.conftest import Host, Roots
@@ -135,5 +137,27 @@ def test_all_are_planned_anew_where_others_come_first(roots: Roots) -> None:
         assert not (await joining).error
         assert (offsets(host, "a"), offsets(host, "c")) == ({}, {})
         assert offsets(host, "b") == {("orders", 0): 1}
+
+    roots.run(scenario, IN_ONE)
+
+
+def test_that_is_no_news_until_it_is_given_up(roots: Roots, told: Told) -> None:
+    """Others come first a few times, and then each time."""
+
+    async def scenario(host: Host) -> None:
+        await commit_all(host, "a", "b")
+        for name, overtaken in (("a", 2), ("b", PLANNED_AT_MOST)):
+            host.publisher.hold = True
+            deleting = asyncio.ensure_future(host.groups.delete_groups([name]))
+            await host.settle()
+            for number in range(overtaken):
+                commit_elsewhere(roots, name, {("orders", 1): number})
+                host.publisher.release()
+                await host.settle()
+            await arrive(host)
+            given_up = overtaken == PLANNED_AT_MOST
+            assert await deleting == {name: ErrorCode.coordinator_not_available if given_up else NONE}
+            messages = [one for one in told("sparklog_server.coordinator") if "not written" in one]
+            assert len(messages) == given_up, messages
 
     roots.run(scenario, IN_ONE)

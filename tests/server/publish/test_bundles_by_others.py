@@ -267,8 +267,10 @@ def test_what_must_hold_for_a_run_is_what_is_judged_of_its_first_part(kind: str,
 
 
 def in_transaction(node: Node, producer: TransactionalProducer, sequence: int, partition: int) -> AppendPart:
-    node.log.refresh()
-    said = InTransaction(transactional_id=producer.transactional_id)
+    """A batch of the first protocol that this broker reads now."""
+    image = node.log.refresh()
+    ids = (producer.producer_id, producer.epoch)
+    said = InTransaction.of_first_protocol(image, producer.transactional_id, *ids)
     sequenced = (producer.producer_id, producer.epoch, sequence)
     found = orders(node.log, partition, producer=sequenced, transaction=said)
     epoch = node.log.image.partition("orders", partition).leadership.leader_epoch
@@ -295,22 +297,45 @@ def test_what_its_transaction_did_not_take_is_told_by_the_image_of_whoever_publi
     nodes: tuple[Node, Node], clock: SleepyClock
 ) -> None:
     a, b = nodes
-    producer = TransactionalProducer(b.log).begin()
-    producer.add(0, 1)
+    producer, other = (TransactionalProducer(b.log, name).begin() for name in ("app", "other"))
+    producer.add(0)
+    other.add(1)
 
     def meanwhile() -> None:
         producer.end(commits=False)
-        producer.add(1)
         published_by(b)()
-        producer.add(0)  # by now it would be taken
+        producer.add(0)  # by now another one is open
 
-    parts = [in_transaction(a, producer, 0, 0), in_transaction(a, producer, 0, 1)]
+    parts = [in_transaction(a, producer, 0, 0), in_transaction(a, other, 0, 1)]
     clock.meanwhile.append(meanwhile)
     crowded(a)
     outcomes = a.bundles.write(parts)
     assert [getattr(one.error, "code", None) for one in outcomes] == ["TRANSACTION_STATE", None]
-    assert producer.known.staged_extents == 1
+    assert (producer.known.staged_extents, other.known.staged_extents) == (0, 1)
     assert a.bundles.write([in_transaction(a, producer, 0, 0)])[0].error is None
+
+
+def test_records_of_a_transaction_that_is_over_are_not_published_by_another_in_the_next_one(
+    nodes: tuple[Node, Node], clock: SleepyClock
+) -> None:
+    a, b = nodes
+    producer = TransactionalProducer(b.log).begin()
+    producer.add(0)
+
+    def meanwhile() -> None:
+        producer.end(commits=False)
+        producer.add(0)
+        published_by(b)()
+
+    old = in_transaction(a, producer, 0, 0)
+    clock.meanwhile.append(meanwhile)
+    crowded(a)
+    (outcome,) = a.bundles.write([old])
+    assert getattr(outcome.error, "code", None) == "TRANSACTION_CHANGED"
+    assert producer.known.staged_extents == 0
+    assert a.bundles.write([in_transaction(a, producer, 0, 0)])[0].error is None, (
+        "its client may send it again"
+    )
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
@@ -322,8 +347,11 @@ def test_a_groups_offsets_of_a_transaction_that_is_over_are_of_no_other(
     producer = TransactionalProducer(b.log).begin()
     producer.add(groups=("g",))
     a.log.refresh(force=True)
-    said = InTransaction(transactional_id="app", group="g")
-    part = msgspec.structs.replace(in_transaction(a, producer, 0, 0), base_sequence=-1, transaction=said)
+
+    def read() -> AppendPart:
+        ids = (producer.producer_id, producer.epoch)
+        said = InTransaction.of_first_protocol(a.log.image, "app", *ids, group="g")
+        return msgspec.structs.replace(in_transaction(a, producer, 0, 0), base_sequence=-1, transaction=said)
 
     def meanwhile() -> None:
         producer.end(commits=False)
@@ -333,10 +361,10 @@ def test_a_groups_offsets_of_a_transaction_that_is_over_are_of_no_other(
 
     clock.meanwhile.append(meanwhile)
     crowded(a)
-    (outcome,) = a.bundles.write([part])
-    assert getattr(outcome.error, "code", None) == "PUBLISH_CONTENDED"
+    (outcome,) = a.bundles.write([read()])
+    assert getattr(outcome.error, "code", None) == "TRANSACTION_CHANGED"
     assert (producer.known.staged_extents, producer.known.is_ongoing) == (0, goes_on)
-    assert (a.bundles.write([part])[0].error is None) is goes_on, "if it comes again, it is of what is open"
+    assert (a.bundles.write([read()])[0].error is None) is goes_on, "if it comes again, it is of what is open"
 
 
 def test_a_lost_leadership_is_told_of_what_is_staged_as_well(

@@ -91,4 +91,5 @@ def test_what_could_not_be_judged_is_not_waited_for_in_the_next_transaction(
         store.hook = None
         elsewhere.end(commits=False)
         elsewhere.add(0)
+        log.refresh()
         assert offsets(bundles.write([of(producer, 2)])) == [-1]

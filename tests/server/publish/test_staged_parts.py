@@ -11,10 +11,10 @@ from sparklog.metadata import NEVER_OPENS, StageExtents
 from sparklog.metadata.loading import read_commit
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.bundle_writer import BundleWriter
-from sparklog_server.publish.parts import AppendPart, InTransaction
+from sparklog_server.publish.parts import AppendPart
 from tests.server.publish.test_bundle_writer import FULL, failing, offsets, values
 from tests.server.publish.test_bundle_writer_races import before_first_commit
-from tests.server.publish.transactional_parts import leading, of, orders, refused, unreachable
+from tests.server.publish.transactional_parts import leading, of, orders, refused, said_by, unreachable
 from tests.support.roots import opened
 from tests.support.transactional_producer import TransactionalProducer
 
@@ -149,18 +149,79 @@ def test_the_second_protocol_adds_its_partition(
 # --- images that are older than the truth --------------------------------------------------------------
 
 
-def test_nobody_is_refused_by_an_old_image(bundles: BundleWriter, log: SparkLog, store: MemoryStore) -> None:
+def test_whoever_is_refused_for_an_old_image_is_taken_when_it_sends_again(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+) -> None:
     """The producer was initialised, and has begun, at another broker, whose commits are not here yet."""
     with opened(store, log.clock) as other:
         producer = TransactionalProducer(other).begin()
         producer.add(0)
         behind = log.image.commit
-        assert offsets(bundles.write([of(producer)])) == [-1]
-        assert log.image.commit == behind + 3
+        assert refused(bundles.write([of(producer, image=log.image)])) == ["TRANSACTION_CHANGED"]
+        assert log.image.commit == behind + 2, "it has looked, so that it knows which one is meant then"
+        assert offsets(bundles.write([of(producer, image=log.image)])) == [-1]
         producer.end()
         producer.add(1)
-        outcomes = bundles.write([of(producer, partition=1), orders(log)])
-        assert offsets(outcomes) == [-1, 2]
+        outcomes = bundles.write([of(producer, partition=1, image=log.image), orders(log)])
+        assert offsets(outcomes) == ["TRANSACTION_CHANGED", 2]
+        assert offsets(bundles.write([of(producer, partition=1, image=log.image)])) == [-1]
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+def test_records_of_an_aborted_transaction_are_not_staged_in_the_next_one(
+    bundles: BundleWriter,
+    log: SparkLog,
+    store: MemoryStore,
+    producer: TransactionalProducer,
+    *,
+    has_more: bool,
+) -> None:
+    """1. A batch is read, and waits; its client gives up, and aborts the transaction at another broker;
+    2. it begins the next one in the same epoch, and gives the sequence to other records;
+    3. both batches are published: the old one must not take the place of the new one.
+    """
+    producer.add(0)
+    old = of(producer, count=2)
+    with opened(store, log.clock) as other:
+        elsewhere = dataclasses.replace(producer, log=other)
+        elsewhere.end(commits=False)
+        elsewhere.add(0)
+    log.refresh()
+    new = of(producer, count=3)
+    outcomes = bundles.write([old, new] if has_more else [old])
+    assert refused(outcomes) == ["TRANSACTION_CHANGED", ""][: 1 + has_more]
+    if not has_more:
+        assert refused(bundles.write([new])) == [""]
+    producer.end()
+    assert len(values(log)) == 3
+
+
+def test_records_of_a_transaction_that_is_ended_while_they_are_written_are_not_staged_in_the_next_one(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, producer: TransactionalProducer
+) -> None:
+    producer.add(0)
+    with opened(store, log.clock) as other:
+        elsewhere = dataclasses.replace(producer, log=other)
+
+        def meanwhile() -> None:
+            elsewhere.end(commits=False)
+            elsewhere.add(0)
+
+        before_first_commit(store, meanwhile)
+        assert refused(bundles.write([of(producer)])) == ["TRANSACTION_CHANGED"]
+    assert producer.known.staged_extents == 0
+    assert refused(bundles.write([of(producer)])) == [""]
+
+
+def test_a_fenced_producer_is_not_asked_to_send_again(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, producer: TransactionalProducer
+) -> None:
+    """It would, for ever."""
+    producer.add(0)
+    old = of(producer)
+    producer.begin()
+    producer.add(0)
+    assert refused(bundles.write([old])) == ["PRODUCER_FENCED"]
 
 
 def test_a_repetition_is_not_acknowledged_by_an_old_image(
@@ -179,6 +240,7 @@ def test_a_repetition_is_not_acknowledged_by_an_old_image(
         assert (repeated.error, repeated.duplicate) == (None, True), "its transaction is still open"
         elsewhere.end(commits=False)
         elsewhere.add(0)
+    assert refused(bundles.write([of(producer)])) == ["TRANSACTION_CHANGED"]
     assert refused(bundles.write([of(producer)])) == ["OUT_OF_ORDER_SEQUENCE"]
 
 
@@ -258,7 +320,7 @@ def test_what_failed_in_one_transaction_is_not_waited_for_in_the_next(
 
 
 def offsets_of(producer: TransactionalProducer, group: str | None, opens_ms: int = NEVER_OPENS) -> AppendPart:
-    said = InTransaction(transactional_id=producer.transactional_id, opens_ms=opens_ms, group=group)
+    said = said_by(producer, opens_ms=opens_ms, group=group)
     part = orders(producer.log, 2, transaction=None)
     return msgspec.structs.replace(
         part, producer_id=producer.producer_id, producer_epoch=producer.epoch, transaction=said
@@ -305,7 +367,7 @@ def test_offsets_are_of_the_transaction_that_was_open_when_they_were_taken(
             elsewhere.add(groups=("g",))
 
         before_first_commit(store, meanwhile)
-        assert refused(bundles.write([offsets_of(producer, "g")])) == ["PUBLISH_CONTENDED"]
+        assert refused(bundles.write([offsets_of(producer, "g")])) == ["TRANSACTION_CHANGED"]
     assert producer.known.staged_extents == 0
     assert refused(bundles.write([offsets_of(producer, "g")])) == [""]
 

@@ -6,7 +6,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.log.config import TopicConfig
-from sparklog.metadata import NEVER_OPENS
+from sparklog.metadata import NEVER_OPENS, Image
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, InTransaction, PartOutcome
@@ -33,14 +33,33 @@ def orders(log: SparkLog, partition: int = 0, **fields: object) -> AppendPart:
     return msgspec.structs.replace(unled_orders(log, partition, **fields), leader_epoch=epoch)
 
 
+def said_by(
+    producer: TransactionalProducer,
+    *,
+    name: str | None = None,
+    opens_ms: int = NEVER_OPENS,
+    group: str | None = None,
+    image: Image | None = None,
+) -> InTransaction:
+    """What a request says that is read now: of the first protocol, unless `opens_ms` is given.
+
+    `image`: of the broker that reads it, if that is not the producer's.
+    """
+    name = producer.transactional_id if name is None else name
+    if opens_ms != NEVER_OPENS:
+        return InTransaction(transactional_id=name, opens_ms=opens_ms)
+    image = producer.log.image if image is None else image
+    return InTransaction.of_first_protocol(image, name, producer.producer_id, producer.epoch, group=group)
+
+
 def of(
     producer: TransactionalProducer, sequence: int = 0, partition: int = 0, **fields: object
 ) -> AppendPart:
-    """A batch of its first protocol, unless `opens_ms` is given."""
-    said = InTransaction(
-        transactional_id=str(fields.pop("transactional_id", producer.transactional_id)),
-        opens_ms=int(str(fields.pop("opens_ms", NEVER_OPENS))),
-    )
+    """A batch of its first protocol, read now, unless `opens_ms` is given."""
+    name = str(fields.pop("transactional_id", producer.transactional_id))
+    opens_ms, image = int(str(fields.pop("opens_ms", NEVER_OPENS))), fields.pop("image", None)
+    assert image is None or isinstance(image, Image)
+    said = said_by(producer, name=name, opens_ms=opens_ms, image=image)
     sequenced = (producer.producer_id, producer.epoch, sequence)
     return orders(producer.log, partition, producer=sequenced, transaction=said, **fields)
 

@@ -126,3 +126,51 @@ def test_who_looks_for_a_root_that_hangs_shares_one_look(
 
     assert asyncio.run(scenario()) == [True] * 4
     assert len(looks) == 2
+
+
+def test_looks_in_order_share_what_began_after_they_were_asked_for(
+    root: LiveRoot, log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, reached = threading.Event(), threading.Event()
+    looks: list[bool] = []
+    order: list[int] = []
+    refresh = log.refresh
+
+    def slow(*, force: bool = False) -> Image:
+        looks.append(force)
+        reached.set()
+        assert go.wait(60)
+        return refresh(force=force)
+
+    async def look(number: int, seconds: float = 60) -> None:
+        await root.look_in_order(seconds=seconds)
+        order.append(number)
+
+    async def run() -> None:
+        first = [asyncio.create_task(look(number)) for number in range(2)]
+        assert await asyncio.to_thread(reached.wait, 60)
+        later = [asyncio.create_task(look(number)) for number in range(2, 5)]
+        await look(9, seconds=0.0)
+        assert order == [9], "it waits no longer than it may"
+        go.set()
+        await asyncio.gather(*first, *later)
+
+    monkeypatch.setattr(log, "refresh", slow)
+    asyncio.run(run())
+    assert order == [9, 0, 1, 2, 3, 4]
+    assert looks == [True, True]
+
+
+def test_a_look_in_order_that_fails_is_not_reported(
+    root: LiveRoot, log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*, force: bool = False) -> Image:
+        raise StorageError("STORAGE_FAILED", "gone", fix="wait")
+
+    async def run() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "refresh", failing)
+            await root.look_in_order(seconds=60)
+        await root.look_in_order(seconds=60)
+
+    asyncio.run(run())
