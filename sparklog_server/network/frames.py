@@ -9,6 +9,7 @@ Sources: Kafka NetworkReceive, ByteBufferSend; KIP-72.
 """
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -260,13 +261,12 @@ class FrameWriter:
             self._sending = sending
             await self.send(queued.chunks, is_counted=queued.is_counted)
         except BaseException as error:
-            lost = (
-                error if isinstance(error, OSError) else ConnectionAbortedError("the response was not sent")
-            )
+            number = error.errno if isinstance(error, OSError) else errno.ECONNABORTED
             for waiter in queued.waiters:
                 if not waiter.done():
-                    waiter.set_exception(lost)
-                    waiter.exception()  # seen: whoever waited may be gone
+                    # Its own: an exception holds the frames that it went through.
+                    waiter.set_exception(OSError(number, f"the response was not sent: {error}"))
+                    waiter.exception()  # seen: its request may be gone
             raise
         finally:
             if self._queued is queued:
@@ -358,6 +358,8 @@ class FrameWriter:
             if not sending.cancelled():
                 sending.exception()
             raise
+        finally:
+            del sending  # it may hold the exception that holds this frame
 
     async def _wait_writable(self) -> None:
         loop = asyncio.get_running_loop()
@@ -367,6 +369,7 @@ class FrameWriter:
         try:
             await writable
         finally:
+            del writable  # it may hold the exception that holds this frame
             self.waiting_since_ms = self._writable = None
             if self._sock.fileno() >= 0:
                 loop.remove_writer(self._sock)
