@@ -106,6 +106,7 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
                     target.message = str(outcome.error)
         finally:
             timer.cancel()
+            del future  # it may hold the exception that holds this frame, and with it the request
     _count(targets, services)
     if request.acks == 0:
         _close_on_error(targets, context)
