@@ -82,7 +82,9 @@ def test_within_a_large_request(run: Run, how: str) -> None:
             _, writer = await served.connect()
             writer.write(_LARGE[:-1000])
             parts = await _parts(served)
-            await until(lambda: next(iter(served.network.connections.values())).reader.received_bytes > 250_000)
+            await until(
+                lambda: next(iter(served.network.connections.values())).reader.received_bytes > 250_000
+            )
             if how == "reset":
                 _reset(writer)
             elif how == "eof":
