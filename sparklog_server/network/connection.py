@@ -9,9 +9,9 @@ Errors: bytes that are no request, an API that is not served, an exception in a 
     closed with a line in the log, as Kafka does; a client connects again.
 A client that leaves: handlers that only wait (`waits`) are cancelled, all others run to their end
     and their response is dropped. A request that waits for earlier ones is dropped, with all that it holds.
-Memory: what has ended is freed by its last reference. A task, or a future, keeps the exception that ended it, that
-    the frames of the calls, and those their buffers: none of them may refer to the task or future, which would be
-    a cycle that lives until a full collection.
+Memory: what has ended is freed by its last reference. A task, or a future, keeps the exception that ended it,
+    that the frames of the calls, and those their buffers: none of them may refer to the task or future, which
+    would be a cycle that lives until a full collection.
 Concurrency: one task per connection, and one per pipelined request, each of which waits for the one before
     it until that one's response is queued. The server closes the connection from outside.
 Not here: what a request is, and what is done with it (dispatch/).

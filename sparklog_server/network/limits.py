@@ -6,14 +6,14 @@ Memory: a frame takes bytes from the budget as they arrive, not as they are anno
     which can be finished; so one frame at a time may overdraw. Bytes held: at most the budget plus one
     largest frame.
 Shares: an owner (an address) may hold a third of what is free. One alone gets a quarter of the budget, n
-    greedy ones 1/(n+3) each: the more owners there are, the smaller is the share of each, and 3/(n+3) stays free
-    for others. What needs more than its owner's share waits for the overdraft, which is one for all owners: else
-    a few addresses that stall large frames would fill the budget, and keep small requests out.
-Order: what waits within its share is served as soon as there is room, smallest first. The overdraft goes to the
-    smallest and to the one that has waited longest in turns, so that neither keeps the other out.
+    greedy ones 1/(n+3) each: the more owners there are, the smaller is the share of each, and 3/(n+3) stays
+    free for others. What needs more than its owner's share waits for the overdraft, which is one for all
+    owners: else a few addresses that stall large frames would fill the budget, and keep small requests out.
+Order: what waits within its share is served as soon as there is room, smallest first. The overdraft goes to
+    the smallest and to the one that has waited longest in turns, so that neither keeps the other out.
 Concurrency: event loop only.
-Sources: Kafka SocketServer (ConnectionQuotas, MemoryPool), RequestChannel (queue of 500); Choudhury and Hahne,
-    Dynamic Queue Length Thresholds for Shared-Memory Packet Switches (1998).
+Sources: Kafka SocketServer (ConnectionQuotas, MemoryPool), RequestChannel (queue of 500); Choudhury and
+    Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches (1998).
 """
 
 import asyncio

@@ -65,7 +65,7 @@ def test_the_overdraft_goes_to_the_smallest_and_the_oldest_in_turns() -> None:
 
 @pytest.mark.parametrize("stalled", [1, 2, 5, 10])
 def test_stalled_large_frames_of_several_addresses_leave_room_for_small_ones(stalled: int) -> None:
-    """Each address takes as much as it gets, step by step as frames grow; five kept others waiting for 22 s."""
+    """Each address takes what it gets, step by step as frames grow; five kept others waiting for 22 s."""
 
     async def scenario() -> None:
         budget = ByteBudget(1_000_000)

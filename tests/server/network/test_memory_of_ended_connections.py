@@ -1,7 +1,7 @@
 """A connection that has ended is freed at once, with its buffers: no garbage collection is needed.
 
-An exception holds its traceback, that the frames of the calls, and those their buffers. Where a task or a future
-that holds such an exception is reachable from one of these frames, all of it lives until a full collection.
+An exception holds its traceback, that the frames of the calls, and those their buffers. Where a task or a
+future that holds such an exception is reachable from one of these frames, all lives until a full collection.
 """
 
 import asyncio
