@@ -83,10 +83,10 @@ class NetworkSettings:
         sparklog.fetch.buffer.bytes) that are made or being sent, over all connections (one more may overdraw
         it). One address has a share of it as of queued.max.request.bytes. Further ones wait, and do not count
         in queued.max.requests from then on. Those whose size is known before (lists and descriptions of
-        groups and transactions, descriptions of producers and settings, committed offsets, Metadata, CreateTopics)
-        wait before they are made; where one turns out to be larger, that counts beyond the limit. All others
-        wait when they are made, and take memory meanwhile, at most one for each connection. Larger: more at
-        once; smaller: less memory when clients are slow.""",
+        groups and transactions, descriptions of producers and settings, committed offsets, Metadata,
+        CreateTopics) wait before they are made; where one turns out to be larger, that counts beyond the
+        limit. All others wait when they are made, and take memory meanwhile, at most one for each
+        connection. Larger: more at once; smaller: less memory when clients are slow.""",
     )
     max_connections: int = setting(
         "max.connections",

@@ -63,6 +63,11 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
+def _only(served: Served) -> Connection:
+    (connection,) = served.network.connections.values()
+    return connection
+
+
 def _end_all(served: Served, how: str) -> None:
     for connection in list(served.network.connections.values()):
         if how == "close":
@@ -82,9 +87,7 @@ def test_within_a_large_request(run: Run, how: str) -> None:
             _, writer = await served.connect()
             writer.write(_LARGE[:-1000])
             parts = await _parts(served)
-            await until(
-                lambda: next(iter(served.network.connections.values())).reader.received_bytes > 250_000
-            )
+            await until(lambda: _only(served).reader.received_bytes > 250_000)
             if how == "reset":
                 _reset(writer)
             elif how == "eof":
@@ -123,13 +126,11 @@ def test_while_the_client_does_not_take_an_answer(run: Run, how: str, pipelined:
             reader._transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(request(1) + request(2) + request(3))
             parts = await _parts(served)
-            (connection,) = served.network.connections.values()
-            await until(lambda: connection.writer.waiting_since_ms is not None)
+            await until(lambda: _only(served).writer.waiting_since_ms is not None)
             if how == "reset":
                 _reset(writer)
             else:
                 _end_all(served, how)
-            del connection
             await _are_freed(served, parts)
 
     run(main)
