@@ -54,18 +54,20 @@ from sparklog.metadata.model.transaction_refusals import (
 )
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
-    MAX_ROOT_ADDED,
+    MAX_ROOT_WEIGHT,
     MAX_TRANSACTION_GROUP_CHARACTERS,
     MAX_TRANSACTION_GROUPS,
     MAX_TRANSACTION_PARTITIONS,
     MAX_TRANSACTIONAL_IDS,
     NO_ID,
     NO_PRODUCER_EPOCH,
+    PARTITION_WEIGHT,
+    TOPIC_WEIGHT,
     TRANSACTIONS_VERSION,
     TopicPartition,
     Transaction,
     TransactionPhase,
-    added_by,
+    weight_of_groups,
     why_illegal_transactional_id,
     why_no_new_transactional_id,
 )
@@ -154,6 +156,7 @@ def begin_producer(draft: ImageDraft, action: BeginProducer) -> None:
                 producer_epoch=action.producer_epoch,
                 timeout_ms=action.timeout_ms,
                 changed_ms=action.time_ms,
+                changed_commit=draft.commit,
             )
         )
         return
@@ -166,6 +169,7 @@ def begin_producer(draft: ImageDraft, action: BeginProducer) -> None:
             previous_producer_epoch=known.producer_epoch if action.follows else NO_PRODUCER_EPOCH,
             timeout_ms=action.timeout_ms,
             changed_ms=action.time_ms,
+            changed_commit=draft.commit,
             phase=TransactionPhase.EMPTY,
         )
     )
@@ -204,13 +208,13 @@ def add_to_transaction(draft: ImageDraft, action: AddToTransaction) -> None:
     for topic_id, partition in added:
         draft.partition(topic_id, partition)  # there is such a partition
     if not known.is_ongoing:
-        known = opened(known, action.time_ms)
+        known = opened(known, action.time_ms, draft.commit)
     known = draft.transactions.add_partitions(known, added)
     groups = dict.fromkeys((*known.groups, *action.groups))
     draft.transactions.put(replace(known, groups=tuple(groups)))
 
 
-def opened(transaction: Transaction, time_ms: int) -> Transaction:
+def opened(transaction: Transaction, time_ms: int, commit: int) -> Transaction:
     """The next one of its id."""
     return replace(
         transaction,
@@ -218,6 +222,7 @@ def opened(transaction: Transaction, time_ms: int) -> Transaction:
         number=transaction.number + 1,
         started_ms=time_ms,
         changed_ms=time_ms,
+        changed_commit=commit,
     )
 
 
@@ -338,18 +343,18 @@ def plan_add_to_transaction(
         RetriableError: TRANSACTIONS_FULL.
     """
     known = validate_producer(image, transactional_id, producer_id, producer_epoch)
-    has = known.partitions if known.is_ongoing else {}
+    has = known.partitions  # none, unless it is open
     new = [place for place in dict.fromkeys(partitions) if place not in has]
     for place in new:
         image.partition_of(*place)
-    has_groups = known.groups if known.is_ongoing else ()
+    has_groups = known.groups
     new_groups = tuple(group for group in dict.fromkeys(groups) if group not in has_groups)
     if not new and not new_groups:
         return []
     _validate_room(known, len(has) + len(new), (*has_groups, *new_groups))
-    added = image.transactions.added + len(new) + added_by(new_groups)
-    if added > MAX_ROOT_ADDED:
-        raise full(f"{added} partitions and groups in open transactions, at most {MAX_ROOT_ADDED}")
+    weight = image.transactions.weight + _weight_of_new(known, new) + weight_of_groups(new_groups)
+    if weight > MAX_ROOT_WEIGHT:
+        raise full(f"open transactions of {weight} bytes, at most {MAX_ROOT_WEIGHT}")
     topics, topic, partition = named(new) if new else ((), 0, ())
     return [
         AddToTransaction(
@@ -363,6 +368,12 @@ def plan_add_to_transaction(
             groups=new_groups,
         )
     ]
+
+
+def _weight_of_new(known: Transaction, new: Sequence[TopicPartition]) -> int:
+    """Of partitions that it does not have yet."""
+    topics = {topic_id for topic_id, _ in new} - known.partitions.by_topic.keys()
+    return PARTITION_WEIGHT * len(new) + TOPIC_WEIGHT * len(topics)
 
 
 def _validate_room(known: Transaction, partitions: int, groups: Sequence[str]) -> None:
