@@ -91,7 +91,7 @@ def test_an_id_is_described_with_kafkas_columns(log: SparkLog, run: Run, run_jso
     ]
     assert row[1:6] == ["app", str(producer_id), str(epoch), "Ongoing", str(TIMEOUT_MS)]
     found = run_json("transactions", "describe", "--transactional-id", "app")
-    assert found["topic_partitions"] == ["t-1", "t-0"]
+    assert found["topic_partitions"] == ["t-0", "t-1"]
     assert (found["groups"], found["staged_bytes"]) == (["g"], 0)
     assert found["duration_ms"] >= 3_600_000
     assert set(found) == {
@@ -151,10 +151,10 @@ def test_what_hangs_is_past_its_time_out(log: SparkLog, run: Run, run_json: RunJ
         "Duration(min)",
     ]
     assert [(row[0], row[1], row[7], row[8]) for row in rows] == [
-        ("t", "1", "120", "late"),
         ("t", "0", "120", "late"),
+        ("t", "1", "120", "late"),
     ]
     assert run_json("transactions", "find-hanging", "--max-transaction-timeout", "121") == []
     assert run_json("transactions", "find-hanging", "--topic", "other") == []
     (one, _) = run_json("transactions", "find-hanging", "--topic", "t")
-    assert (one["transactional_id"], one["topic"], one["partition"]) == ("late", "t", 1)
+    assert (one["transactional_id"], one["topic"], one["partition"]) == ("late", "t", 0)

@@ -1,8 +1,10 @@
 """Transactions in snapshots: what comes out is what went in, and damage is told."""
 
+import base64
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from sparklog.errors import CorruptLogError
@@ -104,6 +106,11 @@ def one(**fields: object) -> Any:
     return change
 
 
+def numbers(*partitions: int) -> str:
+    """As a snapshot has them."""
+    return base64.b64encode(np.array(partitions, "<i4").tobytes()).decode()
+
+
 CHANGES = [
     one(transactional_id=""),
     one(transactional_id="x" * 1025),
@@ -116,15 +123,25 @@ CHANGES = [
     one(phase="committed"),
     one(phase="open"),
     one(partitions=[]),
-    one(partitions=[[TOPIC, 0, 19], [OTHER, 0, 1]]),
-    one(partitions=[[TOPIC, 0, 20], [OTHER, 0, 2]]),
-    one(partitions=[[TOPIC, 0, -1], [OTHER, 0, 22]]),
-    one(partitions=[[TOPIC, 0, 20], [OTHER, 1, 1]]),
-    one(partitions=[[TOPIC, 3, 20], [OTHER, 0, 1]]),
-    one(partitions=[["Z" * 22, 0, 20], [OTHER, 0, 1]]),
-    one(partitions=[[TOPIC, 0, 20], [TOPIC, 0, 1]]),
-    one(partitions=[[TOPIC, 0, 21]]),
-    one(partitions=[[TOPIC, 0, 1 << 62], [OTHER, 0, 1]]),
+    one(partitions=[[TOPIC, numbers(0, 2)], [OTHER, ""]]),
+    one(partitions=[[TOPIC, numbers(0, 2)[:-4]], [OTHER, numbers(0)]]),
+    one(partitions=[[TOPIC, numbers(0, 2)], [OTHER, "AAAAAAA="]]),
+    one(partitions=[[TOPIC, numbers(0, 0, 2)], [OTHER, numbers(0)]]),
+    one(partitions=[[TOPIC, numbers(2, 0)], [OTHER, numbers(0)]]),
+    one(partitions=[[TOPIC, numbers(-1, 0, 2)], [OTHER, numbers(0)]]),
+    one(partitions=[[TOPIC, numbers(0, 2)], [OTHER, numbers(0)], ["Z" * 22, numbers(-1)]]),
+    one(partitions=[[TOPIC, numbers(0)], [TOPIC, numbers(2)], [OTHER, numbers(0)]]),
+    one(partitions=[[TOPIC, numbers(2)], [OTHER, numbers(0)]]),  # without what it has staged in
+    one(staged=[[TOPIC, 0, 19], [OTHER, 0, 1]]),
+    one(staged=[[TOPIC, 0, 20], [OTHER, 0, 2]]),
+    one(staged=[[TOPIC, 0, -1], [OTHER, 0, 22]]),
+    one(staged=[[TOPIC, 0, 21], [OTHER, 0, 0]]),
+    one(staged=[[TOPIC, 0, 20], [OTHER, 1, 1]]),
+    one(staged=[[TOPIC, 3, 20], [OTHER, 0, 1]]),
+    one(staged=[["Z" * 22, 0, 20], [OTHER, 0, 1]]),
+    one(staged=[[TOPIC, 0, 20], [TOPIC, 0, 1]]),
+    one(staged=[[TOPIC, 0, 21]]),
+    one(staged=[[TOPIC, 0, 1 << 62], [OTHER, 0, 1]]),
 ]
 
 

@@ -17,6 +17,7 @@ from sparklog.metadata import (
 )
 from sparklog.metadata.model import transactions as model
 from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.transaction_values import PARTITION_WEIGHT, TOPIC_WEIGHT
 from tests.metadata.transacting import TOPIC, Root
 
 
@@ -53,9 +54,9 @@ def test_another_process_gets_the_next_epoch_and_ends_what_is_open(root: Root) -
     new = root.begin()
     assert new == (0, 1)
     one = root.transaction()
-    assert (one.phase, one.partitions, one.staged_extents, one.staged_bytes) == (
+    assert (one.phase, len(one.partitions), one.staged_extents, one.staged_bytes) == (
         TransactionPhase.EMPTY,
-        {},
+        0,
         0,
         0,
     )
@@ -192,20 +193,21 @@ def test_ids_are_bounded(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_open_transactions_have_added_is_bounded(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "MAX_ROOT_ADDED", 4)
+    group = TOPIC_WEIGHT + 1
+    monkeypatch.setattr(model, "MAX_ROOT_WEIGHT", 2 * TOPIC_WEIGHT + 3 * PARTITION_WEIGHT + group)
     one, two = root.begin("one"), root.begin("two")
     root.add(one, 0, 1, name="one")
     root.add(two, 0, name="two")
-    with pytest.raises(RetriableError, match="5 partitions and groups") as raised:
+    with pytest.raises(RetriableError, match="open transactions of") as raised:
         root.add(two, 1, groups=("g",), name="two")
     assert code(raised) == "TRANSACTIONS_FULL"
     with pytest.raises(RetriableError):
-        root.add(two, groups=("g" * 128,), name="two")
-    root.add(two, groups=("g" * 127,), name="two")
+        root.add(two, groups=("\N{LATIN SMALL LETTER E WITH ACUTE}",), name="two")  # two bytes
+    root.add(two, groups=("g",), name="two")
     root.add(two, 0, name="two")  # it has that already
-    assert root.image.transactions.added == 4
+    assert root.image.transactions.weight == model.MAX_ROOT_WEIGHT
     root.end(one, name="one", committed=True)
-    assert root.image.transactions.added == 2
+    assert root.image.transactions.weight == TOPIC_WEIGHT + PARTITION_WEIGHT + group
     root.add(two, 1, groups=("h",), name="two")
 
 
@@ -226,12 +228,12 @@ def test_what_is_added_opens_a_transaction(root: Root) -> None:
     root.add(producer, 1, 0, groups=["readers"])
     one = root.transaction()
     assert (one.phase, one.number, one.started_ms) == (TransactionPhase.ONGOING, 1, 2_000)
-    assert list(one.partitions) == [(TOPIC, 1), (TOPIC, 0)]
+    assert list(one.partitions) == [(TOPIC, 0), (TOPIC, 1)]
     root.now_ms = 3_000
     root.add(producer, 0, 2, groups=["readers", "others"])
     one = root.transaction()
     assert (one.number, one.started_ms, one.groups) == (1, 2_000, ("readers", "others"))
-    assert list(one.partitions) == [(TOPIC, 1), (TOPIC, 0), (TOPIC, 2)]
+    assert list(one.partitions) == [(TOPIC, 0), (TOPIC, 1), (TOPIC, 2)]
 
 
 def test_what_is_added_twice_takes_no_commit(root: Root) -> None:

@@ -348,7 +348,9 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
             _, extents = next(lists)
             if extents.end_offset > stored.log_end_offset:
                 raise corrupt(
-                    _CODE, where, f"topic {topic.name!r} partition {partition}: extents end after it"
+                    _CODE,
+                    where,
+                    f"topic {topic.name!r} partition {partition}: extents end after the log end offset",
                 )
             partitions.append(
                 PartitionState(

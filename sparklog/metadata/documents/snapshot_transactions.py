@@ -33,6 +33,7 @@ from sparklog.metadata.model.transaction_values import (
 
 CODE = "CORRUPT_METADATA_SNAPSHOT"
 _NUMBER: Final = np.dtype("<i4")
+_SIGN: Final = 0x80  # of a number, in its last byte
 
 
 class StoredTransaction(
@@ -115,9 +116,10 @@ def transactions_from(
     found = []
     row = 0
     for one in stored:
-        count = sum(count for _, _, count in one.staged)
-        part = rows.slice(row, row + count)
-        row += count
+        part = rows
+        if one.staged:
+            part = rows.slice(row, row + sum(count for _, _, count in one.staged))
+            row += len(part)
         reason = _why_illegal(one)
         try:
             partitions = _partitions(one)
@@ -126,7 +128,7 @@ def transactions_from(
             reason = reason or str(error)
         if reason is not None:
             raise corrupt(CODE, where, f"found transactional id {one.transactional_id!r}: {reason}")
-        found.append(_transaction(one, partitions, staged, part.stored_bytes))
+        found.append(_transaction(one, partitions, staged, part.stored_bytes if staged else 0))
     transactions = transactions_of(found)
     if len(transactions) != len(stored) or len(transactions.by_producer) != len(stored):
         raise corrupt(CODE, where, "found a transactional id, or its producer id, twice")
@@ -138,11 +140,17 @@ def _partitions(one: StoredTransaction) -> PartitionSet:
     for topic_id, stored in one.partitions:
         if not stored or len(stored) % _NUMBER.itemsize or topic_id in by_topic:
             raise ValueError(f"{len(stored)} bytes of partitions of topic {topic_id!r}, or a topic twice")
-        numbers = np.frombuffer(stored, _NUMBER)
-        if numbers[0] < 0 or bool(np.any(numbers[1:] <= numbers[:-1])):
-            raise ValueError(f"partitions of topic {topic_id!r} that do not ascend")
-        by_topic[sys.intern(topic_id)] = numbers.astype(np.int32).tobytes()
+        by_topic[sys.intern(topic_id)] = _validated(topic_id, stored)
     return PartitionSet.of(by_topic) if by_topic else NO_PARTITIONS
+
+
+def _validated(topic_id: str, stored: bytes) -> bytes:
+    if len(stored) == _NUMBER.itemsize and sys.byteorder == "little" and stored[-1] < _SIGN:
+        return stored  # of topics there may be hundreds of thousands
+    numbers = np.frombuffer(stored, _NUMBER)
+    if numbers[0] < 0 or bool(np.any(numbers[1:] <= numbers[:-1])):
+        raise ValueError(f"partitions of topic {topic_id!r} that do not ascend from 0")
+    return numbers.astype(np.int32).tobytes()
 
 
 def _staged(

@@ -117,7 +117,7 @@ def why_disordered(rows: ExtentColumns, counts: Sequence[int]) -> tuple[int, str
 def lists_of(
     rows: ExtentColumns, parts: Iterable[tuple[TopicPartition, int]]
 ) -> Iterator[tuple[TopicPartition, "ExtentList"]]:
-    """The extents of many partitions, of which most have few: those are packed, since a view costs a kilobyte.
+    """The extents of many partitions, of which most have few: those are packed, as a view costs a kilobyte.
 
     Args:
         parts: which partition the next so many rows belong to.
@@ -125,7 +125,9 @@ def lists_of(
     row = first = 0
     packed = NO_EXTENTS
     for place, count in parts:
-        if count >= _MAX_TAIL:
+        if not count:
+            yield place, ExtentList(*place)
+        elif count >= _MAX_TAIL:
             yield place, ExtentList(*place, (rows.slice(row, row + count),))
         else:
             if row + count > first + len(packed):

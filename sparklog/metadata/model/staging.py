@@ -45,7 +45,6 @@ from sparklog.metadata.model.transaction_draft import OpenTransaction
 from sparklog.metadata.model.transaction_refusals import fenced, full, too_large, wrong_state
 from sparklog.metadata.model.transaction_values import (
     MAX_ROOT_STAGED_BYTES,
-    MAX_ROOT_STAGED_EXTENTS,
     MAX_ROOT_WEIGHT,
     MAX_STAGED_BYTES,
     MAX_STAGED_EXTENTS,
@@ -205,7 +204,7 @@ class StagingJudge:
         self._opened: set[int] = set()
         self._staging: dict[TopicPartition, set[int]] = {}
         self._of_transaction: dict[int, tuple[int, int, int]] = {}  # extents, bytes, partitions
-        self._of_root = image.transactions.staged_extents, image.transactions.staged_bytes
+        self._of_root = image.transactions.staged_bytes
         self._weight_of_root = image.transactions.weight
 
     def refusal(self, part: Staging) -> SparklogError | None:
@@ -244,7 +243,7 @@ class StagingJudge:
             self._added.add((producer_id, place))
             partitions += 1
         self._of_transaction[producer_id] = extents + 1, staged_bytes + part.draft.size, partitions
-        self._of_root = self._of_root[0] + 1, self._of_root[1] + part.draft.size
+        self._of_root += part.draft.size
         self._staging.setdefault(place, set()).add(producer_id)
 
     def _is_added(self, transaction: Transaction, place: TopicPartition) -> bool:
@@ -276,10 +275,8 @@ class StagingJudge:
         if partitions >= MAX_TRANSACTION_PARTITIONS and not self._is_added(transaction, part.place):
             return too_large(transaction, f"{partitions} partitions, at most {MAX_TRANSACTION_PARTITIONS}")
         of_root = self._of_root
-        if of_root[0] >= MAX_ROOT_STAGED_EXTENTS:
-            return full(f"{of_root[0]} extents staged by all transactions, at most {MAX_ROOT_STAGED_EXTENTS}")
-        if of_root[1] + part.draft.size > MAX_ROOT_STAGED_BYTES:
-            return full(f"{of_root[1]} bytes staged by all transactions, at most {MAX_ROOT_STAGED_BYTES}")
+        if of_root + part.draft.size > MAX_ROOT_STAGED_BYTES:
+            return full(f"{of_root} bytes staged by all transactions, at most {MAX_ROOT_STAGED_BYTES}")
         weight = self._weight_of_root + self._weight(transaction, part.place)
         if weight > MAX_ROOT_WEIGHT:
             return full(f"open transactions of {weight} bytes, at most {MAX_ROOT_WEIGHT}")

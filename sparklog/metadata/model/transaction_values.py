@@ -36,11 +36,10 @@ MAX_TRANSACTION_GROUPS = 1_000
 MAX_TRANSACTION_GROUP_CHARACTERS = 1 << 16
 MAX_STAGED_EXTENTS = 1 << 17  # of one transaction
 MAX_STAGED_BYTES = 1 << 38
-MAX_ROOT_STAGED_EXTENTS = 1 << 20
 MAX_ROOT_STAGED_BYTES = 1 << 42
 MAX_ROOT_WEIGHT = 64 << 20  # of all open transactions, as `Transaction.weight` counts
 PARTITION_WEIGHT = 4  # of one that was added
-TOPIC_WEIGHT = 128  # that it has partitions of, and of a group besides its name
+TOPIC_WEIGHT = 256  # that it has partitions of, and of a group besides its name
 STAGED_PARTITION_WEIGHT = 600  # that it has staged extents in
 STAGED_EXTENT_WEIGHT = 80
 # That have something staged in one partition; these are not forgotten there (sequences.py).
