@@ -114,6 +114,7 @@ def transactions_from(
         topics: topic id -> number of partitions.
     """
     found = []
+    same = {topic_id: topic_id for topic_id in topics}  # each text is kept once
     row = 0
     for one in stored:
         part = rows
@@ -122,8 +123,8 @@ def transactions_from(
             row += len(part)
         reason = _why_illegal(one)
         try:
-            partitions = _partitions(one)
-            staged = _staged(one, part, partitions, topics)
+            partitions = _partitions(one, same)
+            staged = _staged(one, part, partitions, topics, same)
         except ValueError as error:
             reason = reason or str(error)
         if reason is not None:
@@ -135,12 +136,12 @@ def transactions_from(
     return transactions
 
 
-def _partitions(one: StoredTransaction) -> PartitionSet:
+def _partitions(one: StoredTransaction, same: dict[str, str]) -> PartitionSet:
     by_topic: dict[str, bytes] = {}
     for topic_id, stored in one.partitions:
         if not stored or len(stored) % _NUMBER.itemsize or topic_id in by_topic:
             raise ValueError(f"{len(stored)} bytes of partitions of topic {topic_id!r}, or a topic twice")
-        by_topic[sys.intern(topic_id)] = _validated(topic_id, stored)
+        by_topic[same.setdefault(topic_id, topic_id)] = _validated(topic_id, stored)
     return PartitionSet.of(by_topic) if by_topic else NO_PARTITIONS
 
 
@@ -154,7 +155,11 @@ def _validated(topic_id: str, stored: bytes) -> bytes:
 
 
 def _staged(
-    one: StoredTransaction, rows: ExtentColumns, partitions: PartitionSet, topics: Mapping[str, int]
+    one: StoredTransaction,
+    rows: ExtentColumns,
+    partitions: PartitionSet,
+    topics: Mapping[str, int],
+    same: Mapping[str, str],
 ) -> dict[TopicPartition, ExtentList]:
     if not one.staged:
         return {}
@@ -164,7 +169,7 @@ def _staged(
     counts = [count for _, _, count in one.staged]
     if why_disordered(rows, counts) is not None or not _is_whole(one, rows, counts):
         raise ValueError("it cannot have staged these extents")
-    parts = (((sys.intern(topic_id), partition), count) for topic_id, partition, count in one.staged)
+    parts = (((same[topic_id], partition), count) for topic_id, partition, count in one.staged)
     staged = dict(lists_of(rows, parts))
     if len(staged) != len(one.staged):
         raise ValueError("a partition is there twice")

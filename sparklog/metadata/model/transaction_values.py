@@ -41,7 +41,7 @@ MAX_ROOT_WEIGHT = 64 << 20  # of all open transactions, as `Transaction.weight` 
 PARTITION_WEIGHT = 4  # of one that was added
 TOPIC_WEIGHT = 256  # that it has partitions of, and of a group besides its name
 STAGED_PARTITION_WEIGHT = 600  # that it has staged extents in
-STAGED_EXTENT_WEIGHT = 80
+STAGED_EXTENT_WEIGHT = 96
 # That have something staged in one partition; these are not forgotten there (sequences.py).
 MAX_STAGING_PRODUCERS = 1_024
 
