@@ -13,7 +13,7 @@ import logging
 from typing import Any
 
 from sparklog.errors import SparklogError
-from sparklog.metadata import NEVER_OPENS
+from sparklog.metadata import MOST_STAGED_WEIGHT, NEVER_OPENS
 from sparklog_server.api.offset_commit import requested_offsets
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -34,7 +34,7 @@ KNOWS_LOADING_FROM, ABORTABLE_FROM, SECOND_PROTOCOL_FROM = 2, 4, 5
 async def handle_txn_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
     """Refuse single partitions, stage the others together."""
     offsets, refused = await requested_offsets(request, services)
-    error = await _stage(request, context.api_version, offsets, services)
+    error = await _stage(request, context, offsets, services)
     types = context.types
     return make(
         types.TxnOffsetCommitResponse,
@@ -56,8 +56,11 @@ async def handle_txn_offset_commit(request: Any, context: RequestContext, servic
     )
 
 
-async def _stage(request: Any, version: int, offsets: list[OffsetToCommit], services: Services) -> ErrorCode:
+async def _stage(
+    request: Any, context: RequestContext, offsets: list[OffsetToCommit], services: Services
+) -> ErrorCode:
     """What is told of all that was not refused before."""
+    version = context.api_version
     opens = version >= SECOND_PROTOCOL_FROM
     by = StagedBy(
         producer_id=request.producer_id,
@@ -68,6 +71,9 @@ async def _stage(request: Any, version: int, offsets: list[OffsetToCommit], serv
             group=None if opens else request.group_id,
         ),
     )
+    refusal = services.transactions.shares.refusal(context.peer_host, services.root.image, MOST_STAGED_WEIGHT)
+    if refusal is not None:
+        return _told(refusal_once_begun(refusal), version)
     try:
         error = await services.groups.staged.commit(
             request.group_id,

@@ -93,6 +93,7 @@ class ServerConfig:
         """Of these, what says how long records and producers are kept, and when records are compacted."""
         return {
             "producer.id.expiration.ms": self.text_of("producer.id.expiration.ms"),
+            "transactional.id.expiration.ms": self.text_of("transactional.id.expiration.ms"),
             "delete.retention.ms": self.text_of("log.cleaner.delete.retention.ms"),
             "max.compaction.lag.ms": self.text_of("log.cleaner.max.compaction.lag.ms"),
             "min.cleanable.dirty.ratio": self.text_of("log.cleaner.min.cleanable.ratio"),

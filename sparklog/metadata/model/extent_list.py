@@ -137,7 +137,7 @@ def lists_of(
 
 
 def _packed(rows: ExtentColumns) -> PackedExtents:
-    return PackedExtents(tuple(rows.segment.tolist()), np.stack(rows.numbers, axis=1).tobytes())
+    return PackedExtents(tuple(rows.segment.tolist()), np.stack(tuple(rows.numbers), axis=1).tobytes())
 
 
 def checksum_of(columns: ExtentColumns) -> int:

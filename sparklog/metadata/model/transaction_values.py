@@ -42,6 +42,8 @@ PARTITION_WEIGHT = 4  # of one that was added
 TOPIC_WEIGHT = 256  # that it has partitions of, and of a group besides its name
 STAGED_PARTITION_WEIGHT = 600  # that it has staged extents in
 STAGED_EXTENT_WEIGHT = 96
+# What one staged batch adds at most.
+MOST_STAGED_WEIGHT = PARTITION_WEIGHT + TOPIC_WEIGHT + STAGED_PARTITION_WEIGHT + STAGED_EXTENT_WEIGHT
 # That have something staged in one partition; these are not forgotten there (sequences.py).
 MAX_STAGING_PRODUCERS = 1_024
 
