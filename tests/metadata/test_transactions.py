@@ -206,7 +206,7 @@ def test_near_the_bound_the_longest_unused_ids_are_forgotten(
             root.end(producer, name=name)
         root.now_ms -= 100
     root.end(root.open("used"), name="used", second=True)
-    forgotten = []
+    forgotten: list[str] = []
     for number in range(3):
         before = set(root.image.transactions)
         root.begin(f"new {number}")
@@ -277,7 +277,8 @@ def test_an_administrator_forgets_ids(root: Root) -> None:
 
 def test_what_open_transactions_have_added_is_bounded(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     group = TOPIC_WEIGHT + 1
-    monkeypatch.setattr(model, "MAX_ROOT_WEIGHT", 2 * TOPIC_WEIGHT + 3 * PARTITION_WEIGHT + group)
+    most = 2 * TOPIC_WEIGHT + 3 * PARTITION_WEIGHT + group
+    monkeypatch.setattr(model, "MAX_ROOT_WEIGHT", most)
     one, two = root.begin("one"), root.begin("two")
     root.add(one, 0, 1, name="one")
     root.add(two, 0, name="two")
@@ -288,7 +289,7 @@ def test_what_open_transactions_have_added_is_bounded(root: Root, monkeypatch: p
         root.add(two, groups=("\N{LATIN SMALL LETTER E WITH ACUTE}",), name="two")  # two bytes
     root.add(two, groups=("g",), name="two")
     root.add(two, 0, name="two")  # it has that already
-    assert root.image.transactions.weight == model.MAX_ROOT_WEIGHT
+    assert root.image.transactions.weight == most
     root.end(one, name="one", committed=True)
     assert root.image.transactions.weight == TOPIC_WEIGHT + PARTITION_WEIGHT + group
     root.add(two, 1, groups=("h",), name="two")
