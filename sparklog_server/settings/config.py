@@ -86,6 +86,7 @@ class ServerConfig:
             "offsets.topic.replication.factor": self.text_of("offsets.topic.replication.factor"),
             "offsets.topic.num.partitions": self.text_of("offsets.topic.num.partitions"),
             "max.message.bytes": self.text_of("message.max.bytes"),
+            "transactional.id.expiration.ms": self.text_of("transactional.id.expiration.ms"),
             **self.maintenance_defaults(),
         }
 
@@ -93,7 +94,6 @@ class ServerConfig:
         """Of these, what says how long records and producers are kept, and when records are compacted."""
         return {
             "producer.id.expiration.ms": self.text_of("producer.id.expiration.ms"),
-            "transactional.id.expiration.ms": self.text_of("transactional.id.expiration.ms"),
             "delete.retention.ms": self.text_of("log.cleaner.delete.retention.ms"),
             "max.compaction.lag.ms": self.text_of("log.cleaner.max.compaction.lag.ms"),
             "min.cleanable.dirty.ratio": self.text_of("log.cleaner.min.cleanable.ratio"),

@@ -122,8 +122,8 @@ def test_while_a_request_waits_for_memory(run: Run, how: str) -> None:
 def test_while_the_client_does_not_take_an_answer(run: Run, how: str, pipelined: bool) -> None:
     async def main() -> None:
         async with serving(_answer, pipelined=pipelined) as served:
-            reader, writer = await served.connect()
-            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            _, writer = await served.connect()
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(request(1) + request(2) + request(3))
             parts = await _parts(served)
             await until(lambda: _only(served).writer.waiting_since_ms is not None)
