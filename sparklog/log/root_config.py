@@ -84,7 +84,7 @@ class RootConfig:
         maximum=10_000_000,
         unit="partitions",
         doc="""Most partitions in the root, over all topics; topics beyond it are refused. Higher: every
-        reader of the root needs more memory, some 500 bytes for each.""",
+        reader of the root needs more memory, some 500 bytes for each, and 700 for each topic.""",
     )
     producer_id_expiration_ms: int = setting(
         PRODUCER_ID_EXPIRATION_KEY,

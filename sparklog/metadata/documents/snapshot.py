@@ -73,14 +73,14 @@ _CODE = "CORRUPT_METADATA_SNAPSHOT"
 _MAX_PART_BYTES = 16 << 30
 
 
-class _Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     log_start_offset: Int64
     log_end_offset: Int64
     extents: Int64  # how many of the extents part's rows, which are in the order of topics and partitions
     producers: dict[Int64, ProducerState] = {}
 
 
-class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     topic_id: str
     name: str
     configs: dict[str, str]
