@@ -272,6 +272,8 @@ def _weight_of_new(
         partitions = [place for place in partitions if place not in known.partitions]
         groups = [group for group in groups if group not in known.groups]
     topics = {topic_id for topic_id, _ in partitions}
+    if known is not None:
+        topics -= known.partitions.by_topic.keys()
     return PARTITION_WEIGHT * len(partitions) + TOPIC_WEIGHT * len(topics) + weight_of_groups(groups)
 
 

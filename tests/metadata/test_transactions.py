@@ -243,9 +243,10 @@ def test_a_producer_whose_id_was_forgotten_begins_anew(root: Root, monkeypatch: 
         root.add(old, 0)
 
 
-def test_ids_of_one_client_can_be_replaced(root: Root) -> None:
+def test_ids_of_one_client_can_be_replaced(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("other", "a", "b", "c", "d"):
         root.begin(name)
+    monkeypatch.setattr(model, "MAX_TRANSACTIONAL_IDS", 5)  # its own go before those of others
     own = ["a", "b", "c", "d", "gone"]
     begun = plan_begin_producer(root.image, "e", timeout_ms=1, now_ms=1, replaceable=own)
     assert begun.actions[0] == ForgetTransactions(transactional_ids=("a",))

@@ -307,7 +307,11 @@ def plan_begin_producer(
 def _room_for_new(image: Image, replaceable: Collection[str]) -> list[ForgetTransactions]:
     present = len(image.transactions)
     unused: Sequence[str] = ()
-    if present >= MAX_TRANSACTIONAL_IDS:
+    if replaceable:
+        unused = longest_unused(image, replaceable)[: max(1, len(replaceable) // _PARTS_FORGOTTEN)]
+        if not unused:
+            raise full(f"{len(replaceable)} transactional ids of one client in use, fewer")
+    elif present >= MAX_TRANSACTIONAL_IDS:
         count = present - MAX_TRANSACTIONAL_IDS + max(1, present // _PARTS_FORGOTTEN)
         unused = longest_unused(image, image.transactions)[:count]
         if present - len(unused) >= MAX_TRANSACTIONAL_IDS:
@@ -315,10 +319,6 @@ def _room_for_new(image: Image, replaceable: Collection[str]) -> list[ForgetTran
                 f"{present} transactional ids that are open or were used recently, at most "
                 f"{MAX_TRANSACTIONAL_IDS}"
             )
-    elif replaceable:
-        unused = longest_unused(image, replaceable)[: max(1, len(replaceable) // _PARTS_FORGOTTEN)]
-        if not unused:
-            raise full(f"{len(replaceable)} transactional ids of one client in use, fewer")
     return [ForgetTransactions(transactional_ids=tuple(unused))] if unused else []
 
 
