@@ -34,7 +34,7 @@ KNOWS_LOADING_FROM, ABORTABLE_FROM, SECOND_PROTOCOL_FROM = 2, 4, 5
 async def handle_txn_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
     """Refuse single partitions, stage the others together."""
     offsets, refused = await requested_offsets(request, services)
-    error = await _stage(request, context, offsets, services)
+    error = _why_full(context, services) or await _stage(request, context.api_version, offsets, services)
     types = context.types
     return make(
         types.TxnOffsetCommitResponse,
@@ -56,11 +56,14 @@ async def handle_txn_offset_commit(request: Any, context: RequestContext, servic
     )
 
 
-async def _stage(
-    request: Any, context: RequestContext, offsets: list[OffsetToCommit], services: Services
-) -> ErrorCode:
+def _why_full(context: RequestContext, services: Services) -> ErrorCode:
+    """Return an error if the client has its share of what transactions may hold, else none."""
+    refusal = services.transactions.shares.refusal(context.peer_host, services.root.image, MOST_STAGED_WEIGHT)
+    return ErrorCode.none if refusal is None else _told(refusal_once_begun(refusal), context.api_version)
+
+
+async def _stage(request: Any, version: int, offsets: list[OffsetToCommit], services: Services) -> ErrorCode:
     """What is told of all that was not refused before."""
-    version = context.api_version
     opens = version >= SECOND_PROTOCOL_FROM
     by = StagedBy(
         producer_id=request.producer_id,
@@ -71,9 +74,6 @@ async def _stage(
             group=None if opens else request.group_id,
         ),
     )
-    refusal = services.transactions.shares.refusal(context.peer_host, services.root.image, MOST_STAGED_WEIGHT)
-    if refusal is not None:
-        return _told(refusal_once_begun(refusal), version)
     try:
         error = await services.groups.staged.commit(
             request.group_id,
