@@ -78,7 +78,7 @@ def check_staged(log: SparkLog) -> Finding | None:
 
 def read_staged(log: SparkLog, image: Image, one: Transaction) -> int:
     """How many records a transaction has staged, all of which were read."""
-    return sum(_read(log, image, extents) for extents in one.partitions.values() if len(extents))
+    return sum(_read(log, image, extents) for extents in one.staged.values())
 
 
 def _read(log: SparkLog, image: Image, extents: ExtentList) -> int:

@@ -55,7 +55,7 @@ _MINUTE_MS = 60_000
 
 @click.group("transactions", cls=LazyGroup)
 def transactions() -> None:
-    """Transactional ids: list, describe, abort, find-hanging."""
+    """Transactional ids: list, describe, abort, forget, find-hanging."""
 
 
 @transactions.command("list")
@@ -146,6 +146,55 @@ def abort(transactional_id: str | None, producer_id: int | None, yes: bool) -> N
         tell(f"The transaction of {name!r} is aborted, and its producer fenced.")
     else:
         tell(f"{name!r} has no transaction open: nothing to abort.")
+
+
+@transactions.command("forget")
+@click.option(
+    "--transactional-id", "names", multiple=True, metavar="ID", help="This one; may be given more than once."
+)
+@click.option(
+    "--unused-for",
+    "unused_ms",
+    type=click.IntRange(min=1),
+    metavar="MS",
+    help="All that were not used for so long, by the clock of this machine.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@common_options
+def forget(names: tuple[str, ...], unused_ms: int | None, yes: bool) -> None:
+    """Forget transactional ids that have nothing open: makes room for others where a root has too many.
+
+    Brokers do so by themselves after transactional.id.expiration.ms. A producer whose id is forgotten has to
+    be initialised again; nothing that was committed is lost.
+    """
+    from sparklog.metadata import ForgetTransactions, plan_forget_ids, plan_forget_transactions
+
+    if bool(names) == (unused_ms is not None):
+        raise click.UsageError("give --transactional-id ID or --unused-for MS.")
+    log = current().open_log()
+    image = log.refresh(force=True)
+    for name in names:
+        _require(image, name)
+    if not yes and is_terminal(sys.stdin):
+        which = ", ".join(map(repr, names)) if names else f"all ids that were not used for {unused_ms} ms"
+        click.confirm(f"Forget {which}? Their producers have to be initialised again.", abort=True, err=True)
+    now_ms = log.clock.now_ms()
+
+    def plan(newest: Image) -> list[ForgetTransactions]:
+        if unused_ms is None:
+            return [plan_forget_ids(newest, names)]
+        found = plan_forget_transactions(newest, now_ms, unused_ms)
+        return [] if found is None else [found]
+
+    forgotten: list[str] = []
+    while actions := log.metadata.publish(plan).actions:
+        forgotten += [one for action in actions for one in getattr(action, "transactional_ids", ())]
+        if names:
+            break
+    if current().json:
+        show_json({"transactional_ids": sorted(forgotten)})
+    else:
+        tell(f"{len(forgotten)} transactional ids are forgotten.")
 
 
 @transactions.command("find-hanging")

@@ -205,7 +205,7 @@ def _plan_version(image: Image, transaction: Transaction, version: WriterVersion
 
     Internal topics count only where there are no others.
     """
-    staged = dict.fromkeys(topic_id for (topic_id, _), extents in transaction.partitions.items() if extents)
+    staged = dict.fromkeys(topic_id for topic_id, _ in transaction.staged)
     topic_ids = [one for one in staged if not is_internal(image.topic_by_id[one].name)] or list(staged)
     found = [image.applied(version.application, version.version, one) for one in topic_ids]
     newest = max((one.version for one in found if one is not None), default=None)

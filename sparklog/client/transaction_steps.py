@@ -103,7 +103,7 @@ def result_of(ending: Ending, image: Image, now_ms: int) -> AppendResult:
     }
     expired: dict[str, int] = {}
     if ending.transaction is not None:
-        staged = (one for extents in ending.transaction.partitions.values() for one in extents)
+        staged = (one for extents in ending.transaction.staged.values() for one in extents)
         expired = past_retention(image, staged, now_ms)
     return AppendResult(
         commit=ending.commit, duplicate=ending.is_duplicate, ranges=ranges, past_retention=expired

@@ -17,6 +17,7 @@ from sparklog.metadata import (
 )
 
 PRODUCER_ID_EXPIRATION_KEY = "producer.id.expiration.ms"
+TRANSACTIONAL_ID_EXPIRATION_KEY = "transactional.id.expiration.ms"
 TRANSACTION_VERSION_KEY = "sparklog.transaction.version"
 NEWEST_TRANSACTION_VERSION = 2
 AUTOMATIC_REMOVAL_KEY = "sparklog.automatic.removal"
@@ -83,7 +84,7 @@ class RootConfig:
         maximum=10_000_000,
         unit="partitions",
         doc="""Most partitions in the root, over all topics; topics beyond it are refused. Higher: every
-        reader of the root needs more memory, some 500 bytes for each.""",
+        reader of the root needs more memory, some 500 bytes for each, and 700 for each topic.""",
     )
     producer_id_expiration_ms: int = setting(
         PRODUCER_ID_EXPIRATION_KEY,
@@ -94,6 +95,16 @@ class RootConfig:
         doc="""How long a partition remembers an idempotent producer that writes nothing, at least; it is
         forgotten within twice that. Longer: late repetitions of a batch are still told from new ones;
         shorter: less to remember where each job is a new producer. Keep it above delivery.timeout.ms.""",
+    )
+    transactional_id_expiration_ms: int = setting(
+        TRANSACTIONAL_ID_EXPIRATION_KEY,
+        default=7 * _DAY_MS,
+        minimum=1,
+        maximum=_INT_MAX,
+        unit="ms",
+        doc="""A transactional id that is not used for so long is forgotten by brokers; its producer has to be
+        initialised again. Ids with an open transaction stay. Longer: producers may stay away longer; shorter:
+        less to remember where each job has an id of its own.""",
     )
     lost_until_commit: int = setting(
         LOST_COMMITS_KEY,

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, as_value
 from sparklog.log.not_acted_on import warn_of_settings
 from sparklog.metadata import Action, Image, added_partitions, validate_room
 from sparklog_server.protocol.errors import ErrorCode, error_code
@@ -159,6 +159,7 @@ class Changes:
         try:
             publishing.result()
         except SparklogError as error:
+            as_value(error)  # the future keeps it
             is_fenced = error.code == "BROKER_FENCED"
             return change.failed(Outcome(fenced, str(error)) if is_fenced else outcome_of(error))
         actions = [one.action for one in change.outcomes.values() if one.action is not None]

@@ -29,7 +29,9 @@ async def handle_add_offsets_to_txn(request: Any, context: RequestContext, servi
     error = ErrorCode.none
     try:
         producer = Producer(request.producer_id, request.producer_epoch)
-        await services.transactions.add_group(request.transactional_id, producer, request.group_id)
+        await services.transactions.add_group(
+            request.transactional_id, producer, request.group_id, context.peer_host
+        )
     except SparklogError as refused:
         _log.info("no offsets for transactional id %r: %s", request.transactional_id[:100], refused)
         error = masked(refusal_once_begun(refused), knows_fenced=context.api_version >= _KNOWS_FENCED)

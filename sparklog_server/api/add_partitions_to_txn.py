@@ -80,7 +80,7 @@ async def _add(
     topics = services.root.image.topics
     partitions = [(topics[name].topic_id, number) for name, number in asked]
     try:
-        await services.transactions.add_partitions(transactional_id, producer, partitions)
+        await services.transactions.add_partitions(transactional_id, producer, partitions, context.peer_host)
     except SparklogError as refused:
         _log.info("no partitions for transactional id %r: %s", transactional_id[:100], refused)
         return masked(refusal_once_begun(refused), knows_fenced=context.api_version >= _KNOWS_FENCED)

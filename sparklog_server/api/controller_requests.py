@@ -10,7 +10,7 @@ Sources: Kafka KafkaController's events, before KRaft.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from sparklog.errors import FencedError, SparklogError
+from sparklog.errors import FencedError, SparklogError, as_value
 from sparklog.metadata import Action, Image, PublishResult
 from sparklog_server.admin.changes import Outcome, outcome_of
 from sparklog_server.api.services import Services
@@ -36,7 +36,7 @@ async def decide(services: Services, order: Order, *, timeout_ms: int) -> Outcom
     except (FencedError, asyncio.CancelledError):
         return _ELSEWHERE  # another one is controller by now, or this one stops
     except SparklogError as error:
-        return outcome_of(error)
+        return outcome_of(as_value(error))  # the future keeps it
     return _DONE
 
 

@@ -68,7 +68,7 @@ async def _fitting(names: Iterable[str], image: Image, context: RequestContext, 
 
 def _size_of_topics(one: Transaction, image: Image) -> int:
     """What its topics take beside their partitions."""
-    topics = (image.topic_by_id.get(topic_id) for topic_id in {topic_id for topic_id, _ in one.partitions})
+    topics = (image.topic_by_id.get(topic_id) for topic_id in one.partitions.by_topic)
     names = (topic.name for topic in topics if topic is not None)
     return sum(_TOPIC_BYTES + 2 * text_bytes(topic) for topic in names)
 

@@ -69,6 +69,7 @@ async def _transactional(
             request.transactional_id,
             field(request, "transaction_timeout"),
             None if has == _NOBODY else has,
+            context.peer_host,
         )
     except SparklogError as refused:
         _log.warning(

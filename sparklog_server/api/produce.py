@@ -30,7 +30,7 @@ import msgspec
 
 from sparklog.errors import SparklogError, as_value
 from sparklog.format.record_batch import HEADER, NO_PRODUCER_ID
-from sparklog.metadata import Image, Topic, is_internal
+from sparklog.metadata import MOST_STAGED_WEIGHT, Image, Topic, is_internal
 from sparklog_server.api.nodes import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -109,6 +109,7 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
                     target.message = str(outcome.error)
         finally:
             timer.cancel()
+            del future  # it may hold the exception that holds this frame, and with it the request
     _count(targets, services)
     if request.acks == 0:
         _close_on_error(targets, context)
@@ -130,12 +131,19 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
         refused, message, transaction = _transaction(request, context, services, image)
     targets = []
     parts = sum([len(topic.partition_data) for topic in request.topic_data])
+    has_room = transaction is None or _has_room(transaction.transactional_id, parts, context, services)
     for topic in request.topic_data:
         key, name = _topic(topic, context, image)
         of_topic = [_Target(key, name, data.index, data.records) for data in topic.partition_data]
         targets += of_topic
         if refused is not None:
             _fail(of_topic, refused, message)
+        elif not has_room:
+            for target in of_topic:
+                services.first_batches.refuse(
+                    (target.key, target.partition), target.records, context.peer_host
+                )
+            _fail(of_topic, ErrorCode.not_enough_replicas, "this client has its share of open transactions")
         else:
             _aim(of_topic, name, image, context, services, parts, transaction)
     return targets
@@ -162,6 +170,16 @@ def _transaction(
         producer = producers.pop() if producers else (NO_PRODUCER_ID, 0)
         said = InTransaction.of_first_protocol(image, name, *producer)
     return None, None, said
+
+
+def _has_room(transactional_id: str, parts: int, context: RequestContext, services: Services) -> bool:
+    """May the client stage so many parts more?"""
+    shares, image = services.transactions.shares, services.root.image
+    if shares.refusal(context.peer_host, image, parts * MOST_STAGED_WEIGHT) is not None:
+        return False
+    if transactional_id in image.transactions:
+        shares.note(transactional_id, context.peer_host, image)
+    return True
 
 
 def _topic(topic: Any, context: RequestContext, image: Image) -> tuple[str | bytes, str]:

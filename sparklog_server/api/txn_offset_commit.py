@@ -15,6 +15,7 @@ import logging
 from typing import Any
 
 from sparklog.errors import SparklogError
+from sparklog.metadata import MOST_STAGED_WEIGHT
 from sparklog_server.api.offset_commit import requested_offsets
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -38,7 +39,7 @@ async def handle_txn_offset_commit(request: Any, context: RequestContext, servic
         await services.transactions.look_before_reading()
     by = _staged_by(request, context.api_version, services)
     offsets, refused = await requested_offsets(request, services)
-    error = await _stage(request, context.api_version, offsets, by, services)
+    error = _why_full(context, services) or await _stage(request, context.api_version, offsets, by, services)
     types = context.types
     return make(
         types.TxnOffsetCommitResponse,
@@ -71,6 +72,12 @@ def _staged_by(request: Any, version: int, services: Services) -> StagedBy:
             services.root.image, name, *producer, group=request.group_id
         )
     return StagedBy(producer_id=producer[0], producer_epoch=producer[1], transaction=transaction)
+
+
+def _why_full(context: RequestContext, services: Services) -> ErrorCode:
+    """Return an error if the client has its share of what transactions may hold, else none."""
+    refusal = services.transactions.shares.refusal(context.peer_host, services.root.image, MOST_STAGED_WEIGHT)
+    return ErrorCode.none if refusal is None else _told(refusal_once_begun(refusal), context.api_version)
 
 
 async def _stage(

@@ -56,7 +56,10 @@ class Reading(Generic[RecordT]):
             loop.call_soon(self._begin)
         stretch = Stretch(topic=self._topic.name, state=state, start=start_offset, end=end_offset)
         self._wanted.append(_Wanted(stretch, future))
-        return await future
+        try:
+            return await future
+        finally:
+            del future  # it may hold the exception that holds this frame
 
     def _begin(self) -> None:
         wanted, self._wanted = self._wanted, []

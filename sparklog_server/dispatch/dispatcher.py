@@ -30,7 +30,7 @@ from sparklog_server.dispatch.work import WORK_BYTES, HeldWork, Turns
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.exchange import Answer, Origin, Times, WaitForTurn
 from sparklog_server.network.frames import Frame
-from sparklog_server.network.limits import SHARES, ByteBudget
+from sparklog_server.network.limits import ByteBudget
 from sparklog_server.protocol.answers import HeldAnswer, held_bytes
 from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
@@ -67,9 +67,8 @@ class Dispatcher:
         self.apis = apis
         self.attention = attention
         self.metrics = metrics
-        limit = settings.queued_max_response_bytes
-        self.answers = ByteBudget(limit, limit // SHARES)
-        self.work = ByteBudget(WORK_BYTES, WORK_BYTES // SHARES)
+        self.answers = ByteBudget(settings.queued_max_response_bytes)
+        self.work = ByteBudget(WORK_BYTES)
         self._turns = Turns()
         self.slots = asyncio.Semaphore(settings.queued_max_requests)
         self._queued = 0  # wait for a slot

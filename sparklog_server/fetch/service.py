@@ -258,6 +258,8 @@ class FetchService:
         except asyncio.CancelledError:
             reading.add_done_callback(_release_round)
             raise
+        finally:
+            del reading  # it may hold the exception that holds this frame
         for _, batches in results:
             self._metrics.cache_miss(0 if batches is None else batches.size)
         return results

@@ -9,6 +9,9 @@ Errors: bytes that are no request, an API that is not served, an exception in a 
     closed with a line in the log, as Kafka does; a client connects again.
 A client that leaves: handlers that only wait (`waits`) are cancelled, all others run to their end
     and their response is dropped. A request that waits for earlier ones is dropped, with all that it holds.
+Memory: what has ended is freed by its last reference. A task, or a future, keeps the exception that ended it,
+    that the frames of the calls, and those their buffers: none of them may refer to the task or future, which
+    would be a cycle that lives until a full collection.
 Concurrency: one task per connection, and one per pipelined request, each of which waits for the one before
     it until that one's response is queued. The server closes the connection from outside.
 Not here: what a request is, and what is done with it (dispatch/).
@@ -90,11 +93,13 @@ class Connection:
                 self._serving = False
             await self._wait_for_pipelined()
         except _Closing as error:
-            _log.log(logging.INFO if self._draining else logging.WARNING, "%s closed: %s", self, error)
+            level = logging.INFO if self._draining else logging.WARNING
+            _log.log(level, "%s closed: %s", self._origin, str(error))  # text: a handler may keep a record
         except OSError as error:
-            _log.debug("%s lost: %s", self, error)
+            _log.debug("%s lost: %s", self._origin, str(error))
         finally:
             self._closed = True
+            self._task = None  # see Memory
             self.writer.abort()  # a pipelined request may be sending
             self.receiver.close()
             self._sock.close()
@@ -198,7 +203,10 @@ class Connection:
                 else:
                     sending = self.writer.queue(answer.chunks, is_counted=is_counted)
                     turn.set_result(None)
-                    await sending
+                    try:
+                        await sending
+                    finally:
+                        del sending
         finally:
             request.release()
             if answer.release is not None:

@@ -9,6 +9,7 @@ Sources: Kafka NetworkReceive, ByteBufferSend; KIP-72.
 """
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -18,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparklog.clock import Clock
-from sparklog_server.network.limits import ByteBudget
 from sparklog_server.network.receiving import Receiver
+from sparklog_server.protocol.held_room import Budget, HeldRoom
 from sparklog_server.protocol.wire import Chunk, FileRegion
 
 _LENGTH = struct.Struct(">i")
@@ -36,31 +37,19 @@ class FrameError(Exception):
     """The client does not keep to the framing; its connection is closed."""
 
 
-class Frame:
+class Frame(HeldRoom):
     """A request's bytes, read-only; give them back with `release`."""
 
-    __slots__ = ("_budget", "_owner", "_taken", "data", "waited")
+    __slots__ = ("data",)
 
-    def __init__(self, budget: ByteBudget, owner: str = "") -> None:
-        self._budget = budget
-        self._owner = owner
-        self._taken = 0
-        self.waited = False
+    def __init__(self, budget: Budget, owner: str = "") -> None:
+        super().__init__(budget, owner)
         self.data = memoryview(b"")
-
-    async def take(self, size: int) -> None:
-        """Count `size` more bytes as held by this frame."""
-        self.waited = not self._budget.try_take(size, self._owner)
-        if self.waited:
-            await self._budget.take(self, size, self._owner)
-        self._taken += size
 
     def release(self) -> None:
         """The bytes are no longer needed; may be called again."""
-        taken, self._taken = self._taken, 0
         self.data = memoryview(b"")
-        if taken:
-            self._budget.give_back(self, taken, self._owner)
+        super().release()
 
 
 class _Pace:
@@ -91,7 +80,7 @@ class FrameReader:
     """Reads one frame after the other of what is received."""
 
     def __init__(
-        self, receiver: Receiver, budget: ByteBudget, clock: Clock, max_bytes: int, owner: str = ""
+        self, receiver: Receiver, budget: Budget, clock: Clock, max_bytes: int, owner: str = ""
     ) -> None:
         self._receiver = receiver
         self._owner = owner
@@ -184,11 +173,11 @@ class FrameReader:
         started_ms, self.started_ms = self.started_ms, None  # waiting for our own memory is not being slow
         self.waits_for_memory = True
         try:
-            await frame.take(size)
+            waited = await frame.take(size)
         finally:
             self.waits_for_memory = False
         if started_ms is not None:
-            self.started_ms = self._clock.monotonic_ms() if frame.waited else started_ms
+            self.started_ms = self._clock.monotonic_ms() if waited else started_ms
 
     async def _fill(self) -> int:
         """Receive into the small buffer; what is in it is less than one small frame."""
@@ -260,13 +249,12 @@ class FrameWriter:
             self._sending = sending
             await self.send(queued.chunks, is_counted=queued.is_counted)
         except BaseException as error:
-            lost = (
-                error if isinstance(error, OSError) else ConnectionAbortedError("the response was not sent")
-            )
+            number = error.errno if isinstance(error, OSError) else errno.ECONNABORTED
             for waiter in queued.waiters:
                 if not waiter.done():
-                    waiter.set_exception(lost)
-                    waiter.exception()  # seen: whoever waited may be gone
+                    # Its own: an exception holds the frames that it went through.
+                    waiter.set_exception(OSError(number, f"the response was not sent: {error}"))
+                    waiter.exception()  # seen: its request may be gone
             raise
         finally:
             if self._queued is queued:
@@ -358,6 +346,8 @@ class FrameWriter:
             if not sending.cancelled():
                 sending.exception()
             raise
+        finally:
+            del sending  # it may hold the exception that holds this frame
 
     async def _wait_writable(self) -> None:
         loop = asyncio.get_running_loop()
@@ -367,6 +357,7 @@ class FrameWriter:
         try:
             await writable
         finally:
+            del writable  # it may hold the exception that holds this frame
             self.waiting_since_ms = self._writable = None
             if self._sock.fileno() >= 0:
                 loop.remove_writer(self._sock)

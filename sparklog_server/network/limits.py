@@ -1,37 +1,44 @@
 """What keeps the server finite: connections, requests being worked on, bytes of requests.
 
-Invariants: what was taken is given back, once; whoever waits is served in order.
+Invariants: what was taken is given back, once.
 Memory: a frame takes bytes from the budget as they arrive, not as they are announced, so that clients
     which only announce keep nobody out. That could end with all of the budget in unfinished frames, none of
     which can be finished; so one frame at a time may overdraw. Bytes held: at most the budget plus one
-    largest frame. An address has a share of it, so that a few connections keep nobody else out.
+    largest frame.
+Shares: an owner (an address) may hold a third of what is free. One alone gets a quarter of the budget, n
+    greedy ones 1/(n+3) each: the more owners there are, the smaller is the share of each, and 3/(n+3) stays
+    free for others. What needs more than its owner's share waits for the overdraft, which is one for all
+    owners: else a few addresses that stall large frames would fill the budget, and keep small requests out.
+Order: what waits within its share is served as soon as there is room, smallest first. The overdraft goes to
+    the smallest and to the one that has waited longest in turns, so that neither keeps the other out.
 Concurrency: event loop only.
-Sources: Kafka SocketServer (ConnectionQuotas, MemoryPool), RequestChannel (queue of 500).
+Sources: Kafka SocketServer (ConnectionQuotas, MemoryPool), RequestChannel (queue of 500); Choudhury and
+    Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches (1998).
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-SHARES = 4  # an address may have one of them of the bytes of requests, of answers, of work
+FREE_PARTS: Final = 3  # an owner may hold one of so many of what is free
 
 
 class ByteBudget:
     """Bytes that are held at once. A holder is one frame being read or worked on, or one answer.
 
-    Args:
-        share_bytes: of it for one owner (an address); one of its frames at a time may go beyond.
+    An owner "" has no share: it may hold all.
     """
 
-    def __init__(self, limit_bytes: int, share_bytes: int | None = None) -> None:
+    def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.share_bytes = limit_bytes if share_bytes is None else share_bytes
         self.used_bytes = 0
         self._used_by: Counter[str] = Counter()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: list[_Waiting] = []  # in the order in which they came
         self._overdrawn_by: object | None = None
-        self._over_share: dict[str, object] = {}
+        self._overdrawn_bytes = 0  # which come on top of the limit
+        self._overdrafts = 0
 
     @property
     def waiting(self) -> int:
@@ -40,14 +47,12 @@ class ByteBudget:
 
     @property
     def owners(self) -> set[str]:
-        """Who holds some, or waits to hold more than a share."""
-        return {*self._used_by, *self._over_share}
+        """The owners that hold some."""
+        return set(self._used_by)
 
     def try_take(self, size: int, owner: str = "") -> bool:
-        """Take room if there is some and nobody waits."""
-        if self._waiting or self.used_bytes + size > self.limit_bytes:
-            return False
-        if owner and self._used_by[owner] + size > self.share_bytes:
+        """Take room if there is some within the owner's share. It may pass those that wait for more."""
+        if not self._fits(size, owner):
             return False
         self._add(size, owner)
         return True
@@ -55,6 +60,7 @@ class ByteBudget:
     async def take(self, holder: object, size: int, owner: str = "") -> None:
         """Take room for a frame, waiting for it if needed."""
         if self._overdrawn_by is holder:
+            self._overdrawn_bytes += size
             self._add(size, owner)
             return
         if self.try_take(size, owner):
@@ -79,35 +85,29 @@ class ByteBudget:
         """Return all that a frame took."""
         self._add(-size, owner)
         if self._overdrawn_by is holder:
-            self._overdrawn_by = None
-        if self._over_share.get(owner) is holder:
-            del self._over_share[owner]
+            self._overdrawn_by, self._overdrawn_bytes = None, 0
         self._grant()
 
-    def _grant(self) -> None:
-        """Serve whoever waits, in order; an owner that has used up its share keeps nobody else waiting."""
-        passed_over: list[_Waiting] = []
-        while self._waiting:
-            one = self._waiting[0]
-            if not one.granted.done():
-                if not self._is_within_share(one):
-                    passed_over.append(self._waiting.popleft())
-                    continue
-                if self.used_bytes + one.size > self.limit_bytes:
-                    if self._overdrawn_by is not None:
-                        break
-                    self._overdrawn_by = one.holder
-                if one.owner and self._used_by[one.owner] + one.size > self.share_bytes:
-                    self._over_share[one.owner] = one.holder
-                self._add(one.size, one.owner)
-                one.granted.set_result(None)
-            self._waiting.popleft()
-        self._waiting.extendleft(reversed(passed_over))
+    def _fits(self, size: int, owner: str) -> bool:
+        held = self._used_by[owner] + size if owner else 0
+        return FREE_PARTS * held <= self.limit_bytes + self._overdrawn_bytes - self.used_bytes - size
 
-    def _is_within_share(self, one: "_Waiting") -> bool:
-        if not one.owner or self._used_by[one.owner] + one.size <= self.share_bytes:
-            return True
-        return self._over_share.get(one.owner, one.holder) is one.holder
+    def _grant(self) -> None:
+        """Serve what waits, as the module's docstring says."""
+        self._waiting = [one for one in self._waiting if not one.granted.done()]
+        for one in sorted(self._waiting, key=_size):
+            if self._fits(one.size, one.owner):
+                self._serve(one)
+        if self._waiting and self._overdrawn_by is None:
+            self._overdrafts += 1
+            one = min(self._waiting, key=_size) if self._overdrafts % 2 else self._waiting[0]
+            self._overdrawn_by, self._overdrawn_bytes = one.holder, one.size
+            self._serve(one)
+
+    def _serve(self, one: "_Waiting") -> None:
+        self._waiting.remove(one)
+        self._add(one.size, one.owner)
+        one.granted.set_result(None)
 
     def _add(self, size: int, owner: str) -> None:
         self.used_bytes += size
@@ -117,12 +117,16 @@ class ByteBudget:
                 del self._used_by[owner]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     holder: object
     size: int
     owner: str
     granted: "asyncio.Future[None]"
+
+
+def _size(one: _Waiting) -> int:
+    return one.size
 
 
 class ConnectionQuota:

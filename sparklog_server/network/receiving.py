@@ -20,6 +20,8 @@ import socket
 import sys
 from typing import Protocol
 
+from sparklog.errors import as_value
+
 IN_A_ROW = 8  # receptions without a turn of the loop: two requests of a usual producer
 _CLOSE, _CLOSE_WAIT = 7, 8  # Linux: reset, or nothing there any more; the other side has sent all
 
@@ -88,6 +90,7 @@ class SocketReceiver:
             return await waiter
         finally:
             self._waiter = self._wanted = None
+            del waiter  # it may hold the exception that holds this frame
 
     def close(self) -> None:
         """See Receiver."""
@@ -105,6 +108,6 @@ class SocketReceiver:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            waiter.set_exception(error)
+            waiter.set_exception(as_value(error))
         else:
             waiter.set_result(count)

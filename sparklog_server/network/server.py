@@ -16,7 +16,7 @@ from sparklog.clock import Clock
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.connection import Connection
 from sparklog_server.network.exchange import Dispatch
-from sparklog_server.network.limits import SHARES, ByteBudget, ConnectionQuota
+from sparklog_server.network.limits import ByteBudget, ConnectionQuota
 from sparklog_server.network.listener import Listener
 from sparklog_server.network.shared import RunBlocking, Shared
 from sparklog_server.settings.addresses import AdvertisedListener
@@ -41,14 +41,13 @@ class Network:
         on_closed: Callable[[int], None],
     ) -> None:
         """`on_closed`: called with a connection's number when it is gone."""
-        limit = settings.queued_max_request_bytes
         self.shared = Shared(
             settings=settings,
             dispatch=dispatch,
             clock=clock,
             metrics=metrics,
             run_blocking=run_blocking,
-            budget=ByteBudget(limit, limit // SHARES),
+            budget=ByteBudget(settings.queued_max_request_bytes),
             quota=ConnectionQuota(
                 settings.max_connections, settings.max_connections_per_ip, settings.per_ip_overrides()
             ),

@@ -1,4 +1,4 @@
-"""Room in a budget that one request holds: taken once, given back once.
+"""Room in a budget that one request holds: its bytes, its work or its answer; given back once.
 
 Concurrency: event loop only.
 """
@@ -42,12 +42,17 @@ class HeldRoom:
         """May others wait for it?"""
         return self._taken > 0
 
-    async def take(self, size: int) -> None:
-        """Wait until there is so much; who has to, first gives back what others must not wait for."""
-        if not self._budget.try_take(size, self._owner):
+    async def take(self, size: int) -> bool:
+        """Take so much more. Where it has to wait, it first gives back what others must not wait for.
+
+        Returns: True if it had to wait.
+        """
+        waits = not self._budget.try_take(size, self._owner)
+        if waits:
             self.give_way()
             await self._budget.take(self, size, self._owner)
-        self._taken = size
+        self._taken += size
+        return waits
 
     def give_way(self) -> None:
         """Whose room this is begins to wait: what others must not wait for is given back."""

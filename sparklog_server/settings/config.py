@@ -86,6 +86,7 @@ class ServerConfig:
             "offsets.topic.replication.factor": self.text_of("offsets.topic.replication.factor"),
             "offsets.topic.num.partitions": self.text_of("offsets.topic.num.partitions"),
             "max.message.bytes": self.text_of("message.max.bytes"),
+            "transactional.id.expiration.ms": self.text_of("transactional.id.expiration.ms"),
             **self.maintenance_defaults(),
         }
 

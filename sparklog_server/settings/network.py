@@ -68,9 +68,10 @@ class NetworkSettings:
         maximum=LONG_MAX,
         unit="bytes",
         doc="""Bytes of requests held at once, over all connections; beyond it the broker stops reading.
-        At most one more request of socket.request.max.bytes comes on top. One address has a quarter of it,
-        and one request more. Larger: more memory, smoother
-        under many large requests; smaller: clients are pushed back sooner.""",
+        At most one more request of socket.request.max.bytes comes on top. One address may hold a third of
+        what is free, so alone a quarter of it, and less where several hold much; larger requests wait for
+        each other. Larger: more memory, smoother under many large requests; smaller: clients are pushed back
+        sooner.""",
     )
     queued_max_response_bytes: int = setting(
         "sparklog.queued.max.response.bytes",
@@ -80,12 +81,12 @@ class NetworkSettings:
         unit="bytes",
         doc="""Bytes of large answers (about groups, offsets, topics, settings; records have
         sparklog.fetch.buffer.bytes) that are made or being sent, over all connections (one more may overdraw
-        it). One address has a quarter of it, and one answer more. Further ones wait, and do not count in
-        queued.max.requests from then on. Those whose size is known before (lists and descriptions of groups
-        and transactions, descriptions of producers and settings, committed offsets, Metadata, CreateTopics)
-        wait before they are made; where one turns out to be larger, that counts beyond the limit. All others
-        wait when they are made, and take memory meanwhile, at most one for each connection. Larger: more at
-        once; smaller: less memory when clients are slow.""",
+        it). One address has a share of it as of queued.max.request.bytes. Further ones wait, and do not count
+        in queued.max.requests from then on. Those whose size is known before (lists and descriptions of
+        groups and transactions, descriptions of producers and settings, committed offsets, Metadata,
+        CreateTopics) wait before they are made; where one turns out to be larger, that counts beyond the
+        limit. All others wait when they are made, and take memory meanwhile, at most one for each
+        connection. Larger: more at once; smaller: less memory when clients are slow.""",
     )
     max_connections: int = setting(
         "max.connections",

@@ -32,7 +32,8 @@ class TransactionSettings:
         unit="ms",
         doc="""A transactional id that is not used for so long is forgotten; its producer is fenced no more,
         and has to be initialised again. Ids with an open transaction stay. Longer: producers may stay away
-        longer; shorter: less to remember where each job has an id of its own.""",
+        longer; shorter: less to remember where each job has an id of its own. A value on the root wins, and
+        can be changed while brokers run.""",
     )
     abort_timed_out_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",

@@ -40,6 +40,8 @@ from sparklog.clock import Clock
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
 from sparklog.metadata import (
     NO_NUMBER,
+    PARTITION_WEIGHT,
+    TOPIC_WEIGHT,
     Image,
     TopicPartition,
     plan_abort_transactions,
@@ -47,11 +49,13 @@ from sparklog.metadata import (
     plan_begin_producer,
     plan_end_transaction,
     validate_transactions_version,
+    weight_of_groups,
 )
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.transactions import TransactionSettings
 from sparklog_server.transactions.gathering import MOST_WEIGHT, Decision, Gathering, Publishing
+from sparklog_server.transactions.shares import ClientShares
 
 LOOK_SECONDS: Final = 0.1  # no longer than clients wait before they send again
 REMOTE_LOOK_SECONDS: Final = 0.5  # on an object store, where a look may have to wait for a commit
@@ -90,6 +94,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._counters = metrics.transactions
         self.gathering = Gathering(publisher)
+        self.shares = ClientShares()
 
     async def start(self) -> None:
         """Nothing is to be loaded."""
@@ -117,11 +122,14 @@ class TransactionCoordinator:
 
     # --- what producers ask ----------------------------------------------------------------------------
 
-    async def initialise(self, transactional_id: str, timeout_ms: int, has: Producer | None) -> Producer:
+    async def initialise(
+        self, transactional_id: str, timeout_ms: int, has: Producer | None, client: str = ""
+    ) -> Producer:
         """Who the producer is from now on; all others with its id are fenced, and what is open is aborted.
 
         Args:
             has: who it is, if it goes on after an error.
+            client: the address that asks, which has a share of the root's ids.
 
         Raises:
             InvalidRequestError: INVALID_TRANSACTION_TIMEOUT, and what plan_begin_producer refuses.
@@ -137,31 +145,49 @@ class TransactionCoordinator:
             )
         now_ms = self._clock.now_ms()
         known = {} if has is None else has._asdict()
+        replaceable = self.shares.ids_to_replace(client, self._root.image)
 
         def decide(image: Image) -> Decision[Producer]:
             begun = plan_begin_producer(
-                image, transactional_id, timeout_ms=timeout_ms, now_ms=now_ms, **known
+                image,
+                transactional_id,
+                timeout_ms=timeout_ms,
+                now_ms=now_ms,
+                replaceable=replaceable,
+                **known,
             )
             return begun.actions, Producer(begun.producer_id, begun.producer_epoch)
 
         given = await self.gathering.submit(transactional_id, decide)
+        self.shares.note(transactional_id, client, self._root.image)
         self._counters.initialised += 1
         return given
 
     async def add_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        client: str = "",
     ) -> None:
-        """The producer is going to write to these; if nothing is open, this opens its next transaction."""
-        await self._add(transactional_id, producer, partitions=tuple(partitions))
+        """The producer is going to write to these; if nothing is open, this opens its next transaction.
 
-    async def add_group(self, transactional_id: str, producer: Producer, group_id: str) -> None:
+        Args:
+            client: the address that asks, which has a share of what may be open.
+        """
+        await self._add(transactional_id, producer, client, partitions=tuple(partitions))
+
+    async def add_group(
+        self, transactional_id: str, producer: Producer, group_id: str, client: str = ""
+    ) -> None:
         """The producer is going to commit offsets of this group; as `add_partitions`."""
-        await self._add(transactional_id, producer, groups=(group_id,))
+        await self._add(transactional_id, producer, client, groups=(group_id,))
 
     async def _add(
         self,
         transactional_id: str,
         producer: Producer,
+        client: str,
         *,
         partitions: tuple[TopicPartition, ...] = (),
         groups: tuple[str, ...] = (),
@@ -174,7 +200,13 @@ class TransactionCoordinator:
             )
             return actions, None
 
+        refusal = self.shares.refusal(
+            client, self._root.image, _weight_of_new(self._root.image, transactional_id, partitions, groups)
+        )
+        if refusal is not None:
+            raise refusal
         await self.gathering.submit(transactional_id, decide, weight=1 + len(partitions))
+        self.shares.note(transactional_id, client, self._root.image)
 
     async def end(
         self, transactional_id: str, producer: Producer, *, commits: bool, raises: bool
@@ -238,6 +270,20 @@ class TransactionCoordinator:
         refused, count = await self.gathering.submit(name, decide, weight=MOST_WEIGHT)
         self._counters.aborted_by_administrators += count
         return refused
+
+
+def _weight_of_new(
+    image: Image, transactional_id: str, partitions: Collection[TopicPartition], groups: Sequence[str]
+) -> int:
+    """What these add to a transaction, at most."""
+    known = image.transactions.get(transactional_id)
+    if known is not None:
+        partitions = [place for place in partitions if place not in known.partitions]
+        groups = [group for group in groups if group not in known.groups]
+    topics = {topic_id for topic_id, _ in partitions}
+    if known is not None:
+        topics -= known.partitions.by_topic.keys()
+    return PARTITION_WEIGHT * len(partitions) + TOPIC_WEIGHT * len(topics) + weight_of_groups(groups)
 
 
 def _to_abort(image: Image, marked: Marked) -> str | SparklogError | None:

@@ -7,8 +7,8 @@ Invariants:
     1. each operation decides by the image that its commit is planned against, which is the newest: an answer
        never rests on an older one, a refusal neither;
     2. operations on one transactional id are in different commits, in the order of `submit`. So those of one
-       commit need to know of each other only which producer ids are taken, and one that is refused harms no
-       other;
+       commit need to know of each other only which producer ids are taken, and which ids are forgotten, and
+       one that is refused harms no other;
     3. who is answered finds what it was told in the image that is shown.
 Bounds: operations and partitions of one commit; operations that wait, beyond which they are refused.
 Not here: what an operation does (coordinator.py), fencing (publish/).
@@ -25,7 +25,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from sparklog.errors import InvalidRequestError, RetriableError, as_value
-from sparklog.metadata import Action, AllocateProducerIds, Image, Plan, PublishResult
+from sparklog.metadata import (
+    Action,
+    AllocateProducerIds,
+    ForgetTransactions,
+    Image,
+    Plan,
+    PublishResult,
+    apply_actions,
+)
 from sparklog_server.runtime.background import Background
 
 T = TypeVar("T")
@@ -154,8 +162,12 @@ def _decide(operations: Sequence[_Operation], image: Image) -> list[Action]:
 
 
 def _without(image: Image, actions: Sequence[Action]) -> Image:
-    """The image for the next operation: the producer ids that these take are not there for it."""
+    """The image for the next operation: what these take, or forget, is not there for it."""
     taken = sum(one.count for one in actions if isinstance(one, AllocateProducerIds))
+    forgotten = [one for one in actions if isinstance(one, ForgetTransactions)]
+    if forgotten:  # which is rare: it costs a copy
+        after = apply_actions(image, forgotten, commit=image.commit + 1, commit_uuid="planned")
+        image = replace(image, transactions=after.transactions)
     return replace(image, next_producer_id=image.next_producer_id + taken) if taken else image
 
 

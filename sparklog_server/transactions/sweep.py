@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
+from sparklog.log.root_config import TRANSACTIONAL_ID_EXPIRATION_KEY
 from sparklog.metadata import (
     MAX_TIMED_OUT_AT_ONCE,
     Action,
@@ -86,6 +87,7 @@ class TransactionSweep:
         self._alarm: TimerEntry | None = None
         self._began_ms, self._began_monotonic_ms = clock.now_ms(), clock.monotonic_ms()
         self._forgot_monotonic_ms = self._began_monotonic_ms
+        self._expiration_ms = self._expiration_in_force()
         self._seen: Mapping[str, _Seen] | None = None  # there was no look yet
 
     @property
@@ -117,9 +119,14 @@ class TransactionSweep:
         if await self._root.run(_late, image, seen, now_ms, monotonic_ms):
             await self._abort(seen, now_ms, monotonic_ms)
         elapsed_ms = self._clock.monotonic_ms() - self._forgot_monotonic_ms
-        if elapsed_ms >= self._settings.remove_expired_interval_ms:
+        before_ms, self._expiration_ms = self._expiration_ms, self._expiration_in_force()
+        if elapsed_ms >= self._settings.remove_expired_interval_ms or self._expiration_ms != before_ms:
             self._forgot_monotonic_ms = self._clock.monotonic_ms()
-            await self._forget(now_ms)
+            await self._forget(now_ms, self._expiration_ms)
+
+    def _expiration_in_force(self) -> int:
+        config = self._root.root_config_of([TRANSACTIONAL_ID_EXPIRATION_KEY], self._root.image)
+        return config.transactional_id_expiration_ms
 
     async def _abort(self, seen: Mapping[str, _Seen], now_ms: int, monotonic_ms: int) -> None:
         aborted: list[Transaction] = []
@@ -142,8 +149,7 @@ class TransactionSweep:
                 one.producer_epoch,
             )
 
-    async def _forget(self, now_ms: int) -> None:
-        expiration_ms = self._settings.id_expiration_ms
+    async def _forget(self, now_ms: int, expiration_ms: int) -> None:
         forgotten = 0
 
         def plan(image: Image) -> Sequence[Action]:

@@ -91,7 +91,7 @@ def test_an_id_is_described_with_kafkas_columns(log: SparkLog, run: Run, run_jso
     ]
     assert row[1:6] == ["app", str(producer_id), str(epoch), "Ongoing", str(TIMEOUT_MS)]
     found = run_json("transactions", "describe", "--transactional-id", "app")
-    assert found["topic_partitions"] == ["t-1", "t-0"]
+    assert found["topic_partitions"] == ["t-0", "t-1"]
     assert (found["groups"], found["staged_bytes"]) == (["g"], 0)
     assert found["duration_ms"] >= 3_600_000
     assert set(found) == {
@@ -131,6 +131,34 @@ def test_an_abort_means_one(log: SparkLog, run: Run) -> None:
         assert "TRANSACTION_MISSING" in run("transactions", "abort", *words, exit_code=1).output
 
 
+def test_unused_ids_are_forgotten(log: SparkLog, run: Run, run_json: RunJson) -> None:
+    for name in ("a", "b", "c"):
+        begin(log, name, opens=False, hours_ago=2)
+    begin(log, "open", opens=True, hours_ago=2)
+    begin(log, "new", opens=False)
+    forgotten = run_json("transactions", "forget", "--transactional-id", "b", "--transactional-id", "a")
+    assert forgotten == {"transactional_ids": ["a", "b"]}
+    assert set(log.refresh().transactions) == {"c", "open", "new"}
+    assert run_json("transactions", "forget", "--unused-for", "3600000") == {"transactional_ids": ["c"]}
+    assert (
+        "0 transactional ids are forgotten."
+        in run("transactions", "forget", "--unused-for", "3600000").stdout
+    )
+    assert set(log.refresh().transactions) == {"open", "new"}
+
+
+def test_what_is_not_forgotten(log: SparkLog, run: Run) -> None:
+    begin(log, "open", opens=True, hours_ago=2)
+    run("transactions", "forget", exit_code=2)
+    run("transactions", "forget", "--transactional-id", "open", "--unused-for", "1", exit_code=2)
+    refused = run("transactions", "forget", "--transactional-id", "open", exit_code=1).output
+    assert "TRANSACTION_STATE" in refused
+    assert "abort it before" in refused
+    unknown = run("transactions", "forget", "--transactional-id", "opne", exit_code=1).output
+    assert "did you mean 'open'?" in unknown
+    assert set(log.refresh().transactions) == {"open"}
+
+
 def test_what_hangs_is_past_its_time_out(log: SparkLog, run: Run, run_json: RunJson) -> None:
     begin(log, "late", opens=True, hours_ago=2)
     begin(log, "young", opens=True)
@@ -151,10 +179,10 @@ def test_what_hangs_is_past_its_time_out(log: SparkLog, run: Run, run_json: RunJ
         "Duration(min)",
     ]
     assert [(row[0], row[1], row[7], row[8]) for row in rows] == [
-        ("t", "1", "120", "late"),
         ("t", "0", "120", "late"),
+        ("t", "1", "120", "late"),
     ]
     assert run_json("transactions", "find-hanging", "--max-transaction-timeout", "121") == []
     assert run_json("transactions", "find-hanging", "--topic", "other") == []
     (one, _) = run_json("transactions", "find-hanging", "--topic", "t")
-    assert (one["transactional_id"], one["topic"], one["partition"]) == ("late", "t", 1)
+    assert (one["transactional_id"], one["topic"], one["partition"]) == ("late", "t", 0)

@@ -51,10 +51,10 @@ def test_a_commit_appends_in_the_order_of_staging_behind_what_is_there(root: Roo
     assert [one.log_end_offset for one in root.image.topic("orders").partitions] == [11, 2, 0]
     assert root.image.partition("orders", 0).producers[producer[0]].last_offset == 10
     one = root.transaction()
-    assert (one.phase, one.changed_ms, one.partitions, one.groups) == (
+    assert (one.phase, one.changed_ms, list(one.partitions), one.groups) == (
         TransactionPhase.COMMITTED,
         2_000,
-        {},
+        [],
         (),
     )
     assert (root.image.transactions.staged_extents, root.image.transactions.staging) == (0, {})

@@ -16,6 +16,8 @@ from sparklog.metadata.model.extent_list import (
     ExtentColumns,
     columns_of,
     concat_columns,
+    lists_of,
+    why_disordered,
 )
 
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -242,3 +244,40 @@ def test_bytes_are_added_up_without_making_every_extent(monkeypatch: pytest.Monk
     )
     assert bytes_between(state, 0, 24_000) == 200_000
     assert made == [1, 1]  # the first and the last, which may be cut
+
+
+def rows_of(lists: list[list[Extent]]) -> ExtentColumns:
+    """One list after the other, as a snapshot has them."""
+    return columns_of([one for extents in lists for one in extents])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lists_of_many_partitions_are_as_they_were(seed: int) -> None:
+    dice = random.Random(seed)
+    lists = [[extent(10 * one) for one in range(dice.choice([0, 1, 3, 15, 16, 40]))] for _ in range(600)]
+    rows = rows_of(lists)
+    places = [(("A" * 22, number), len(extents)) for number, extents in enumerate(lists)]
+    found = list(lists_of(rows, places))
+    assert [place for place, _ in found] == [place for place, _ in places]
+    assert [[one.base_offset for one in made] for _, made in found] == [
+        [one.base_offset for one in extents] for extents in lists
+    ]
+    assert all((made.topic_id, made.partition) == place for place, made in found)
+    assert why_disordered(rows, [len(extents) for extents in lists]) is None
+
+
+@pytest.mark.parametrize(
+    ("lists", "wrong"),
+    [
+        ([[], [(0, 10), (9, 1)]], 1),
+        ([[(0, 10)], [], [(0, 10), (0, 10)], [(5, 1)]], 2),
+        ([[(-1, 10)]], 0),
+        ([[(0, 10)], [(3, 0)], []], 1),
+        ([[(0, 10)], [(0, 10)], [(0, 10), (10, 1), (20, 5)]], None),
+        ([[], []], None),
+    ],
+)
+def test_which_list_is_out_of_order(lists: list[list[tuple[int, int]]], wrong: int | None) -> None:
+    rows = rows_of([[extent(*one) for one in extents] for extents in lists])
+    found = why_disordered(rows, [len(extents) for extents in lists])
+    assert (None if found is None else found[0]) == wrong

@@ -15,6 +15,7 @@ from sparklog.metadata.documents.paths import DIRECTORY, commit_of, manifest_of
 from sparklog.metadata.documents.snapshot_extents import decode_extents, encode_extents
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.extent_list import columns_of
+from sparklog.metadata.model.transaction_values import TOPIC_WEIGHT
 from sparklog.storage import MemoryStore
 from tests.metadata.opened_logs import opened, set_config
 from tests.metadata.transacting import Root
@@ -125,7 +126,7 @@ def test_a_group_that_one_action_adds_twice_is_there_once() -> None:
             )
         )
     assert root.image.transactions["app"].groups == ("a", "b", "c")
-    assert root.image.transactions.added == 3
+    assert root.image.transactions.weight == 3 * (TOPIC_WEIGHT + 1)
 
 
 def test_the_header_of_these_tests_is_one() -> None:

@@ -14,7 +14,16 @@ from sparklog.metadata import (
 )
 from sparklog.metadata.model import staging as model
 from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.transaction_values import (
+    PARTITION_WEIGHT,
+    STAGED_EXTENT_WEIGHT,
+    STAGED_PARTITION_WEIGHT,
+    TOPIC_WEIGHT,
+)
 from tests.metadata.transacting import OTHER, TOPIC, Root, draft
+
+# Of a partition in which one extent is staged, and of its topic.
+_WEIGHT = TOPIC_WEIGHT + PARTITION_WEIGHT + STAGED_PARTITION_WEIGHT + STAGED_EXTENT_WEIGHT
 
 
 @pytest.fixture
@@ -161,7 +170,7 @@ def test_in_the_first_protocol_a_producer_that_is_not_known_may_start_anywhere(r
     [
         ("MAX_STAGED_EXTENTS", 2, "TRANSACTION_TOO_LARGE"),
         ("MAX_STAGED_BYTES", 299, "TRANSACTION_TOO_LARGE"),
-        ("MAX_ROOT_STAGED_EXTENTS", 2, "TRANSACTIONS_FULL"),
+        ("MAX_ROOT_WEIGHT", _WEIGHT + STAGED_EXTENT_WEIGHT, "TRANSACTIONS_FULL"),
         ("MAX_ROOT_STAGED_BYTES", 299, "TRANSACTIONS_FULL"),
     ],
 )
@@ -208,14 +217,15 @@ def test_partitions_are_bounded_when_batches_add_them(root: Root, monkeypatch: p
 def test_partitions_of_all_transactions_are_bounded_when_batches_add_them(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "MAX_ROOT_ADDED", 3)
+    monkeypatch.setattr(model, "MAX_ROOT_WEIGHT", 3 * _WEIGHT + STAGED_EXTENT_WEIGHT)
     one, two = root.begin("one"), root.begin("two")
     parts = [root.staging(one, 0, opens=True, partition=number) for number in range(2)]
     parts += [root.staging(two, 0, opens=True, partition=number) for number in range(2)]
-    with pytest.raises(RetriableError, match="3 partitions and groups added") as raised:
+    with pytest.raises(RetriableError, match=f"{4 * _WEIGHT} bytes") as raised:
         plan_stage(root.image, parts)
     assert raised.value.code == "TRANSACTIONS_FULL"
     root.apply(plan_stage(root.image, parts[:3]))
+    assert root.image.transactions.weight == 3 * _WEIGHT - TOPIC_WEIGHT  # two partitions are of one topic
     with pytest.raises(RetriableError):
         root.stage(two, 0, opens=True, partition=1)
     root.stage(one, 1, opens=True, partition=1)

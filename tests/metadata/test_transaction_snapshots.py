@@ -1,18 +1,29 @@
 """Transactions in snapshots: what comes out is what went in, and damage is told."""
 
+import base64
+import gc
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from sparklog.errors import CorruptLogError
-from sparklog.metadata import DeleteTopic, StageExtents
+from sparklog.metadata import (
+    DeleteTopic,
+    StageExtents,
+    plan_add_to_transaction,
+    plan_create_topic,
+    plan_stage,
+)
 from sparklog.metadata.documents import snapshot
 from sparklog.metadata.documents.document import Header, ManifestBody, checksum, encode_document
 from sparklog.metadata.documents.paths import manifest_name, snapshot_directory
 from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot, write_snapshot
 from sparklog.storage import MemoryStore
-from tests.metadata.transacting import OTHER, TOPIC, Root, draft
+from tests.metadata.transacting import OTHER, TOPIC, Producer, Root, draft
 
 
 @pytest.fixture
@@ -104,6 +115,11 @@ def one(**fields: object) -> Any:
     return change
 
 
+def numbers(*partitions: int) -> str:
+    """As a snapshot has them."""
+    return base64.b64encode(np.array(partitions, "<i4").tobytes()).decode()
+
+
 CHANGES = [
     one(transactional_id=""),
     one(transactional_id="x" * 1025),
@@ -116,15 +132,25 @@ CHANGES = [
     one(phase="committed"),
     one(phase="open"),
     one(partitions=[]),
-    one(partitions=[[TOPIC, 0, 19], [OTHER, 0, 1]]),
-    one(partitions=[[TOPIC, 0, 20], [OTHER, 0, 2]]),
-    one(partitions=[[TOPIC, 0, -1], [OTHER, 0, 22]]),
-    one(partitions=[[TOPIC, 0, 20], [OTHER, 1, 1]]),
-    one(partitions=[[TOPIC, 3, 20], [OTHER, 0, 1]]),
-    one(partitions=[["Z" * 22, 0, 20], [OTHER, 0, 1]]),
-    one(partitions=[[TOPIC, 0, 20], [TOPIC, 0, 1]]),
-    one(partitions=[[TOPIC, 0, 21]]),
-    one(partitions=[[TOPIC, 0, 1 << 62], [OTHER, 0, 1]]),
+    one(partitions=[[TOPIC, numbers(0, 2)], [OTHER, ""]]),
+    one(partitions=[[TOPIC, numbers(0, 2)[:-4]], [OTHER, numbers(0)]]),
+    one(partitions=[[TOPIC, numbers(0, 2)], [OTHER, "AAAAAAA="]]),
+    one(partitions=[[TOPIC, numbers(0, 0, 2)], [OTHER, numbers(0)]]),
+    one(partitions=[[TOPIC, numbers(2, 0)], [OTHER, numbers(0)]]),
+    one(partitions=[[TOPIC, numbers(-1, 0, 2)], [OTHER, numbers(0)]]),
+    one(partitions=[[TOPIC, numbers(0, 2)], [OTHER, numbers(0)], ["Z" * 22, numbers(-1)]]),
+    one(partitions=[[TOPIC, numbers(0)], [TOPIC, numbers(2)], [OTHER, numbers(0)]]),
+    one(partitions=[[TOPIC, numbers(2)], [OTHER, numbers(0)]]),  # without what it has staged in
+    one(staged=[[TOPIC, 0, 19], [OTHER, 0, 1]]),
+    one(staged=[[TOPIC, 0, 20], [OTHER, 0, 2]]),
+    one(staged=[[TOPIC, 0, -1], [OTHER, 0, 22]]),
+    one(staged=[[TOPIC, 0, 21], [OTHER, 0, 0]]),
+    one(staged=[[TOPIC, 0, 20], [OTHER, 1, 1]]),
+    one(staged=[[TOPIC, 3, 20], [OTHER, 0, 1]]),
+    one(staged=[["Z" * 22, 0, 20], [OTHER, 0, 1]]),
+    one(staged=[[TOPIC, 0, 20], [TOPIC, 0, 1]]),
+    one(staged=[[TOPIC, 0, 21]]),
+    one(staged=[[TOPIC, 0, 1 << 62], [OTHER, 0, 1]]),
 ]
 
 
@@ -140,3 +166,70 @@ def test_one_of_version_8_has_none(root: Root) -> None:
     with pytest.raises(CorruptLogError, match="found a state of version 9, expected 8"):
         changed(root, lambda _: None, version=8)
     assert snapshot.SnapshotState.__struct_fields__[-1] == "transactions"
+
+
+# --- what opening costs ------------------------------------------------------------------------------
+
+
+def read_bytes(root: Root) -> int:
+    """What an image that was read takes in memory."""
+    store = MemoryStore()
+    write_snapshot(store, root.image, timestamp_ms=1)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        image = read_snapshot(store, root.image.commit, cluster_id=root.image.cluster_id)
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert image == root.image
+    return taken
+
+
+def many_partitions(root: Root, producer: Producer) -> None:
+    root.add(producer, *range(1, 4_000, 2))
+
+
+def many_topics(root: Root, producer: Producer) -> None:
+    topic_ids = [f"{number:022d}" for number in range(500)]
+    root.apply(*(plan_create_topic(root.image, f"t{one}", 1, topic_id=one) for one in topic_ids))
+    places = [(one, 0) for one in topic_ids]
+    root.apply(*plan_add_to_transaction(root.image, "app", *producer, partitions=places, now_ms=1))
+
+
+def many_groups(root: Root, producer: Producer) -> None:
+    root.add(producer, groups=[f"a group {number}" for number in range(900)])
+
+
+def staged_in_many_partitions(root: Root, producer: Producer) -> None:
+    parts = [root.staging(producer, 0, opens=True, partition=number) for number in range(1_000)]
+    root.apply(plan_stage(root.image, parts))
+
+
+def much_staged_in_one(root: Root, producer: Producer) -> None:
+    root.apply(plan_stage(root.image, [root.staging(producer, one, opens=True) for one in range(2_000)]))
+
+
+@pytest.mark.parametrize(
+    "fill", [many_partitions, many_topics, many_groups, staged_in_many_partitions, much_staged_in_one]
+)
+def test_an_open_transaction_takes_no_more_than_it_weighs(fill: Callable[[Root, Producer], None]) -> None:
+    """Everyone who opens the root has it in memory, so planning counts its bytes."""
+    root = Root(partitions=4_000)
+    fill(root, root.begin())
+    weight = root.image.transactions.weight
+    taken = read_bytes(root)
+    root.abort("app")
+    assert weight / 8 < taken - read_bytes(root) < weight + 8_192
+
+
+def test_nothing_is_made_for_partitions_where_nothing_is_staged() -> None:
+    """An extent list for each cost everyone who opened the root 14 s and 362 MiB."""
+    root = Root(partitions=4_000)
+    many_partitions(root, root.begin())
+    root.add((0, 0), 0, groups=["g"])
+    assert len(root.transaction().partitions) == 2_001
+    assert root.transaction().staged == {}
+    assert root.image.transactions.staging == {}
+    changed(root, lambda state: state["transactions"][0].update(phase="ongoing"))

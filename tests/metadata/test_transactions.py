@@ -13,10 +13,12 @@ from sparklog.metadata import (
     SetConfigs,
     TransactionPhase,
     plan_begin_producer,
+    plan_forget_ids,
     plan_forget_transactions,
 )
 from sparklog.metadata.model import transactions as model
 from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.transaction_values import PARTITION_WEIGHT, TOPIC_WEIGHT
 from tests.metadata.transacting import TOPIC, Root
 
 
@@ -53,9 +55,9 @@ def test_another_process_gets_the_next_epoch_and_ends_what_is_open(root: Root) -
     new = root.begin()
     assert new == (0, 1)
     one = root.transaction()
-    assert (one.phase, one.partitions, one.staged_extents, one.staged_bytes) == (
+    assert (one.phase, len(one.partitions), one.staged_extents, one.staged_bytes) == (
         TransactionPhase.EMPTY,
-        {},
+        0,
         0,
         0,
     )
@@ -183,29 +185,114 @@ def test_a_timeout_is_a_time(root: Root, timeout_ms: int) -> None:
 
 def test_ids_are_bounded(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "MAX_TRANSACTIONAL_IDS", 2)
-    root.begin("one")
-    root.begin("two")
-    with pytest.raises(RetriableError, match="2 transactional ids") as raised:
+    root.open("one")
+    root.open("two")
+    with pytest.raises(RetriableError, match="2 transactional ids that are open") as raised:
         root.begin("three")
     assert code(raised) == "TRANSACTIONS_FULL"
     assert root.begin("one") == (0, 1)
 
 
+def test_near_the_bound_the_longest_unused_ids_are_forgotten(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the order of commits, whatever clocks say: none that is open, or of the half that was used last."""
+    monkeypatch.setattr(model, "MAX_TRANSACTIONAL_IDS", 8)
+    for name in ("open", "used", "never", "unused", "recent", "more", "others", "last"):
+        producer = root.begin(name)
+        if name in ("open", "used", "unused"):
+            root.add(producer, 0, name=name)
+        if name in ("used", "unused"):
+            root.end(producer, name=name)
+        root.now_ms -= 100
+    root.end(root.open("used"), name="used", second=True)
+    forgotten: list[str] = []
+    for number in range(3):
+        before = set(root.image.transactions)
+        root.begin(f"new {number}")
+        forgotten += before - set(root.image.transactions)
+        assert len(root.image.transactions) == 8
+    # Of the older half: what never had a transaction, then by age.
+    assert forgotten == ["never", "recent", "more"]
+    for name in ("open", "unused", "others", "last"):
+        assert name in root.image.transactions
+
+
+def test_a_producer_whose_id_was_forgotten_begins_anew(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that it sends counts, until it is another producer."""
+    monkeypatch.setattr(model, "MAX_TRANSACTIONAL_IDS", 2)
+    old = root.open()
+    root.stage(old, 0, 3)
+    root.end(old)
+    root.begin("two")
+    root.begin("three")
+    assert set(root.image.transactions) == {"two", "three"}
+    for send in (
+        lambda: root.add(old, 0),
+        lambda: root.stage(old, 3, opens=True),
+        lambda: root.end(old),
+        lambda: root.end(old, second=True),
+    ):
+        with pytest.raises(InvalidRequestError) as raised:
+            send()
+        assert code(raised) == "PRODUCER_UNMAPPED"
+    new = root.begin("app", old)
+    assert new[0] != old[0]
+    assert root.visible() == [(0, 3, 0)]
+    with pytest.raises(InvalidRequestError):
+        root.add(old, 0)
+
+
+def test_ids_of_one_client_can_be_replaced(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("other", "a", "b", "c", "d"):
+        root.begin(name)
+    monkeypatch.setattr(model, "MAX_TRANSACTIONAL_IDS", 5)  # its own go before those of others
+    own = ["a", "b", "c", "d", "gone"]
+    begun = plan_begin_producer(root.image, "e", timeout_ms=1, now_ms=1, replaceable=own)
+    assert begun.actions[0] == ForgetTransactions(transactional_ids=("a",))
+    root.open("a")
+    root.open("b")
+    begun = plan_begin_producer(root.image, "e", timeout_ms=1, now_ms=1, replaceable=own)
+    assert begun.actions[0] == ForgetTransactions(transactional_ids=("c",))
+    with pytest.raises(RetriableError) as raised:
+        plan_begin_producer(root.image, "e", timeout_ms=1, now_ms=1, replaceable=["a", "b"])
+    assert code(raised) == "TRANSACTIONS_FULL"
+    assert plan_begin_producer(root.image, "a", timeout_ms=1, now_ms=1, replaceable=own).producer_epoch == 2
+
+
+def test_an_administrator_forgets_ids(root: Root) -> None:
+    producer = root.open("open")
+    root.begin("unused")
+    action = plan_forget_ids(root.image, ["unused", "unused"])
+    assert action == ForgetTransactions(transactional_ids=("unused",))
+    with pytest.raises(InvalidRequestError) as raised:
+        plan_forget_ids(root.image, ["unused", "open"])
+    assert code(raised) == "TRANSACTION_STATE"
+    with pytest.raises(InvalidRequestError) as raised:
+        plan_forget_ids(root.image, ["unknown"])
+    assert code(raised) == "TRANSACTION_MISSING"
+    root.end(producer, name="open")
+    root.apply(plan_forget_ids(root.image, ["unused", "open"]))
+    assert not root.image.transactions
+
+
 def test_what_open_transactions_have_added_is_bounded(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "MAX_ROOT_ADDED", 4)
+    group = TOPIC_WEIGHT + 1
+    most = 2 * TOPIC_WEIGHT + 3 * PARTITION_WEIGHT + group
+    monkeypatch.setattr(model, "MAX_ROOT_WEIGHT", most)
     one, two = root.begin("one"), root.begin("two")
     root.add(one, 0, 1, name="one")
     root.add(two, 0, name="two")
-    with pytest.raises(RetriableError, match="5 partitions and groups") as raised:
+    with pytest.raises(RetriableError, match="open transactions of") as raised:
         root.add(two, 1, groups=("g",), name="two")
     assert code(raised) == "TRANSACTIONS_FULL"
     with pytest.raises(RetriableError):
-        root.add(two, groups=("g" * 128,), name="two")
-    root.add(two, groups=("g" * 127,), name="two")
+        root.add(two, groups=("\N{LATIN SMALL LETTER E WITH ACUTE}",), name="two")  # two bytes
+    root.add(two, groups=("g",), name="two")
     root.add(two, 0, name="two")  # it has that already
-    assert root.image.transactions.added == 4
+    assert root.image.transactions.weight == most
     root.end(one, name="one", committed=True)
-    assert root.image.transactions.added == 2
+    assert root.image.transactions.weight == TOPIC_WEIGHT + PARTITION_WEIGHT + group
     root.add(two, 1, groups=("h",), name="two")
 
 
@@ -226,12 +313,12 @@ def test_what_is_added_opens_a_transaction(root: Root) -> None:
     root.add(producer, 1, 0, groups=["readers"])
     one = root.transaction()
     assert (one.phase, one.number, one.started_ms) == (TransactionPhase.ONGOING, 1, 2_000)
-    assert list(one.partitions) == [(TOPIC, 1), (TOPIC, 0)]
+    assert list(one.partitions) == [(TOPIC, 0), (TOPIC, 1)]
     root.now_ms = 3_000
     root.add(producer, 0, 2, groups=["readers", "others"])
     one = root.transaction()
     assert (one.number, one.started_ms, one.groups) == (1, 2_000, ("readers", "others"))
-    assert list(one.partitions) == [(TOPIC, 1), (TOPIC, 0), (TOPIC, 2)]
+    assert list(one.partitions) == [(TOPIC, 0), (TOPIC, 1), (TOPIC, 2)]
 
 
 def test_what_is_added_twice_takes_no_commit(root: Root) -> None:

@@ -158,8 +158,7 @@ class Both:
             assert (real.phase, real.number) == (one.phase, one.number)
             staged = {
                 place: [(e.base_sequence, e.record_count, e.segment) for e in extents]
-                for place, extents in real.partitions.items()
-                if len(extents)
+                for place, extents in real.staged.items()
             }
             expected: dict[Place, list[tuple[int, int, str]]] = {}
             for place, batch in one.staged:
@@ -168,7 +167,7 @@ class Both:
         live = naive.live()
         assert [image.refers_to(one) for one in self.segments] == [one in live for one in self.segments]
         derived = transactions_of(image.transactions.values())
-        for field in ("by_producer", "deadlines", "staging", "staged_extents", "staged_bytes", "added"):
+        for field in ("by_producer", "deadlines", "staging", "staged_extents", "staged_bytes", "weight"):
             assert getattr(derived, field) == getattr(image.transactions, field)
 
 

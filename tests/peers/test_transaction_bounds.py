@@ -10,6 +10,12 @@ from sparklog.client import SparkLog
 from sparklog.log.root_config import TRANSACTION_VERSION_KEY
 from sparklog.metadata import LAST_PRODUCER_EPOCH
 from sparklog.metadata.model import staging, transactions
+from sparklog.metadata.model.transaction_values import (
+    PARTITION_WEIGHT,
+    STAGED_EXTENT_WEIGHT,
+    STAGED_PARTITION_WEIGHT,
+    TOPIC_WEIGHT,
+)
 from tests.compat.clients import CLIENTS, ProduceOptions
 from tests.compat.clients.confluent import Confluent
 from tests.compat.clients.transactional import transactional
@@ -19,6 +25,8 @@ from tests.support.epochs import use_up_epochs
 from tests.support.running_broker import RunningBroker
 
 LIBRDKAFKA = next(one for one in CLIENTS if one.name == "confluent")
+# Of one partition.
+_OF_TWO_BATCHES = TOPIC_WEIGHT + PARTITION_WEIGHT + STAGED_PARTITION_WEIGHT + 2 * STAGED_EXTENT_WEIGHT
 GIVES_UP_MS = 10_000  # and no sooner: what is sent before must be through by then
 
 
@@ -101,7 +109,7 @@ def test_what_a_root_has_no_room_for_can_be_aborted_by_librdkafka(
     log.create_topic("t", 1)
     settings = {"delivery.timeout.ms": GIVES_UP_MS}
     with transactional(LIBRDKAFKA, bounded.bootstrap, "app", settings) as producer:
-        monkeypatch.setattr(staging, "MAX_ROOT_STAGED_EXTENTS", 2)
+        monkeypatch.setattr(staging, "MAX_ROOT_WEIGHT", _OF_TWO_BATCHES)
         producer.begin()
         for value in (b"a", b"b"):
             producer.send("t", [value])
@@ -124,7 +132,7 @@ def test_and_by_java(
     log.alter_root({TRANSACTION_VERSION_KEY: str(protocol_of_root)})
     settings = (f"delivery.timeout.ms={GIVES_UP_MS}", "request.timeout.ms=5000")
     with Producer(java_program, bounded.bootstrap, "app", 60_000, *settings) as producer:
-        monkeypatch.setattr(staging, "MAX_ROOT_STAGED_EXTENTS", 2)
+        monkeypatch.setattr(staging, "MAX_ROOT_WEIGHT", _OF_TWO_BATCHES)
         producer.tell("begin")
         for value in ("a", "b"):
             producer.tell("send", "t", 0, value)

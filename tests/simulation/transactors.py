@@ -117,12 +117,17 @@ class Transactor(Role):
     # --- what a producer does ----------------------------------------------------------------------------
 
     def _begin(self, log: SparkLog, process: SimProcess) -> None:
-        known = {} if self.was is None else {"producer_id": self.was[0], "producer_epoch": self.was[1]}
+        was_id, was_epoch = self.was or (-1, -1)
         found: list[tuple[int, int]] = []
 
         def plan(image: Image) -> Sequence[Action]:
             begun = plan_begin_producer(
-                image, self.application, timeout_ms=self.timeout_ms, now_ms=process.now_ms(), **known
+                image,
+                self.application,
+                timeout_ms=self.timeout_ms,
+                now_ms=process.now_ms(),
+                producer_id=was_id,
+                producer_epoch=was_epoch,
             )
             found[:] = [(begun.producer_id, begun.producer_epoch)]
             return begun.actions

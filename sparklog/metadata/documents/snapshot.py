@@ -12,7 +12,6 @@ Sources: FORMAT.md#metadata-log.
 """
 
 import msgspec
-import numpy as np
 
 from sparklog.errors import AlreadyExistsError, InvalidRequestError
 from sparklog.failpoints import failpoint
@@ -47,7 +46,7 @@ from sparklog.metadata.model.broker_values import (
     Controller,
     RegisteredBroker,
 )
-from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList
+from sparklog.metadata.model.extent_list import ExtentColumns, lists_of, why_disordered
 from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.metadata.model.image import (
     NEVER_CLEANED,
@@ -74,14 +73,14 @@ _CODE = "CORRUPT_METADATA_SNAPSHOT"
 _MAX_PART_BYTES = 16 << 30
 
 
-class _Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     log_start_offset: Int64
     log_end_offset: Int64
     extents: Int64  # how many of the extents part's rows, which are in the order of topics and partitions
     producers: dict[Int64, ProducerState] = {}
 
 
-class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     topic_id: str
     name: str
     configs: dict[str, str]
@@ -321,7 +320,13 @@ def _brokers(state: SnapshotState, where: str) -> dict[int, RegisteredBroker]:
 
 
 def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[Topic]:
-    row = 0
+    _check_extents(state, columns, where)
+    places = (
+        ((topic.topic_id, number), stored.extents)
+        for topic in state.topics
+        for number, stored in enumerate(topic.partitions)
+    )
+    lists = lists_of(columns, places)
     topics: list[Topic] = []
     for topic in state.topics:
         if not is_id(topic.topic_id) or why_illegal_topic_name(topic.name) is not None:
@@ -340,16 +345,20 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
             forgotten = topic.forgotten.get(partition, NOTHING_FORGOTTEN)
             if not 0 <= forgotten.end_offset <= forgotten.mark_offset <= stored.log_end_offset:
                 raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {forgotten}")
-            part = columns.slice(row, row + stored.extents)
-            _check_extents(part, stored, f"{where}, topic {topic.name!r} partition {partition}")
-            row += stored.extents
+            _, extents = next(lists)
+            if extents.end_offset > stored.log_end_offset:
+                raise corrupt(
+                    _CODE,
+                    where,
+                    f"topic {topic.name!r} partition {partition}: extents end after the log end offset",
+                )
             partitions.append(
                 PartitionState(
                     topic_id=topic.topic_id,
                     partition=partition,
                     log_start_offset=stored.log_start_offset,
                     log_end_offset=stored.log_end_offset,
-                    extents=ExtentList(topic.topic_id, partition, (part,) if len(part) else ()),
+                    extents=extents,
                     producers=stored.producers,
                     merged_batches=topic.merged_batches.get(partition, {}),
                     cleaned=cleaned,
@@ -366,18 +375,15 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
                 writer_txns=topic.writer_txns,
             )
         )
-    if row != len(columns):
-        raise corrupt(_CODE, where, f"found {len(columns)} extents, expected {row}")
     return topics
 
 
-def _check_extents(part: ExtentColumns, stored: _Partition, where: str) -> None:
-    if len(part) != stored.extents:
-        raise corrupt(_CODE, where, f"found {len(part)} extents, expected {stored.extents}")
-    if len(part) and (
-        int(part.base_offset[0]) < 0
-        or int(part.end_offset[-1]) > stored.log_end_offset
-        or bool(np.any(part.end_offset <= part.base_offset))
-        or bool(np.any(part.base_offset[1:] < part.end_offset[:-1]))
-    ):
-        raise corrupt(_CODE, where, "extents overlap, or end after the log end offset")
+def _check_extents(state: SnapshotState, columns: ExtentColumns, where: str) -> None:
+    counts = [stored.extents for topic in state.topics for stored in topic.partitions]
+    if min(counts, default=0) < 0 or sum(counts) != len(columns):
+        raise corrupt(_CODE, where, f"found {len(columns)} extents, expected {sum(counts)}")
+    wrong = why_disordered(columns, counts)
+    if wrong is not None:
+        names = [(topic.name, number) for topic in state.topics for number in range(len(topic.partitions))]
+        name, partition = names[wrong[0]]
+        raise corrupt(_CODE, where, f"topic {name!r} partition {partition}: {wrong[1]}")

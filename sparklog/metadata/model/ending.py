@@ -104,13 +104,13 @@ def end_transaction(draft: ImageDraft, action: EndTransaction) -> None:
     if raises:
         require_next_producer(draft, known, action.next_producer_id, action.next_producer_epoch)
     if action.committed:
-        for extents in known.partitions.values():
-            if len(extents):
-                _publish(draft, known, extents)
+        for extents in known.staged.values():
+            _publish(draft, known, extents)
     ended = replace(
         draft.transactions.clear(known),
         phase=TransactionPhase.COMMITTED if action.committed else TransactionPhase.ABORTED,
         changed_ms=action.time_ms,
+        changed_commit=draft.commit,
     )
     if raises:
         ended = replace(
@@ -266,8 +266,7 @@ def _ended(
 def _ranges(image: Image, known: Transaction) -> dict[TopicPartition, tuple[int, int]]:
     return {
         place: (image.partition_of(*place).log_end_offset, extents.end_offset)
-        for place, extents in known.partitions.items()
-        if len(extents)
+        for place, extents in known.staged.items()
     }
 
 

@@ -8,7 +8,7 @@ Invariants: base offsets ascend and extents do not overlap (checked by whoever a
 Concurrency: immutable; every change makes a new list that shares the columns.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -38,10 +38,12 @@ _RECORD_COUNT = NUMBER_COLUMNS.index("record_count")
 _OFFSET_DELTA = NUMBER_COLUMNS.index("offset_delta")
 _SIZE = NUMBER_COLUMNS.index("size")
 _PRODUCER = slice(NUMBER_COLUMNS.index("producer_id"), None)
+TopicPartition = tuple[str, int]  # topic id, partition
 SEQUENCES = 1 << 31  # of producers: 0 to 2^31-1, and then 0 again
 # Shorter: more arrays to make; longer: more to copy with each append.
 _MAX_TAIL = 16
 _MADE_AT_ONCE = 512  # of a column, as Python's numbers
+_PACKED_AT_ONCE = 4096  # rows of columns
 _ADDED_AT_ONCE = 64  # sizes: a call of NumPy costs as much as adding up some thirty
 # A block that came from a snapshot stays as it is; younger ones merge until this size.
 _MAX_MERGED_BLOCK = 1 << 16
@@ -91,6 +93,51 @@ class ExtentColumns:
         for segment, *numbers in zip(*columns, strict=True):
             fields = dict(zip(NUMBER_COLUMNS, numbers, strict=True))
             yield Extent(topic_id=topic_id, partition=partition, segment=segment, **fields)
+
+
+def why_disordered(rows: ExtentColumns, counts: Sequence[int]) -> tuple[int, str] | None:
+    """Which list of extents is none, and why; None if all are.
+
+    Args:
+        rows: the extents of all lists, one list after the other.
+        counts: how many rows each list has; all rows together.
+    """
+    ends = rows.end_offset
+    is_wrong = (ends <= rows.base_offset) | (rows.base_offset < 0)
+    overlaps = rows.base_offset[1:] < ends[:-1]
+    firsts = np.cumsum(np.array(counts, np.int64))
+    overlaps[firsts[(firsts > 0) & (firsts < len(rows))] - 1] = False  # a list begins there
+    is_wrong[1:] |= overlaps
+    if not is_wrong.any():
+        return None
+    row = int(np.argmax(is_wrong))
+    return int(np.searchsorted(firsts, row, side="right")), "extents overlap, or have no offsets"
+
+
+def lists_of(
+    rows: ExtentColumns, parts: Iterable[tuple[TopicPartition, int]]
+) -> Iterator[tuple[TopicPartition, "ExtentList"]]:
+    """The extents of many partitions, of which most have few: those are packed, as a view costs a kilobyte.
+
+    Args:
+        parts: which partition the next so many rows belong to.
+    """
+    row = first = 0
+    packed = NO_EXTENTS
+    for place, count in parts:
+        if not count:
+            yield place, ExtentList(*place)
+        elif count >= _MAX_TAIL:
+            yield place, ExtentList(*place, (rows.slice(row, row + count),))
+        else:
+            if row + count > first + len(packed):
+                first, packed = row, _packed(rows.slice(row, row + _PACKED_AT_ONCE))
+            yield place, ExtentList(*place, (), packed.slice(row - first, row - first + count))
+        row += count
+
+
+def _packed(rows: ExtentColumns) -> PackedExtents:
+    return PackedExtents(tuple(rows.segment.tolist()), np.stack(tuple(rows.numbers), axis=1).tobytes())
 
 
 def checksum_of(columns: ExtentColumns) -> int:

@@ -34,12 +34,12 @@ class SharedMap(Mapping[K, V]):
     def __init__(self, items: Iterable[tuple[K, V]] = ()) -> None:
         nothing: dict[K, V] = {}
         self._buckets: list[dict[K, V]] = [nothing] * BUCKETS
-        self._length = 0
-        draft = SharedMapDraft(self)
         for key, value in items:
-            draft[key] = value
-        done = draft.done()
-        self._buckets, self._length = done._buckets, done._length
+            number = _bucket_of(key)
+            if self._buckets[number] is nothing:
+                self._buckets[number] = {}
+            self._buckets[number][key] = value
+        self._length = sum(map(len, self._buckets))
 
     @classmethod
     def _of(cls, buckets: list[dict[K, V]], length: int) -> "SharedMap[K, V]":

@@ -44,13 +44,16 @@ from sparklog.metadata.model.sweeping import refuse_expired, validate_births
 from sparklog.metadata.model.transaction_draft import OpenTransaction
 from sparklog.metadata.model.transaction_refusals import fenced, full, too_large, wrong_state
 from sparklog.metadata.model.transaction_values import (
-    MAX_ROOT_ADDED,
     MAX_ROOT_STAGED_BYTES,
-    MAX_ROOT_STAGED_EXTENTS,
+    MAX_ROOT_WEIGHT,
     MAX_STAGED_BYTES,
     MAX_STAGED_EXTENTS,
     MAX_STAGING_PRODUCERS,
     MAX_TRANSACTION_PARTITIONS,
+    PARTITION_WEIGHT,
+    STAGED_EXTENT_WEIGHT,
+    STAGED_PARTITION_WEIGHT,
+    TOPIC_WEIGHT,
     TRANSACTIONS_VERSION,
     TopicPartition,
     Transaction,
@@ -154,7 +157,7 @@ def _opened(draft: ImageDraft, extent: DraftExtent, opens_ms: int, where: str) -
     transaction = draft.transactions.of_producer(extent.producer_id)
     if transaction is None:
         raise ActionRefusedError(f"{where}: producer {extent.producer_id} has no transactional id")
-    draft.transactions.put(opened(transaction, opens_ms))
+    draft.transactions.put(opened(transaction, opens_ms, draft.commit))
     found = draft.transactions.open_of_producer(extent.producer_id)
     assert found is not None, "it was opened"
     return found
@@ -201,8 +204,8 @@ class StagingJudge:
         self._opened: set[int] = set()
         self._staging: dict[TopicPartition, set[int]] = {}
         self._of_transaction: dict[int, tuple[int, int, int]] = {}  # extents, bytes, partitions
-        self._of_root = image.transactions.staged_extents, image.transactions.staged_bytes
-        self._added_of_root = image.transactions.added
+        self._of_root = image.transactions.staged_bytes
+        self._weight_of_root = image.transactions.weight
 
     def refusal(self, part: Staging) -> SparklogError | None:
         """Why it may not be staged, whatever its sequence; None: it may.
@@ -235,18 +238,27 @@ class StagingJudge:
         transaction = self._image.transactions.of_producer(producer_id)
         assert transaction is not None, "asked before"
         extents, staged_bytes, partitions = self._has(transaction)
+        self._weight_of_root += self._weight(transaction, place)
         if not self._is_added(transaction, place):
             self._added.add((producer_id, place))
-            self._added_of_root += 1
             partitions += 1
         self._of_transaction[producer_id] = extents + 1, staged_bytes + part.draft.size, partitions
-        self._of_root = self._of_root[0] + 1, self._of_root[1] + part.draft.size
+        self._of_root += part.draft.size
         self._staging.setdefault(place, set()).add(producer_id)
 
     def _is_added(self, transaction: Transaction, place: TopicPartition) -> bool:
         if transaction.is_ongoing and place in transaction.partitions:
             return True
         return (transaction.producer_id, place) in self._added
+
+    def _weight(self, transaction: Transaction, place: TopicPartition) -> int:
+        """Of one more extent."""
+        weight = STAGED_EXTENT_WEIGHT
+        if place not in transaction.staged and transaction.producer_id not in self._staging.get(place, ()):
+            weight += STAGED_PARTITION_WEIGHT
+        if not self._is_added(transaction, place):
+            weight += PARTITION_WEIGHT + TOPIC_WEIGHT * (place[0] not in transaction.partitions.by_topic)
+        return weight
 
     def _has(self, transaction: Transaction) -> tuple[int, int, int]:
         noted = self._of_transaction.get(transaction.producer_id)
@@ -263,12 +275,11 @@ class StagingJudge:
         if partitions >= MAX_TRANSACTION_PARTITIONS and not self._is_added(transaction, part.place):
             return too_large(transaction, f"{partitions} partitions, at most {MAX_TRANSACTION_PARTITIONS}")
         of_root = self._of_root
-        if of_root[0] >= MAX_ROOT_STAGED_EXTENTS:
-            return full(f"{of_root[0]} extents staged by all transactions, at most {MAX_ROOT_STAGED_EXTENTS}")
-        if of_root[1] + part.draft.size > MAX_ROOT_STAGED_BYTES:
-            return full(f"{of_root[1]} bytes staged by all transactions, at most {MAX_ROOT_STAGED_BYTES}")
-        if self._added_of_root >= MAX_ROOT_ADDED and not self._is_added(transaction, part.place):
-            return full(f"{self._added_of_root} partitions and groups added, at most {MAX_ROOT_ADDED}")
+        if of_root + part.draft.size > MAX_ROOT_STAGED_BYTES:
+            return full(f"{of_root} bytes staged by all transactions, at most {MAX_ROOT_STAGED_BYTES}")
+        weight = self._weight_of_root + self._weight(transaction, part.place)
+        if weight > MAX_ROOT_WEIGHT:
+            return full(f"open transactions of {weight} bytes, at most {MAX_ROOT_WEIGHT}")
         before = self._image.transactions.staging_in(*part.place)
         noted = self._staging.get(part.place, set())
         if transaction.producer_id not in before and transaction.producer_id not in noted:

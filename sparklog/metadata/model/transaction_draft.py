@@ -12,7 +12,13 @@ from dataclasses import replace
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.shared_map import SharedMapDraft
-from sparklog.metadata.model.transaction_values import NOBODY, TopicPartition, Transaction, Transactions
+from sparklog.metadata.model.transaction_values import (
+    NO_PARTITIONS,
+    NOBODY,
+    TopicPartition,
+    Transaction,
+    Transactions,
+)
 
 
 class OpenTransaction:
@@ -20,7 +26,10 @@ class OpenTransaction:
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
-        self._partitions = dict(transaction.partitions)
+        self._partitions = transaction.partitions
+        self._added: dict[str, set[int]] = {}
+        self._staged = dict(transaction.staged)
+        self.itself = frozenset({transaction.producer_id})
         self._pending: dict[TopicPartition, list[Extent]] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._extents, self._bytes = transaction.staged_extents, transaction.staged_bytes
@@ -37,17 +46,20 @@ class OpenTransaction:
 
     def has(self, place: TopicPartition) -> bool:
         """Was the partition added?"""
-        return place in self._partitions
+        return place[1] in self._added.get(place[0], ()) or place in self._partitions
 
     def add(self, place: TopicPartition) -> None:
         """A partition, if it is not there."""
-        if place not in self._partitions:
-            self._partitions[place] = ExtentList(*place)
+        if not self.has(place):
+            self._added.setdefault(place[0], set()).add(place[1])
 
     def end_of(self, place: TopicPartition) -> int:
         """Where the next extent of a partition that was added begins."""
         end = self._ends.get(place)
-        return self._partitions[place].end_offset if end is None else end
+        if end is not None:
+            return end
+        staged = self._staged.get(place)
+        return 0 if staged is None else staged.end_offset
 
     def stage(self, extent: Extent) -> None:
         """One more, at the end of its partition."""
@@ -60,10 +72,12 @@ class OpenTransaction:
     def flushed(self) -> Transaction:
         """The transaction, with all that was added and staged; not to be changed after it."""
         for place, extents in self._pending.items():
-            self._partitions[place] = self._partitions[place].appended(extents)
+            before = self._staged.get(place)
+            self._staged[place] = (ExtentList(*place) if before is None else before).appended(extents)
         return replace(
             self._transaction,
-            partitions=self._partitions,
+            partitions=self._partitions.having(self._added),
+            staged=self._staged,
             staged_extents=self._extents,
             staged_bytes=self._bytes,
         )
@@ -81,7 +95,7 @@ class TransactionsDraft:
         # In the place of the transactions of these ids, until they are asked for as a whole.
         self._open: dict[str, OpenTransaction] = {}
         self.staged_extents, self.staged_bytes = before.staged_extents, before.staged_bytes
-        self._added = before.added
+        self._weight = before.weight
 
     def get(self, transactional_id: str) -> Transaction | None:
         """As of what has been applied so far."""
@@ -126,7 +140,7 @@ class TransactionsDraft:
                 self._by_producer.remove(before.producer_id)
             self._by_producer[transaction.producer_id] = name
         self._by_id[name] = transaction
-        self._added += transaction.added - (0 if before is None else before.added)
+        self._weight += transaction.weight - (0 if before is None else before.weight)
         deadline_ms, before_ms = transaction.deadline_ms, self._deadlines.get(name)
         if deadline_ms is not None and deadline_ms != before_ms:
             self._deadlines[name] = deadline_ms
@@ -153,16 +167,18 @@ class TransactionsDraft:
         place = extent.topic_id, extent.partition
         if opened.producer_id not in self.staging_in(*place):
             staging = self._own_staging()
-            staging[place] = staging.get(place, NOBODY) | {opened.producer_id}
+            others = staging.get(place)
+            staging[place] = opened.itself if others is None else others | opened.itself
 
     def clear(self, transaction: Transaction) -> Transaction:
         """Without partitions, groups, and all that it has staged; to be put."""
-        for place, extents in transaction.partitions.items():
-            if len(extents):
-                self._leave(place, transaction.producer_id)
+        for place in transaction.staged:
+            self._leave(place, transaction.producer_id)
         self.staged_extents -= transaction.staged_extents
         self.staged_bytes -= transaction.staged_bytes
-        return replace(transaction, partitions={}, groups=(), staged_extents=0, staged_bytes=0)
+        return replace(
+            transaction, partitions=NO_PARTITIONS, staged={}, groups=(), staged_extents=0, staged_bytes=0
+        )
 
     def drop_topic(self, topic_id: str, partitions: int) -> None:
         """What is staged in a topic that is deleted."""
@@ -172,13 +188,14 @@ class TransactionsDraft:
             for producer_id in self.staging_in(*place):
                 transaction = self.of_producer(producer_id)
                 assert transaction is not None, "staging says the same as the transactions"
-                left = dict(transaction.partitions)
+                left = dict(transaction.staged)
                 dropped = left.pop(place).columns()
                 sizes = dropped.stored_bytes
                 self.put(
                     replace(
                         transaction,
-                        partitions=left,
+                        partitions=transaction.partitions.without(*place),
+                        staged=left,
                         staged_extents=transaction.staged_extents - len(dropped),
                         staged_bytes=transaction.staged_bytes - sizes,
                     )
@@ -214,5 +231,5 @@ class TransactionsDraft:
             staging=self._before.staging if self._staging is None else self._staging,
             staged_extents=self.staged_extents,
             staged_bytes=self.staged_bytes,
-            added=self._added,
+            weight=self._weight,
         )

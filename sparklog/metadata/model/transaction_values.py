@@ -3,14 +3,20 @@
 Invariants: a producer id is that of one transactional id at most. Only a transaction that is ONGOING has
 partitions, groups and staged extents. In a partition what a transaction has staged counts from 0 and has no
 gaps; `staging`, `deadlines` and the totals say the same as the transactions, found quicker.
+Bounds: every process that uses the root holds all of it, and reads it when it opens the root. So what clients
+can add is bounded by its weight: the bytes that it takes there.
 Not here: how they come to be (transactions.py, staging.py, ending.py), changing them (transaction_draft.py).
 Concurrency: immutable.
 Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; Kafka TransactionMetadata.
 """
 
 import enum
+from bisect import bisect_left
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.shared_map import SharedMap
@@ -31,9 +37,14 @@ MAX_TRANSACTION_GROUPS = 1_000
 MAX_TRANSACTION_GROUP_CHARACTERS = 1 << 16
 MAX_STAGED_EXTENTS = 1 << 17  # of one transaction
 MAX_STAGED_BYTES = 1 << 38
-MAX_ROOT_STAGED_EXTENTS = 1 << 20
 MAX_ROOT_STAGED_BYTES = 1 << 42
-MAX_ROOT_ADDED = 1 << 20  # partitions and groups of open transactions, as `Transaction.added` counts
+MAX_ROOT_WEIGHT = 64 << 20  # of all open transactions, as `Transaction.weight` counts
+PARTITION_WEIGHT = 4  # of one that was added
+TOPIC_WEIGHT = 256  # that it has partitions of, and of a group besides its name
+STAGED_PARTITION_WEIGHT = 600  # that it has staged extents in
+STAGED_EXTENT_WEIGHT = 96
+# What one staged batch adds at most.
+MOST_STAGED_WEIGHT = PARTITION_WEIGHT + TOPIC_WEIGHT + STAGED_PARTITION_WEIGHT + STAGED_EXTENT_WEIGHT
 # That have something staged in one partition; these are not forgotten there (sequences.py).
 MAX_STAGING_PRODUCERS = 1_024
 
@@ -55,9 +66,91 @@ class TransactionPhase(enum.StrEnum):
     ABORTED = "aborted"
 
 
-def added_by(groups: Iterable[str]) -> int:
-    """What groups add to `Transaction.added`."""
-    return sum(1 + len(group) // 128 for group in groups)
+def weight_of_groups(groups: Iterable[str]) -> int:
+    """What groups add to `Transaction.weight`."""
+    return sum(TOPIC_WEIGHT + len(group.encode()) for group in groups)
+
+
+class PartitionSet(AbstractSet[TopicPartition]):
+    """Partitions of topics, in few bytes each: an open transaction may have thousands, and a root millions.
+
+    Iterated by topic, in the order in which topics were added, and by number. Immutable.
+    """
+
+    __slots__ = ("_length", "by_topic")
+
+    def __init__(self, places: Iterable[TopicPartition] = ()) -> None:
+        self.by_topic: Mapping[str, bytes] = {}  # ascending numbers, of four bytes each
+        self._length = 0
+        numbers: dict[str, set[int]] = {}
+        for topic_id, partition in places:
+            numbers.setdefault(topic_id, set()).add(partition)
+        self._take({topic_id: _packed(found) for topic_id, found in numbers.items()})
+
+    @classmethod
+    def of(cls, by_topic: Mapping[str, bytes]) -> "PartitionSet":
+        """Those of `by_topic`, which has none that is empty."""
+        found = cls()
+        found._take(by_topic)
+        return found
+
+    def _take(self, by_topic: Mapping[str, bytes]) -> None:
+        self.by_topic = by_topic
+        self._length = sum(map(len, by_topic.values())) // PARTITION_WEIGHT
+
+    def __contains__(self, place: object) -> bool:
+        if not isinstance(place, tuple) or (found := self.by_topic.get(place[0])) is None:
+            return False
+        numbers = memoryview(found).cast("i")
+        index = bisect_left(numbers, place[1])
+        return index < len(numbers) and numbers[index] == place[1]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for topic_id, numbers in self.by_topic.items():
+            for partition in memoryview(numbers).cast("i"):
+                yield topic_id, partition
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PartitionSet) and self.by_topic == other.by_topic
+
+    def __hash__(self) -> int:
+        return hash(self._length)
+
+    def __repr__(self) -> str:
+        return f"PartitionSet({list(self)!r})"
+
+    @property
+    def weight(self) -> int:
+        """As of `Transaction.weight`."""
+        return PARTITION_WEIGHT * self._length + TOPIC_WEIGHT * len(self.by_topic)
+
+    def having(self, added: Mapping[str, AbstractSet[int]]) -> "PartitionSet":
+        """A set with these as well, by topic."""
+        if not added:
+            return self
+        by_topic = dict(self.by_topic)
+        for topic_id, numbers in added.items():
+            before = memoryview(by_topic.get(topic_id, b"")).cast("i")
+            by_topic[topic_id] = _packed({*before, *numbers})
+        return PartitionSet.of(by_topic)
+
+    def without(self, topic_id: str, partition: int) -> "PartitionSet":
+        """A set that lacks one that it has."""
+        by_topic = dict(self.by_topic)
+        left = set(memoryview(by_topic.pop(topic_id)).cast("i")) - {partition}
+        if left:
+            by_topic[topic_id] = _packed(left)
+        return PartitionSet.of(by_topic)
+
+
+def _packed(numbers: AbstractSet[int]) -> bytes:
+    return np.array(sorted(numbers), np.int32).tobytes()
+
+
+NO_PARTITIONS = PartitionSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +165,10 @@ class Transaction:
         number: how many transactions were opened under this id; this is the last one's.
         timeout_ms: of one that is ONGOING, from `started_ms` on, by the clock of whoever opened it.
         changed_ms: when its phase last changed, or a producer was initialised.
-        partitions: those added, in the order of their first appearance, each with what is staged there.
+        changed_commit: the commit that did that: what was not used for longer has a lower one, whatever
+            clocks say.
+        partitions: those added.
+        staged: what is staged, by partition, in the order of the first of each; none is empty.
         groups: those whose offsets it may commit.
         staged_extents, staged_bytes: of all partitions.
     """
@@ -82,12 +178,14 @@ class Transaction:
     producer_epoch: int
     timeout_ms: int
     changed_ms: int
+    changed_commit: int = -1
     previous_producer_id: int = NO_ID
     previous_producer_epoch: int = NO_PRODUCER_EPOCH
     number: int = 0
     phase: TransactionPhase = TransactionPhase.EMPTY
     started_ms: int = -1
-    partitions: Mapping[TopicPartition, ExtentList] = field(default_factory=dict)
+    partitions: PartitionSet = NO_PARTITIONS
+    staged: Mapping[TopicPartition, ExtentList] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     staged_extents: int = 0
     staged_bytes: int = 0
@@ -103,9 +201,10 @@ class Transaction:
         return self.started_ms + self.timeout_ms if self.is_ongoing else None
 
     @property
-    def added(self) -> int:
-        """Partitions and groups; a group counts as so many as its name is long, by the 128 characters."""
-        return len(self.partitions) + added_by(self.groups)
+    def weight(self) -> int:
+        """About how many bytes it takes in the memory of everyone who uses the root; 0 if it is not open."""
+        staged = STAGED_PARTITION_WEIGHT * len(self.staged) + STAGED_EXTENT_WEIGHT * self.staged_extents
+        return self.partitions.weight + weight_of_groups(self.groups) + staged
 
     def is_timed_out(self, now_ms: int) -> bool:
         """Has it taken longer than it may?"""
@@ -117,7 +216,7 @@ class Transaction:
 
     def staged_in(self, topic_id: str, partition: int) -> ExtentList:
         """What it has staged in a partition, counting from 0; empty if nothing."""
-        found = self.partitions.get((topic_id, partition))
+        found = self.staged.get((topic_id, partition))
         return ExtentList(topic_id, partition) if found is None else found
 
 
@@ -129,7 +228,7 @@ class Transactions(Mapping[str, Transaction]):
         by_producer: producer id -> transactional id.
         deadlines: transactional id -> deadline_ms, of those that are open.
         staging: producers with something staged in a partition; a partition without any is left out.
-        staged_extents, staged_bytes, added: of all.
+        staged_extents, staged_bytes, weight: of all.
     """
 
     by_id: SharedMap[str, Transaction] = field(default_factory=SharedMap)
@@ -138,7 +237,7 @@ class Transactions(Mapping[str, Transaction]):
     staging: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
     staged_extents: int = 0
     staged_bytes: int = 0
-    added: int = 0
+    weight: int = 0
 
     def __getitem__(self, transactional_id: str) -> Transaction:
         return self.by_id[transactional_id]
@@ -191,9 +290,7 @@ class Transactions(Mapping[str, Transaction]):
         if not self.staging:
             return
         for transaction in self.by_id.values():
-            for extents in transaction.partitions.values():
-                if len(extents):
-                    yield extents
+            yield from transaction.staged.values()
 
     def refers_to(self, segment: str) -> bool:
         """Is an extent staged in this segment? Cost: a look at each of them."""
@@ -208,9 +305,10 @@ def transactions_of(found: Iterable[Transaction]) -> Transactions:
     by_id = SharedMap((one.transactional_id, one) for one in found)
     staging: dict[TopicPartition, frozenset[int]] = {}
     for one in by_id.values():
-        for place, extents in one.partitions.items():
-            if len(extents):
-                staging[place] = staging.get(place, NOBODY) | {one.producer_id}
+        itself = frozenset({one.producer_id})
+        for place in one.staged:
+            others = staging.get(place)
+            staging[place] = itself if others is None else others | itself
     return Transactions(
         by_id=by_id,
         by_producer=SharedMap((one.producer_id, one.transactional_id) for one in by_id.values()),
@@ -220,7 +318,7 @@ def transactions_of(found: Iterable[Transaction]) -> Transactions:
         staging=staging,
         staged_extents=sum(one.staged_extents for one in by_id.values()),
         staged_bytes=sum(one.staged_bytes for one in by_id.values()),
-        added=sum(one.added for one in by_id.values()),
+        weight=sum(one.weight for one in by_id.values()),
     )
 
 

@@ -4,6 +4,10 @@ A transactional id has one producer at a time: a producer id, and an epoch that 
 with the id gets the next epoch, and what was open is aborted by the same commit; so an older process can
 neither stage nor end anything from then on. All state is in the image: any broker may plan for any id.
 
+A root has room for so many ids. Where it is used up, those that nobody used for longest are forgotten for new
+ones. A producer whose id was forgotten is told PRODUCER_UNMAPPED, whatever it asks, and has to be initialised
+anew: it gets another producer id then, so nothing of before can come after.
+
 A transaction is open from the first partition or group that is added to it (first protocol), or the first
 batch that is staged (second), until it is ended. Transactions of an id are numbered.
 
@@ -51,27 +55,31 @@ from sparklog.metadata.model.transaction_refusals import (
     too_large,
     validate_producer,
     validate_transactions_version,
+    wrong_state,
 )
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
-    MAX_ROOT_ADDED,
+    MAX_ROOT_WEIGHT,
     MAX_TRANSACTION_GROUP_CHARACTERS,
     MAX_TRANSACTION_GROUPS,
     MAX_TRANSACTION_PARTITIONS,
     MAX_TRANSACTIONAL_IDS,
     NO_ID,
     NO_PRODUCER_EPOCH,
+    PARTITION_WEIGHT,
+    TOPIC_WEIGHT,
     TRANSACTIONS_VERSION,
     TopicPartition,
     Transaction,
     TransactionPhase,
-    added_by,
+    weight_of_groups,
     why_illegal_transactional_id,
     why_no_new_transactional_id,
 )
 
 MAX_TIMEOUT_MS = (1 << 31) - 1
 MAX_FORGOTTEN_AT_ONCE = 10_000
+_PARTS_FORGOTTEN = 64  # one of so many: not each new id needs a look at all
 
 
 class BeginProducer(ActionBase, tag="begin_producer", frozen=True, kw_only=True):
@@ -132,7 +140,7 @@ class ForgetTransactions(ActionBase, tag="forget_transactions", frozen=True, kw_
 class Begun:
     """What an initialisation amounts to; no actions: it was done already, and this is the answer."""
 
-    actions: Sequence[AllocateProducerIds | BeginProducer]
+    actions: Sequence[ForgetTransactions | AllocateProducerIds | BeginProducer]
     producer_id: int
     producer_epoch: int
 
@@ -154,6 +162,7 @@ def begin_producer(draft: ImageDraft, action: BeginProducer) -> None:
                 producer_epoch=action.producer_epoch,
                 timeout_ms=action.timeout_ms,
                 changed_ms=action.time_ms,
+                changed_commit=draft.commit,
             )
         )
         return
@@ -166,6 +175,7 @@ def begin_producer(draft: ImageDraft, action: BeginProducer) -> None:
             previous_producer_epoch=known.producer_epoch if action.follows else NO_PRODUCER_EPOCH,
             timeout_ms=action.timeout_ms,
             changed_ms=action.time_ms,
+            changed_commit=draft.commit,
             phase=TransactionPhase.EMPTY,
         )
     )
@@ -204,13 +214,13 @@ def add_to_transaction(draft: ImageDraft, action: AddToTransaction) -> None:
     for topic_id, partition in added:
         draft.partition(topic_id, partition)  # there is such a partition
     if not known.is_ongoing:
-        known = opened(known, action.time_ms)
+        known = opened(known, action.time_ms, draft.commit)
     known = draft.transactions.add_partitions(known, added)
     groups = dict.fromkeys((*known.groups, *action.groups))
     draft.transactions.put(replace(known, groups=tuple(groups)))
 
 
-def opened(transaction: Transaction, time_ms: int) -> Transaction:
+def opened(transaction: Transaction, time_ms: int, commit: int) -> Transaction:
     """The next one of its id."""
     return replace(
         transaction,
@@ -218,6 +228,7 @@ def opened(transaction: Transaction, time_ms: int) -> Transaction:
         number=transaction.number + 1,
         started_ms=time_ms,
         changed_ms=time_ms,
+        changed_commit=commit,
     )
 
 
@@ -249,25 +260,29 @@ def plan_begin_producer(
     now_ms: int,
     producer_id: int = NO_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
+    replaceable: Collection[str] = (),
 ) -> Begun:
     """Initialise a process with a transactional id: fence the others, abort what is open.
+
+    Where a root has all ids that it may, those that were unused for longest are forgotten for a new one.
 
     Args:
         producer_id, producer_epoch: those that the process has, if it goes on after an error. It gets the
             next epoch then; if it has that already, for the request came before, it is told again.
+        replaceable: for a new id, some of these that were unused for longest are forgotten.
 
     Raises:
         FencedError: PRODUCER_FENCED, another process was initialised since.
-        RetriableError: TRANSACTIONS_FULL, too many ids.
+        RetriableError: TRANSACTIONS_FULL, too many ids, of which none can be forgotten.
         InvalidRequestError: INVALID_TRANSACTIONAL_ID, INVALID_TRANSACTION_TIMEOUT, METADATA_VERSION_TOO_LOW.
     """
     validate_transactions_version(image)
     known = image.transactions.get(transactional_id)
     _validate_beginning(transactional_id, timeout_ms, is_new=known is None)
     follows = known is not None and producer_id != NO_ID
+    forgotten: list[ForgetTransactions] = []
     if known is None:
-        if len(image.transactions) >= MAX_TRANSACTIONAL_IDS:
-            raise full(f"{len(image.transactions)} transactional ids, at most {MAX_TRANSACTIONAL_IDS}")
+        forgotten = _room_for_new(image, replaceable)
     elif follows and not known.is_of(producer_id, producer_epoch):
         before = known.previous_producer_id, known.previous_producer_epoch
         if producer_epoch != NO_PRODUCER_EPOCH and before == (producer_id, producer_epoch):
@@ -286,7 +301,38 @@ def plan_begin_producer(
     if reason is not None:
         raise invalid_plan(reason)
     allocated = allocation(image, [next_id])
-    return Begun(actions=(*allocated, begin), producer_id=next_id, producer_epoch=next_epoch)
+    return Begun(actions=(*forgotten, *allocated, begin), producer_id=next_id, producer_epoch=next_epoch)
+
+
+def _room_for_new(image: Image, replaceable: Collection[str]) -> list[ForgetTransactions]:
+    present = len(image.transactions)
+    unused: Sequence[str] = ()
+    if replaceable:
+        unused = longest_unused(image, replaceable)[: max(1, len(replaceable) // _PARTS_FORGOTTEN)]
+        if not unused:
+            raise full(f"{len(replaceable)} transactional ids of one client in use, fewer")
+    elif present >= MAX_TRANSACTIONAL_IDS:
+        count = present - MAX_TRANSACTIONAL_IDS + max(1, present // _PARTS_FORGOTTEN)
+        unused = longest_unused(image, image.transactions)[:count]
+        if present - len(unused) >= MAX_TRANSACTIONAL_IDS:
+            raise full(
+                f"{present} transactional ids that are open or were used recently, at most "
+                f"{MAX_TRANSACTIONAL_IDS}"
+            )
+    return [ForgetTransactions(transactional_ids=tuple(unused))] if unused else []
+
+
+def longest_unused(image: Image, transactional_ids: Collection[str]) -> list[str]:
+    """Which of these can be forgotten: none that is open, and none of the half that was used most recently.
+
+    Those that never had a transaction come first, then those that were unused for longest. Recent is what
+    later commits changed: clocks of the past may have been wrong.
+    """
+    known = [one for name in transactional_ids if (one := image.transactions.get(name)) is not None]
+    known.sort(key=lambda one: one.changed_commit)
+    unused = [one for one in known[: len(known) // 2] if not one.is_ongoing]
+    unused.sort(key=lambda one: one.number > 0)
+    return [one.transactional_id for one in unused]
 
 
 def next_producer(known: Transaction | None, fresh_id: int) -> tuple[int, int]:
@@ -338,18 +384,18 @@ def plan_add_to_transaction(
         RetriableError: TRANSACTIONS_FULL.
     """
     known = validate_producer(image, transactional_id, producer_id, producer_epoch)
-    has = known.partitions if known.is_ongoing else {}
+    has = known.partitions  # none, unless it is open
     new = [place for place in dict.fromkeys(partitions) if place not in has]
     for place in new:
         image.partition_of(*place)
-    has_groups = known.groups if known.is_ongoing else ()
+    has_groups = known.groups
     new_groups = tuple(group for group in dict.fromkeys(groups) if group not in has_groups)
     if not new and not new_groups:
         return []
     _validate_room(known, len(has) + len(new), (*has_groups, *new_groups))
-    added = image.transactions.added + len(new) + added_by(new_groups)
-    if added > MAX_ROOT_ADDED:
-        raise full(f"{added} partitions and groups in open transactions, at most {MAX_ROOT_ADDED}")
+    weight = image.transactions.weight + _weight_of_new(known, new) + weight_of_groups(new_groups)
+    if weight > MAX_ROOT_WEIGHT:
+        raise full(f"open transactions of {weight} bytes, at most {MAX_ROOT_WEIGHT}")
     topics, topic, partition = named(new) if new else ((), 0, ())
     return [
         AddToTransaction(
@@ -363,6 +409,12 @@ def plan_add_to_transaction(
             groups=new_groups,
         )
     ]
+
+
+def _weight_of_new(known: Transaction, new: Sequence[TopicPartition]) -> int:
+    """Of partitions that it does not have yet."""
+    topics = {topic_id for topic_id, _ in new} - known.partitions.by_topic.keys()
+    return PARTITION_WEIGHT * len(new) + TOPIC_WEIGHT * len(topics)
 
 
 def _validate_room(known: Transaction, partitions: int, groups: Sequence[str]) -> None:
@@ -388,3 +440,24 @@ def plan_forget_transactions(image: Image, now_ms: int, expiration_ms: int) -> F
         if not one.is_ongoing and now_ms - one.changed_ms >= expiration_ms
     )
     return ForgetTransactions(transactional_ids=unused[:MAX_FORGOTTEN_AT_ONCE]) if unused else None
+
+
+def plan_forget_ids(image: Image, transactional_ids: Collection[str]) -> ForgetTransactions:
+    """Forget these ids, as an administrator wants it.
+
+    Raises:
+        InvalidRequestError: TRANSACTION_MISSING; TRANSACTION_STATE, one has a transaction that is open.
+    """
+    for name in transactional_ids:
+        known = image.transactions.get(name)
+        if known is None:
+            raise InvalidRequestError(
+                "TRANSACTION_MISSING",
+                f"transactional id {name!r}: unknown",
+                fix="`sparklog transactions list` shows those that are known",
+            )
+        if known.is_ongoing:
+            raise wrong_state(
+                known, "found it open, expected an id without an open transaction", fix="abort it before"
+            )
+    return ForgetTransactions(transactional_ids=tuple(dict.fromkeys(transactional_ids)))

@@ -31,7 +31,7 @@ def test_where_the_root_has_no_room_the_producer_asks_again(
     """Java's ends at what it does not expect here."""
     producer = producer_of(transactor.initialise())
     with monkeypatch.context() as full:
-        full.setattr(transactions, "MAX_ROOT_ADDED", 0)
+        full.setattr(transactions, "MAX_ROOT_WEIGHT", 0)
         assert transactor.add_offsets(producer) == "coordinator_not_available"
         assert transactor.add(producer, ("orders", 0)) == ["coordinator_not_available"]
     assert transactor.add_offsets(producer) == "none"

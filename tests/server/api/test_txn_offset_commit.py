@@ -195,6 +195,16 @@ def test_members_are_checked_when_offsets_are_staged(
     assert told() == {"none"}  # older clients say nothing of themselves
 
 
+def test_a_client_that_has_its_share_of_open_transactions_waits(
+    client: TransactionClient, producer: Producer, running_broker: RunningBroker
+) -> None:
+    shares = running_broker.broker.transactions.shares
+    most, shares.max_weight = shares.max_weight, 0
+    assert stage(client, producer, {("orders", 0): 5}) == {("orders", 0): "coordinator_not_available"}
+    shares.max_weight = most
+    assert stage(client, producer, {("orders", 0): 5}) == {("orders", 0): "none"}
+
+
 def test_the_last_one_in_the_log_counts(client: TransactionClient, producer: Producer) -> None:
     """A commit between staging and the end is before it."""
     stage(client, producer, {("orders", 0): 5})

@@ -11,7 +11,6 @@ import pytest
 
 from sparklog_server.dispatch import work
 from sparklog_server.dispatch.work import ELEMENT_BYTES, WORK_BYTES
-from sparklog_server.network.limits import SHARES
 from sparklog_server.protocol.wire import CloseConnectionError, Response
 from tests.server.network.conftest import request, response, serving, until
 
@@ -48,7 +47,7 @@ def test_what_names_thousands_waits_for_those_before_it(run: Run, kind: dict[str
                 assert (await response(reader))[0] == correlation_id
             at_once = begun.count(MANY)
             # The share of an address, and one request that may go beyond it.
-            assert at_once * MANY * ELEMENT_BYTES <= WORK_BYTES // SHARES + MANY * ELEMENT_BYTES
+            assert at_once * MANY * ELEMENT_BYTES <= WORK_BYTES // 4 + MANY * ELEMENT_BYTES
             gate.set()
             for reader, _ in large:
                 assert (await response(reader))[0] == 1

@@ -13,7 +13,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_frames_wait_for_room_in_their_order() -> None:
+def test_frames_wait_for_room_and_the_smallest_goes_first() -> None:
     async def scenario() -> None:
         budget = ByteBudget(100)
         first, second, third, fourth = object(), object(), object(), object()
@@ -26,20 +26,78 @@ def test_frames_wait_for_room_in_their_order() -> None:
 
         tasks = [asyncio.create_task(take(second, 60, 2))]
         await settle()
-        tasks += [asyncio.create_task(take(third, 60, 3)), asyncio.create_task(take(fourth, 10, 4))]
+        tasks += [asyncio.create_task(take(third, 70, 3)), asyncio.create_task(take(fourth, 60, 4))]
         await settle()
         assert (order, budget.used_bytes, budget.waiting) == ([2], 160, 2)  # one may overdraw
         budget.give_back(first, 100)
         await settle()
-        # The overdraft is still the second's; 60 + 60 is too much, and the fourth does not overtake.
-        assert order == [2]
+        assert order == [2, 4]  # what is overdrawn does not count in the limit; 60 + 70 is too much for it
         budget.give_back(second, 60)
         await settle()
-        assert order == [2, 3, 4]
-        assert budget.used_bytes == 70
+        assert order == [2, 4, 3]
+        assert budget.used_bytes == 130
         await asyncio.gather(*tasks)
 
     asyncio.run(scenario())
+
+
+def test_the_overdraft_goes_to_the_smallest_and_the_oldest_in_turns() -> None:
+    async def scenario() -> None:
+        budget = ByteBudget(100)
+        await budget.take(object(), 100)
+        current, order = object(), list[int]()
+        await budget.take(current, 1000)
+
+        async def take(size: int) -> None:
+            holder = object()
+            await budget.take(holder, size)
+            order.append(size)
+            budget.give_back(holder, size)
+
+        tasks = [asyncio.create_task(take(size)) for size in (900, 800, 700, 600)]
+        await settle()
+        budget.give_back(current, 1000)
+        await asyncio.gather(*tasks)
+        assert order == [900, 600, 800, 700]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("stalled", [1, 2, 5, 10])
+def test_stalled_large_frames_of_several_addresses_leave_room_for_small_ones(stalled: int) -> None:
+    """Each address takes what it gets, step by step as frames grow; five kept others waiting for 22 s."""
+
+    async def scenario() -> None:
+        budget = ByteBudget(1_000_000)
+        growing = [[object() for _ in range(3)] for _ in range(stalled)]
+        tasks = []
+
+        async def grow(holder: object, owner: str) -> None:
+            for _ in range(1000):
+                await budget.take(holder, 1000, owner)
+
+        for number, holders in enumerate(growing):
+            tasks += [asyncio.create_task(grow(holder, f"10.0.0.{number}")) for holder in holders]
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        assert budget.waiting == 3 * stalled - 1  # the last one overdraws
+        for number in range(20):
+            assert budget.try_take(1000, f"10.0.1.{number}")
+        assert budget.used_bytes <= 2_000_000
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_an_address_alone_has_a_quarter_and_less_beside_others() -> None:
+    budget = ByteBudget(1000)
+    assert not budget.try_take(251, "a")
+    assert budget.try_take(250, "a")
+    assert not budget.try_take(188, "b")
+    assert budget.try_take(187, "b")
+    assert not budget.try_take(1, "a")
 
 
 def test_unfinished_frames_that_hold_everything_do_not_block_each_other() -> None:
@@ -66,7 +124,7 @@ def test_an_address_with_stalled_frames_keeps_nobody_else_out() -> None:
     """Five connections kept all frames above 8 KB out for 38 s."""
 
     async def scenario() -> None:
-        budget = ByteBudget(100, share_bytes=25)
+        budget = ByteBudget(100)
         stalled = [object() for _ in range(5)]
         await budget.take(stalled[0], 20, "bad")
         await budget.take(stalled[1], 60, "bad")  # one frame of an address may go beyond its share
@@ -129,15 +187,14 @@ def test_a_grant_that_its_waiter_never_sees_is_given_back() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("share", [100, 40])
-def test_a_grant_that_its_waiter_never_sees_leaves_nobody_overdrawing(share: int) -> None:
+def test_a_grant_that_its_waiter_never_sees_leaves_nobody_overdrawing() -> None:
     """Else those that hold everything would wait for one that is gone."""
 
     async def scenario() -> None:
-        budget = ByteBudget(100, share)
+        budget = ByteBudget(100)
         first, second, overdrawing, gone = object(), object(), object(), object()
-        await budget.take(first, 40, "a")
-        await budget.take(second, 60, "b")
+        await budget.take(first, 25, "a")
+        await budget.take(second, 18, "b")
         await budget.take(overdrawing, 50, "c")
         waiting = asyncio.create_task(budget.take(gone, 70, "c"))
         await settle()

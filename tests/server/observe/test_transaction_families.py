@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from sparklog.metadata import BrokerRegistration, Transaction, TransactionPhase, empty_image
-from sparklog.metadata.model.extent_list import ExtentList
-from sparklog.metadata.model.transaction_values import transactions_of
+from sparklog.metadata.model.transaction_values import PartitionSet, transactions_of
 from sparklog_server.metrics.metrics import Gauge, Metrics
 from sparklog_server.observe.observation import Observation
 from sparklog_server.observe.transaction_families import transaction_families
@@ -23,7 +22,7 @@ def transaction(name: str, phase: TransactionPhase, started_ms: int = 0, timeout
         changed_ms=0,
         phase=phase,
         started_ms=started_ms,
-        partitions={place: ExtentList(*place) for place in places},
+        partitions=PartitionSet(places),
         staged_extents=2 if is_open else 0,
         staged_bytes=300 if is_open else 0,
     )

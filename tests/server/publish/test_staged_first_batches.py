@@ -31,7 +31,7 @@ def test_what_found_no_room_is_waited_for(
 ) -> None:
     producer.add(0)
     with monkeypatch.context() as full:
-        full.setattr(staging, "MAX_ROOT_STAGED_EXTENTS", 0)
+        full.setattr(staging, "MAX_ROOT_WEIGHT", 0)
         assert refused(bundles.write([of(producer)])) == ["TRANSACTIONS_FULL"]
     assert refused(bundles.write([of(producer, 2)])) == ["OUT_OF_ORDER_SEQUENCE"]
     assert offsets(bundles.write([of(producer), of(producer, 2)])) == [-1, -1]

@@ -206,9 +206,9 @@ def test_several_at_once_are_one_commit(
 
 
 def test_ids_that_nobody_uses_are_forgotten(root: Root) -> None:
+    root.log.alter_root({"transactional.id.expiration.ms": str(DAY_MS)})
     swept = Swept(
         root,
-        transactional_id_expiration_ms=str(DAY_MS),
         transaction_remove_expired_transaction_cleanup_interval_ms="1000",
     )
     run(root.coordinator.initialise("unused", 1000, None))
@@ -225,6 +225,18 @@ def test_ids_that_nobody_uses_are_forgotten(root: Root) -> None:
     assert set(root.log.image.transactions) == {"open", "used"}
     assert root.metrics.transactions.forgotten == 1
     assert run(root.coordinator.initialise("unused", 1000, None)).producer_epoch == 0
+
+
+def test_the_expiration_can_be_changed_while_brokers_run(root: Root) -> None:
+    """With 65,536 ids new producers were refused for seven days."""
+    swept = Swept(root)
+    run(root.coordinator.initialise("unused", 1000, None))
+    root.clock.advance_ms(DAY_MS)
+    swept.look()
+    assert set(root.log.image.transactions) == {"unused"}
+    root.log.alter_root({"transactional.id.expiration.ms": str(DAY_MS)})
+    swept.look()
+    assert not root.log.image.transactions
 
 
 def test_a_look_that_fails_is_not_the_last(root: Root) -> None:
