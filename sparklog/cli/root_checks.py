@@ -1,6 +1,7 @@
 """What `sparklog doctor` looks at in one: rights, put-if-absent, leftovers, settings, versions, use, bytes.
 
-Writes one small file into the root and removes it again; everything else only reads. With `deep`
+Writes a small file into the root, a few into an object store, and removes them; all else only reads.
+With `deep`
 every batch of every extent, visible or staged, is read and its checksum compared.
 """
 
@@ -53,6 +54,7 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     yield Finding("root", Status.OK, f"{store.url}: cluster {log.cluster_id}, topics: {topics}")
     yield check_put_if_absent(store)
     yield from check_directory(store)
+    yield from check_requests(store)
     yield from check_lifecycle(store)
     yield check_settings(log)
     yield check_metadata_version(log)
@@ -142,6 +144,18 @@ def check_permissions(directory: Path) -> Finding:
         f"everybody on this machine may write to {names}",
         f"chmod -R o-w {directory}, and run writers with umask 0027",
     )
+
+
+def check_requests(store: Store) -> Iterator[Finding]:
+    """Does an object store still do all that writing and maintenance need? Roots are older than upgrades."""
+    if not store.traits.is_remote:
+        return
+    try:
+        store.try_requests()
+    except SparklogError as error:
+        yield Finding("requests", Status.FAIL, str(error), error.fix)
+    else:
+        yield Finding("requests", Status.OK, "the store knows all that are needed")
 
 
 def check_lifecycle(store: Store) -> Iterator[Finding]:

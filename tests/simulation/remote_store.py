@@ -119,6 +119,9 @@ class RemoteStore:
         kind = "put" if commit_of(name) is None else "commit"
         return self._network.send(self._process, kind, put)
 
+    def try_requests(self) -> None:
+        """This store knows all."""
+
     def sync_name(self, name: str) -> None:
         """An object that is there is durable."""
 
