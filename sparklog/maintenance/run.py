@@ -24,7 +24,7 @@ from sparklog.maintenance.merge import Told, merge_each
 from sparklog.maintenance.publish import publish_replacements, replacement_applies
 from sparklog.maintenance.spool import in_turns
 from sparklog.maintenance.topic_names import named_topics
-from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
+from sparklog.maintenance.uncleanable import Uncleanable, failure_of, uncleanable
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
 
@@ -166,10 +166,13 @@ def _merge_all(
                 break
             started = done
             for part, result in _parts(run, told, work, next(results)):
-                replacements: list[ReplaceExtents] = []  # where its files went with its extents
                 if not isinstance(result, SparklogError):
-                    replacements = result
-                elif all(_is_there(metadata.refresh(force=True), piece) for piece in part.pieces):
+                    try:
+                        has_changed |= _publish(metadata, report, part, result)
+                        continue
+                    except Exception as error:  # noqa: BLE001 - one partition's fault ends no round
+                        result = failure_of("publishing what was merged", error)  # noqa: PLW2901
+                if all(_is_there(metadata.refresh(force=True), piece) for piece in part.pieces):
                     failed.append(result)
                     found = [
                         uncleanable(piece.topic, piece.topic_id, piece.partition, piece.extents, result)
@@ -179,8 +182,8 @@ def _merge_all(
                     limits = replace(limits, but=limits.but | {one.key for one in found})
                     if took_patience(result):
                         raise StoppedError
-                    continue
-                has_changed |= _publish(metadata, report, part, replacements)
+                else:  # its files went with its extents
+                    has_changed |= _publish(metadata, report, part, [])
             done = started + work.size
             progress(Progress(done, total))
 
