@@ -257,11 +257,18 @@ def check_usage(log: SparkLog) -> Finding:
     least = "" if found.is_whole else "at least "
     detail = (
         f"{least}{unused.files:,} files, {human_bytes(unused.size_bytes)}, that nothing refers to, beside "
-        f"{live.files:,} files, {human_bytes(live.size_bytes)}"
+        f"{live.files:,} files, {human_bytes(live.size_bytes)}, of which {human_bytes(found.dead_bytes)} "
+        "are of no record any more"
     )
-    if unused.size_bytes <= max(live.size_bytes, MUCH_UNUSED_BYTES):
+    if unused.size_bytes + found.dead_bytes <= max(live.size_bytes - found.dead_bytes, MUCH_UNUSED_BYTES):
         return Finding("unused files", Status.OK, detail)
-    return Finding("unused files", Status.WARN, detail, "`sparklog vacuum` removes what is older than a week")
+    return Finding(
+        "unused files",
+        Status.WARN,
+        detail,
+        "`sparklog maintain` rewrites files that are mostly dead, and `sparklog vacuum` removes what is "
+        "older than a week",
+    )
 
 
 def check_file_system(directory: str) -> Finding:

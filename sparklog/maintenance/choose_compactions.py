@@ -47,8 +47,8 @@ class CompactionLimits:
         only_due: go by min.cleanable.dirty.ratio and max.compaction.lag.ms, and leave the newest extent
             alone, as Kafka's cleaner does by itself. Else whatever can be compacted is.
         min_extents: the dirty ratio counts where the dirty part has so many extents, or segment.bytes, or has
-            waited for segment.ms. Smaller: less space; larger: partitions of a few small extents, of which a little is
-            more than half, are not rewritten all the time.
+            waited for segment.ms. Smaller: less space; larger: partitions of a few small extents, of which a
+            little is more than half, are not rewritten all the time.
         dedupe_buffer_bytes: memory for the keys of a round. Smaller: more rounds where there are many keys,
             each of which rewrites the partition; larger: more memory.
         but: (topic_id, partition) of what is left as it is.

@@ -82,6 +82,17 @@ def _live_keys(image: Image) -> AbstractSet[str]:
     return {_key(segment) for segment in found}
 
 
+def live_bytes_of(image: Image) -> dict[str, int]:
+    """By segment, the stored bytes of the extents that are in it, staged ones included."""
+    found: dict[str, int] = {}
+    published = (state.extents for topic in image.topics.values() for state in topic.partitions)
+    for extents in chain(published, image.transactions.staged_lists()):
+        for _, block in extents.column_blocks():
+            for segment, size in zip(block.segment.tolist(), block.column("size").tolist(), strict=True):
+                found[segment] = found.get(segment, 0) + size
+    return found
+
+
 def _key(segment: str) -> str:
     """What is compared. The names of merged segments have an id that no other has, so their directories are
     left out: a file system that ignores case may show them as another topic's.

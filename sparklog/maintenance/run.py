@@ -13,6 +13,7 @@ Concurrency: one at a time on a machine, if the store can hold names: two would 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
@@ -31,6 +32,19 @@ from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
 MAX_ROUNDS = 8
 # Does works, in their order; what came of each, or why its files could not be read.
 RunMerges = Callable[[Sequence[MergeWork], Told], Iterator[list[ReplaceExtents] | SparklogError]]
+
+
+class ChooseMerges(Protocol):
+    """As choose_merges: which works are due."""
+
+    def __call__(
+        self,
+        image: Image,
+        limits: MergeLimits,
+        topics: Collection[str] | None = None,
+        *,
+        since: Image | None = None,
+    ) -> Iterator[MergeWork]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,7 @@ def optimize(
     meter: Meter | None = None,
     run: RunMerges | None = None,
     progress: Callable[[Progress], None] = lambda _progress: None,
+    choose: ChooseMerges = choose_merges,
 ) -> Report:
     """Merge what is due.
 
@@ -93,6 +108,7 @@ def optimize(
         raises: whether what cannot be read is an error at the end; else it is in the report alone.
         meter: how much of it; None: all.
         run: does works; by default here, one after the other.
+        choose: what is due; by default what makes fewer extents.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
@@ -110,7 +126,7 @@ def optimize(
     failed: list[SparklogError] = []
     meter = meter or Meter(NO_LIMIT, clock)
     if dry_run:
-        for work in choose_merges(image, limits, names):
+        for work in choose(image, limits, names):
             _count_merged(report, work)
     else:
         with alone(metadata):
@@ -123,6 +139,7 @@ def optimize(
                     meter,
                     run or _run_here(metadata, clock, meter),
                     progress,
+                    choose,
                 )
             except StoppedError:
                 report.is_cut = True
@@ -142,6 +159,7 @@ def _merge_all(
     meter: Meter,
     run: RunMerges,
     progress: Callable[[Progress], None],
+    choose: ChooseMerges,
 ) -> None:
     done = 0
     first = metadata.refresh(force=True)
@@ -150,7 +168,7 @@ def _merge_all(
         if not has_changed or report.is_cut:
             break
         has_changed = False
-        works = in_turns(choose_merges(metadata.refresh(force=True), limits, report.topics, since=first))
+        works = in_turns(choose(metadata.refresh(force=True), limits, report.topics, since=first))
         total = done + sum(work.size for work in works)
 
         def told(size: int) -> None:
@@ -168,7 +186,7 @@ def _merge_all(
             for part, result in _parts(run, told, work, next(results)):
                 if not isinstance(result, SparklogError):
                     try:
-                        has_changed |= _publish(metadata, report, part, result)
+                        has_changed |= _publish(metadata, report, part, result, fewer=choose is choose_merges)
                         continue
                     except Exception as error:  # noqa: BLE001 - one partition's fault ends no round
                         result = failure_of("publishing what was merged", error)  # noqa: PLW2901
@@ -183,7 +201,7 @@ def _merge_all(
                     if took_patience(result):
                         raise StoppedError
                 else:  # its files went with its extents
-                    has_changed |= _publish(metadata, report, part, [])
+                    has_changed |= _publish(metadata, report, part, [], fewer=True)
             done = started + work.size
             progress(Progress(done, total))
 
@@ -217,14 +235,19 @@ def _lying_in(work: MergeWork, segment: str) -> tuple[tuple[Piece, ...], tuple[P
 
 
 def _publish(
-    metadata: MetadataLog, report: Report, work: MergeWork, replacements: Sequence[ReplaceExtents]
+    metadata: MetadataLog,
+    report: Report,
+    work: MergeWork,
+    replacements: Sequence[ReplaceExtents],
+    *,
+    fewer: bool,
 ) -> bool:
-    """Publish those that make fewer extents; True if it is worth to choose again."""
-    fewer = [action for action in replacements if len(action.added) < action.removed_count]
-    there = set(publish_replacements(metadata, fewer).actions)
+    """Publish them, or those that make fewer extents; True if it is worth to choose again."""
+    wanted = [one for one in replacements if not fewer or len(one.added) < one.removed_count]
+    there = set(publish_replacements(metadata, wanted).actions)
     for piece, action in itertools.zip_longest(work.pieces, replacements):
         _count(report.topics[piece.topic], piece, action if action in there else None)
-    return bool(fewer or not replacements)
+    return bool(wanted or not replacements)
 
 
 def _run_here(metadata: MetadataLog, clock: Clock, meter: Meter) -> RunMerges:

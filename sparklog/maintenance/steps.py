@@ -12,9 +12,10 @@ Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
-from sparklog.maintenance.choose import choose_merges
+from sparklog.maintenance.choose import choose_merges, choose_rewrites
 from sparklog.maintenance.choose_compactions import (
     Dirtiness,
     choose_compactions,
@@ -27,7 +28,7 @@ from sparklog.maintenance.retain import choose_expired, expire
 from sparklog.maintenance.round_step import Figures, Round, Step, StepReport, Terms, may_remove
 from sparklog.maintenance.run import Report, optimize
 from sparklog.maintenance.sober_time import sober_now_ms
-from sparklog.maintenance.sweep import DAY_MS, vacuum
+from sparklog.maintenance.sweep import DAY_MS, mostly_dead_segments, vacuum
 from sparklog.maintenance.uncleanable import MAX_TOLD
 from sparklog.metadata import (
     CLEANED_VERSION,
@@ -287,14 +288,31 @@ def _vacuum(round_: Round) -> StepReport:
     report = vacuum(
         metadata, round_.clock, progress=lambda _: round_.meter.check(), removed=round_.meter.spend_files
     )
+    rewritten = _rewrite_mostly_dead(round_)
     figures = {
+        "rewritten_bytes": sum(one.merged_bytes for one in rewritten.topics.values()),
         "files": report.dead.files,
         "bytes": report.dead.size_bytes,
         "waiting_files": report.waiting.files,
         "temporary": report.temporary,
         "requests": report.requests,
     }
-    return StepReport(step="vacuum", outcome="done", figures=figures)
+    return StepReport(
+        step="vacuum",
+        outcome="done",
+        figures=figures,
+        uncleanable=tuple(rewritten.uncleanable[:MAX_TOLD]),
+    )
+
+
+def _rewrite_mostly_dead(round_: Round) -> Report:
+    """Move what is live out of segments that are mostly dead, so that a vacuum can remove these."""
+    segments = mostly_dead_segments(round_.metadata, round_.clock)
+    if not segments:
+        return Report()
+    choose = partial(choose_rewrites, segments=frozenset(segments))
+    limits = round_.terms.merge_limits
+    return optimize(round_.metadata, round_.clock, None, limits, choose=choose, **round_.how)
 
 
 STEPS: tuple[Step, ...] = (

@@ -73,7 +73,7 @@ def _validate_listing(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -
         key, size = entry.get("Key"), entry.get("Size")
         if not isinstance(key, str) or not key.startswith(prefix):
             raise WrongAnswerError(f"a listing of {prefix!r} with the key {key!r}")
-        if after and key <= after:
+        if after and key <= after and _as_directories(key) <= _as_directories(after):
             raise WrongAnswerError(f"a listing that starts after {after!r} with the key {key!r}")
         if not isinstance(size, int) or size < 0 or not isinstance(entry.get("LastModified"), datetime):
             raise WrongAnswerError(f"a listing without a size or a date of the key {key!r}")
