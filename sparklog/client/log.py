@@ -170,7 +170,12 @@ class SparkLog(Closing):
         """The segments of this process; opened with the first append."""
         with self._writer_lock:
             if self._writer is None:
-                self._writer = LogWriter(self.store, self.clock, seen=self._seen)
+                self._writer = LogWriter(
+                    self.store,
+                    self.clock,
+                    seen=self._seen,
+                    is_retired=lambda segment: self.image.retired.has(segment),
+                )
             return self._writer
 
     def _seen(self) -> tuple[int, int]:

@@ -217,7 +217,7 @@ class _Compactor:
         started = self._done
         result: CompactionResult | SparklogError | None = next(results)
         published = False
-        if not isinstance(result, SparklogError):
+        if result is not None and not isinstance(result, SparklogError):
             try:
                 published = publish_compaction(self._metadata, result)
             except Exception as error:  # noqa: BLE001 - one partition's fault ends no round

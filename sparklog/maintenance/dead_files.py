@@ -1,9 +1,10 @@
 """What of a root's files is dead, and may be removed: pure, of a listing and an image.
 
-A file is dead when its segment was born before an image's sweep horizon, and no extent of that same image is
-in it, staged ones included. Then no commit can bring it to life any more (metadata/model/sweeping.py), so the
-verdict holds for ever: listing and image may be of any two moments, in any order, and any time may pass until
-the file goes. An index goes by its segment, whether that is there or not.
+A file is dead when its segment was born before an image's sweep horizon, or is retired in that image, and no
+extent of that same image is in it, staged ones included. Then no commit can bring it to life any more
+(metadata/model/sweeping.py), so the verdict holds for ever: listing and image may be of any two moments, in
+any order, and any time may pass until the file goes. An index goes by its segment, whether that is there or
+not.
 
 Invariants: what is dead is judged by the horizon of the image that says what is live, and by no other; a name
     that sparklog never gave is nobody's here; a file is live if any extent might mean it.
@@ -46,6 +47,7 @@ class Judge:
     def __init__(self, image: Image, past: Image | None = None) -> None:
         """`past`: an older image; what was live then stays, although it is dead now."""
         self.horizon = image.sweep_horizon
+        self._retired = image.retired
         self._live = _live_keys(image)
         self._spared = frozenset() if past is None else _live_keys(past) - self._live
 
@@ -59,7 +61,8 @@ class Judge:
         key = _key(segment)
         if key in self._live:
             return Verdict.LIVE
-        if born_of(segment) < self.horizon and key not in self._spared:
+        is_dead = born_of(segment) < self.horizon or self._retired.has(segment)
+        if is_dead and key not in self._spared:
             return Verdict.DEAD
         return Verdict.WAITING
 

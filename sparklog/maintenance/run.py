@@ -129,18 +129,10 @@ def optimize(
         for work in choose(image, limits, names):
             _count_merged(report, work)
     else:
+        run = run or _run_here(metadata, clock, meter)
         with alone(metadata):
             try:
-                _merge_all(
-                    metadata,
-                    limits,
-                    report,
-                    failed,
-                    meter,
-                    run or _run_here(metadata, clock, meter),
-                    progress,
-                    choose,
-                )
+                _merge_all(metadata, limits, report, failed, meter, run, progress, choose)
             except StoppedError:
                 report.is_cut = True
     if failed and raises:

@@ -107,6 +107,8 @@ def end_transaction(draft: ImageDraft, action: EndTransaction) -> None:
         for extents in known.partitions.values():
             if len(extents):
                 _publish(draft, known, extents)
+    else:
+        draft.count_dropped(known)
     ended = replace(
         draft.transactions.clear(known),
         phase=TransactionPhase.COMMITTED if action.committed else TransactionPhase.ABORTED,
