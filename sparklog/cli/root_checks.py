@@ -107,6 +107,7 @@ def check_put_if_absent(store: Store) -> Finding:
 
 def check_directory(store: Store) -> Iterator[Finding]:
     """Free space, and what interrupted writers left behind."""
+    from sparklog.storage.local_temporary import is_reserve
     from sparklog.storage.names import TEMPORARY_DIRECTORY
 
     parts = urlsplit(store.url)
@@ -118,7 +119,8 @@ def check_directory(store: Store) -> Iterator[Finding]:
     free = shutil.disk_usage(directory).free
     status = Status.OK if free >= LOW_SPACE_BYTES else Status.WARN
     yield Finding("free space", status, human_bytes(free), "" if status is Status.OK else "free some space")
-    leftovers = [path for path in (directory / TEMPORARY_DIRECTORY).glob("*") if path.is_file()]
+    files = (directory / TEMPORARY_DIRECTORY).glob("*")
+    leftovers = [path for path in files if path.is_file() and not is_reserve(path.name)]
     if leftovers:
         size = human_bytes(sum(path.stat().st_size for path in leftovers))
         yield Finding(

@@ -174,13 +174,16 @@ class SparkLog(Closing):
                     self.store,
                     self.clock,
                     seen=self._seen,
-                    is_retired=lambda segment: self.image.retired.has(segment),
+                    is_retired=self._is_retired,
                 )
             return self._writer
 
     def _seen(self) -> tuple[int, int]:
         image = self.image
         return image.commit, image.sweep_horizon
+
+    def _is_retired(self, segment: str) -> bool:
+        return self.image.retired.has(segment)
 
     def appender(
         self,

@@ -139,6 +139,8 @@ def maintain(
             was_stopped = True
             break
         reports.append(replace(report, duration_ms=clock.monotonic_ms() - step_began_ms))
+    if not dry_run:
+        metadata.store.restore_reserve()
     return RoundReport(
         steps=tuple(reports),
         before=before,

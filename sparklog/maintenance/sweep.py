@@ -130,7 +130,9 @@ def vacuum(
     if dry_run:
         return _Vacuum(metadata, clock, retain_ms, progress, removed).run(dry_run=True)
     with alone(metadata):
-        return _Vacuum(metadata, clock, retain_ms, progress, removed).run(dry_run=False)
+        report = _Vacuum(metadata, clock, retain_ms, progress, removed).run(dry_run=False)
+    metadata.store.restore_reserve()
+    return report
 
 
 @dataclass(slots=True)

@@ -243,6 +243,14 @@ class Store(Protocol):
         """Bytes that the storage has in all, and that we may still fill; None where nobody counts them."""
         ...
 
+    def release_reserve(self) -> bool:
+        """Give up a part of what is kept free for commits that free space; False if there is none left."""
+        ...
+
+    def restore_reserve(self) -> None:
+        """Keep some space free for such commits, where that makes sense and there is much more of it."""
+        ...
+
     def turn(self, prefix: str) -> Turn:
         """The advisory lock on directory `prefix`, for one of those who compete for it."""
         ...

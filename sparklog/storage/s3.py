@@ -98,6 +98,12 @@ class S3Store:
     def storage_now_ms(self, here_ms: int) -> int:
         return self.client.storage_now_ms(here_ms)
 
+    def release_reserve(self) -> bool:
+        return False
+
+    def restore_reserve(self) -> None:
+        """Nobody counts the space here."""
+
     def turn(self, prefix: str) -> FreeTurn:
         validate_prefix(prefix)
         return FreeTurn()

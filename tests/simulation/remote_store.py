@@ -122,6 +122,13 @@ class RemoteStore:
     def try_requests(self) -> None:
         """This store knows all."""
 
+    def release_reserve(self) -> bool:
+        """There is none."""
+        return False
+
+    def restore_reserve(self) -> None:
+        """Nobody counts the space here."""
+
     def sync_name(self, name: str) -> None:
         """An object that is there is durable."""
 

@@ -87,6 +87,7 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
         raise _taken(store, strangers)
     store.try_requests()  # before there is anything that could not be cleaned later
     _put_definitely(store, encode_properties(new_cluster_id))
+    store.restore_reserve()
     return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
 
 

@@ -75,6 +75,11 @@ class EndTransaction(ActionBase, tag="end_transaction", frozen=True, kw_only=Tru
         """As of the others."""
         return TRANSACTIONS_VERSION
 
+    @property
+    def frees_space(self) -> bool:
+        """An abort."""
+        return not self.committed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:

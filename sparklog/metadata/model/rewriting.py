@@ -69,6 +69,11 @@ class AdvanceLogStart(ActionBase, tag="advance_log_start", frozen=True, kw_only=
     partition: Int64
     log_start_offset: Int64
 
+    @property
+    def frees_space(self) -> bool:
+        """Always."""
+        return True
+
 
 # --- effects -----------------------------------------------------------------------------------------
 

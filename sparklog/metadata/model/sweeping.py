@@ -48,6 +48,11 @@ class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_onl
         """Whoever does not know of it would bring them to life."""
         return HORIZON_VERSION
 
+    @property
+    def frees_space(self) -> bool:
+        """Always."""
+        return True
+
 
 class RetireSegments(ActionBase, tag="retire_segments", frozen=True, kw_only=True):
     """Dead segments stay dead.
@@ -68,6 +73,11 @@ class RetireSegments(ActionBase, tag="retire_segments", frozen=True, kw_only=Tru
     def document_version(self) -> int:
         """Whoever does not know of it would bring them to life."""
         return TRANSACTIONS_VERSION
+
+    @property
+    def frees_space(self) -> bool:
+        """Always."""
+        return True
 
 
 # --- effect ------------------------------------------------------------------------------------------
