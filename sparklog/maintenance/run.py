@@ -97,7 +97,7 @@ def optimize(
     meter: Meter | None = None,
     run: RunMerges | None = None,
     progress: Callable[[Progress], None] = lambda _progress: None,
-    choose: ChooseMerges = choose_merges,
+    choose: ChooseMerges | None = None,
 ) -> Report:
     """Merge what is due.
 
@@ -119,7 +119,7 @@ def optimize(
             it did not answer.
         StorageError: see publish.py.
     """
-    limits = limits or MergeLimits(fan_in=None)
+    limits, choose = limits or MergeLimits(fan_in=None), choose or choose_merges
     image = metadata.refresh(force=True)
     names = sorted(image.topics) if topics is None else named_topics(image, topics)
     report = Report({name: TopicReport(extents_before=_extents(image, name)) for name in names})
