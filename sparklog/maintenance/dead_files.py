@@ -15,12 +15,13 @@ Sources: adr/0019; FORMAT.md#segments-and-extents; tests/models/sweeping.py.
 """
 
 import enum
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 
 from sparklog.log.names import is_merged, is_segment_directory, segment_of
-from sparklog.metadata import NO_COMMIT, Image, born_of
+from sparklog.metadata import NO_COMMIT, ExtentList, Image, born_of
 from sparklog.storage import StoredFile
 
 
@@ -78,18 +79,22 @@ class ForeseeingJudge(Judge):
 def _live_keys(image: Image) -> AbstractSet[str]:
     """Of the segments that extents of the image are in, and what transactions have staged."""
     found: set[str] = set()
-    published = (state.extents for topic in image.topics.values() for state in topic.partitions)
-    for extents in chain(published, image.transactions.staged_lists()):
+    for extents in all_extents(image):
         for _, block in extents.column_blocks():
             found.update(block.segment.tolist())
     return {_key(segment) for segment in found}
 
 
+def all_extents(image: Image) -> Iterator[ExtentList]:
+    """Yield those of each partition, and what transactions have staged."""
+    published = (state.extents for topic in image.topics.values() for state in topic.partitions)
+    yield from chain(published, image.transactions.staged_lists())
+
+
 def live_bytes_of(image: Image) -> dict[str, int]:
     """By segment, the stored bytes of the extents that are in it, staged ones included."""
     found: dict[str, int] = {}
-    published = (state.extents for topic in image.topics.values() for state in topic.partitions)
-    for extents in chain(published, image.transactions.staged_lists()):
+    for extents in all_extents(image):
         for _, block in extents.column_blocks():
             for segment, size in zip(block.segment.tolist(), block.column("size").tolist(), strict=True):
                 found[segment] = found.get(segment, 0) + size
