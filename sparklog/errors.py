@@ -134,6 +134,7 @@ CODES: dict[str, tuple[str, str]] = {
     "STORAGE_FULL": ("53100", "the disk or the quota is full"),
     "STORAGE_REFUSED": ("42501", "the storage is read-only for us"),
     "STORAGE_UNSUPPORTED": ("0A000", "the file system lacks something that durability needs"),
+    "STORE_ANSWER_WRONG": ("08P01", "an object store's answer makes no sense"),
     "STORE_UNAVAILABLE": ("08006", "the object store does not answer"),
     "TIMESTAMP_OUT_OF_RANGE": ("22008", "a record's timestamp is too far from now"),
     "TOO_MANY_OPEN_FILES": ("53000", "the open files limit is reached"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from hypothesis import HealthCheck, settings
 
-from sparklog.storage import MemoryStore
+from sparklog.storage import MemoryStore, local_temporary
 from sparklog.storage.s3_options import parse_storage_options
 from tests.hooked_s3 import HookedS3Store
 from tests.seaweed import SeaweedServer
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # By default an example that takes longer than 200 ms fails, as one does that is begun when a machine is busy.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+# Tests make thousands of roots, and pytest keeps those of three runs.
+local_temporary.RESERVE_BYTES = 64 << 10
 
 # For each Spark that a test starts, in whatever process. They live for a minute, beside others, on few cores;
 # what the JVM's second compiler and a collector in many threads are good for comes after they have ended.

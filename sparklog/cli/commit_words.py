@@ -39,6 +39,7 @@ from sparklog.metadata import (
     RegisterBroker,
     ReplaceExtents,
     RequestApplied,
+    RetireSegments,
     SetConfigs,
     StageExtents,
     UnregisterBroker,
@@ -213,6 +214,9 @@ _WORDS: Mapping[type[Action], Callable[[Any, Names], str]] = {
     WriterTxn: lambda one, _: f"version {one.version} of writer {one.application}",
     AllocateProducerIds: lambda one, _: f"producer ids {one.first} to {one.first + one.count - 1}",
     RequestApplied: lambda one, _: f"request {one.sequence} of publisher {one.publisher}",
+    RetireSegments: lambda one, _: (
+        f"{len(one.segments)} dead segments stay dead, the files of {len(one.gone)} are gone"
+    ),
     MoveSweepHorizon: lambda one, _: f"dead segments from before commit {one.horizon} stay dead",
     ExpireProducers: lambda one, _: (
         "producers are marked" if one.marks_only else "silent producers are forgotten"

@@ -1,6 +1,7 @@
 """What `sparklog doctor` looks at in one: rights, put-if-absent, leftovers, settings, versions, use, bytes.
 
-Writes one small file into the root and removes it again; everything else only reads. With `deep`
+Writes a small file into the root, a few into an object store, and removes them; all else only reads.
+With `deep`
 every batch of every extent, visible or staged, is read and its checksum compared.
 """
 
@@ -53,6 +54,7 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     yield Finding("root", Status.OK, f"{store.url}: cluster {log.cluster_id}, topics: {topics}")
     yield check_put_if_absent(store)
     yield from check_directory(store)
+    yield from check_requests(store)
     yield from check_lifecycle(store)
     yield check_settings(log)
     yield check_metadata_version(log)
@@ -105,6 +107,7 @@ def check_put_if_absent(store: Store) -> Finding:
 
 def check_directory(store: Store) -> Iterator[Finding]:
     """Free space, and what interrupted writers left behind."""
+    from sparklog.storage.local_temporary import is_reserve
     from sparklog.storage.names import TEMPORARY_DIRECTORY
 
     parts = urlsplit(store.url)
@@ -116,7 +119,8 @@ def check_directory(store: Store) -> Iterator[Finding]:
     free = shutil.disk_usage(directory).free
     status = Status.OK if free >= LOW_SPACE_BYTES else Status.WARN
     yield Finding("free space", status, human_bytes(free), "" if status is Status.OK else "free some space")
-    leftovers = [path for path in (directory / TEMPORARY_DIRECTORY).glob("*") if path.is_file()]
+    files = (directory / TEMPORARY_DIRECTORY).glob("*")
+    leftovers = [path for path in files if path.is_file() and not is_reserve(path.name)]
     if leftovers:
         size = human_bytes(sum(path.stat().st_size for path in leftovers))
         yield Finding(
@@ -142,6 +146,18 @@ def check_permissions(directory: Path) -> Finding:
         f"everybody on this machine may write to {names}",
         f"chmod -R o-w {directory}, and run writers with umask 0027",
     )
+
+
+def check_requests(store: Store) -> Iterator[Finding]:
+    """Does an object store still do all that writing and maintenance need? Roots are older than upgrades."""
+    if not store.traits.is_remote:
+        return
+    try:
+        store.try_requests()
+    except SparklogError as error:
+        yield Finding("requests", Status.FAIL, str(error), error.fix)
+    else:
+        yield Finding("requests", Status.OK, "the store knows all that are needed")
 
 
 def check_lifecycle(store: Store) -> Iterator[Finding]:
@@ -243,11 +259,18 @@ def check_usage(log: SparkLog) -> Finding:
     least = "" if found.is_whole else "at least "
     detail = (
         f"{least}{unused.files:,} files, {human_bytes(unused.size_bytes)}, that nothing refers to, beside "
-        f"{live.files:,} files, {human_bytes(live.size_bytes)}"
+        f"{live.files:,} files, {human_bytes(live.size_bytes)}, of which {human_bytes(found.dead_bytes)} "
+        "are of no record any more"
     )
-    if unused.size_bytes <= max(live.size_bytes, MUCH_UNUSED_BYTES):
+    if unused.size_bytes + found.dead_bytes <= max(live.size_bytes - found.dead_bytes, MUCH_UNUSED_BYTES):
         return Finding("unused files", Status.OK, detail)
-    return Finding("unused files", Status.WARN, detail, "`sparklog vacuum` removes what is older than a week")
+    return Finding(
+        "unused files",
+        Status.WARN,
+        detail,
+        "`sparklog maintain` rewrites files that are mostly dead, and `sparklog vacuum` removes what is "
+        "older than a week",
+    )
 
 
 def check_file_system(directory: str) -> Finding:

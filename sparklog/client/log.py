@@ -170,12 +170,20 @@ class SparkLog(Closing):
         """The segments of this process; opened with the first append."""
         with self._writer_lock:
             if self._writer is None:
-                self._writer = LogWriter(self.store, self.clock, seen=self._seen)
+                self._writer = LogWriter(
+                    self.store,
+                    self.clock,
+                    seen=self._seen,
+                    is_retired=self._is_retired,
+                )
             return self._writer
 
     def _seen(self) -> tuple[int, int]:
         image = self.image
         return image.commit, image.sweep_horizon
+
+    def _is_retired(self, segment: str) -> bool:
+        return self.image.retired.has(segment)
 
     def appender(
         self,

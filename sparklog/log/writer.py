@@ -58,9 +58,13 @@ class LogWriter:
         segment_ms: int | None = None,
         writer_id: str | None = None,
         seen: Callable[[], tuple[int, int]] | None = None,
+        is_retired: Callable[[str], bool] = lambda _segment: False,
     ) -> None:
-        """`seen`: the newest known commit, and its sweep horizon; None: segments are born before all."""
+        """`seen`: the newest known commit, and its sweep horizon; None: segments are born before all.
+        `is_retired`: True if nothing can be published in a segment any more, as of that commit.
+        """
         self._seen = seen
+        self._is_retired = is_retired
         self._store = store
         self._ends_with_sync = not store.traits.appends_after_sync
         self._clock = clock
@@ -263,10 +267,10 @@ class LogWriter:
 
     def _is_over(self, segment: OpenSegment) -> bool:
         """Was it born before the sweep horizon? If its extents are gone, none can be published any more.
-        Or was it swept already?
+        Or was it retired, or swept already?
         """
         is_too_old = self._seen is not None and born_of(segment.name) < self._seen()[1]
-        return is_too_old or segment.is_removed
+        return is_too_old or segment.is_removed or self._is_retired(segment.name)
 
     def _has_room(self, size_bytes: int, batches: int, config: TopicConfig, lane: str) -> bool:
         """Do so many batches fit into the active segment, or into one that is still to be made?

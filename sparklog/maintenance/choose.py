@@ -10,7 +10,7 @@ Invariants: pure; the same image gives the same works. A run that is chosen has 
 Sources: size-tiered compaction of log-structured merge trees.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,23 +60,70 @@ def choose_merges(
         topics: None: all.
         since: an older image, beyond whose offsets nothing is looked at; None: everything is.
     """
+    for_all = (
+        piece
+        for name in sorted(image.topics)
+        if topics is None or name in topics
+        for piece in _pieces(image, image.topics[name], limits, since or image)
+    )
+    return _in_works(for_all)
+
+
+def _in_works(pieces: Iterable[Piece]) -> Iterator[MergeWork]:
+    """Large pieces by themselves, small ones together."""
     shared: list[Piece] = []
     size = count = 0  # of them: to add them up for each piece would cost the square of their number
-    for name in sorted(image.topics):
-        if topics is not None and name not in topics:
+    for piece in pieces:
+        if not piece.is_shared:
+            yield MergeWork((piece,))
             continue
-        for piece in _pieces(image, image.topics[name], limits, since or image):
-            if not piece.is_shared:
-                yield MergeWork((piece,))
-                continue
-            size += piece.size
-            count += len(piece.extents)
-            if shared and (size > MAX_SHARED_BYTES or count > MAX_EXTENTS):
-                yield MergeWork(tuple(shared))
-                shared, size, count = [], piece.size, len(piece.extents)
-            shared.append(piece)
+        size += piece.size
+        count += len(piece.extents)
+        if shared and (size > MAX_SHARED_BYTES or count > MAX_EXTENTS):
+            yield MergeWork(tuple(shared))
+            shared, size, count = [], piece.size, len(piece.extents)
+        shared.append(piece)
     if shared:
         yield MergeWork(tuple(shared))
+
+
+def choose_rewrites(
+    image: Image,
+    limits: MergeLimits,
+    topics: Collection[str] | None = None,
+    *,
+    since: Image | None = None,  # noqa: ARG001 - what is named was there
+    segments: Collection[str],
+) -> Iterator[MergeWork]:
+    """The works that move all extents out of these segments, as far as they may be replaced."""
+    wanted = np.array(sorted(segments), object)
+    chosen = [image.topics[name] for name in sorted(image.topics) if topics is None or name in topics]
+    return _in_works(piece for topic in chosen for piece in _lying_in(image, topic, limits, wanted))
+
+
+def _lying_in(
+    image: Image, topic: Topic, limits: MergeLimits, segments: npt.NDArray[np.object_]
+) -> Iterator[Piece]:
+    config = TopicConfig.parse(topic.configs, image.configs)
+    for state in topic.partitions:
+        if (topic.topic_id, state.partition) in limits.but:
+            continue
+        columns = state.extents.columns()
+        edges = np.diff(
+            np.isin(columns.segment, segments) & mergeable(state, columns), prepend=False, append=False
+        )
+        for start, stop in np.flatnonzero(edges).reshape(-1, 2).tolist():
+            for low, high in _cut(columns.column("size")[start:stop], config.segment_bytes):
+                extents = columns.slice(start + low, start + high)
+                yield Piece(
+                    born=image.commit,
+                    topic=topic.name,
+                    topic_id=topic.topic_id,
+                    partition=state.partition,
+                    config=config,
+                    extents=extents,
+                    is_shared=int(extents.column("size").sum()) < limits.shared_bytes and _is_dense(extents),
+                )
 
 
 def _pieces(image: Image, topic: Topic, limits: MergeLimits, since: Image) -> Iterator[Piece]:

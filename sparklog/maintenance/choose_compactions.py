@@ -5,7 +5,8 @@ be compacted what
 
     - is older than min.compaction.lag.ms, by the largest timestamps of extents, up to the first that is not;
     - when this is done by itself: is not in the newest extent, which plays Kafka's active segment until it is
-      older than segment.ms (or max.compaction.lag.ms), when Kafka's would roll. By hand there is none;
+      older than segment.ms (or max.compaction.lag.ms) or has segment.bytes, when Kafka's would roll. By hand
+      there is none;
     - is not of idempotent producers that the partition has no room to remember (mergeable), nor beyond such.
 
 It is due when it is more than min.cleanable.dirty.ratio of both parts, or older than max.compaction.lag.ms,
@@ -45,9 +46,9 @@ class CompactionLimits:
     Fields:
         only_due: go by min.cleanable.dirty.ratio and max.compaction.lag.ms, and leave the newest extent
             alone, as Kafka's cleaner does by itself. Else whatever can be compacted is.
-        min_extents: the dirty ratio counts where the dirty part has so many extents, or has waited for
-            segment.ms. Smaller: less space; larger: partitions of a few small extents, of which a little is
-            more than half, are not rewritten all the time.
+        min_extents: the dirty ratio counts where the dirty part has so many extents, or segment.bytes, or has
+            waited for segment.ms. Smaller: less space; larger: partitions of a few small extents, of which a
+            little is more than half, are not rewritten all the time.
         dedupe_buffer_bytes: memory for the keys of a round. Smaller: more rounds where there are many keys,
             each of which rewrites the partition; larger: more memory.
         but: (topic_id, partition) of what is left as it is.
@@ -167,7 +168,10 @@ def why_not_due(image: Image, name: str, now_ms: int, limits: CompactionLimits) 
     ratio = max(work.dirty_ratio for work in works)
     least = works[0].config.min_cleanable_dirty_ratio
     if ratio > least:
-        return f"the dirty part has fewer than {limits.min_extents} extents, and is younger than segment.ms"
+        return (
+            f"the dirty part has fewer than {limits.min_extents} extents, less than segment.bytes, and is "
+            "younger than segment.ms"
+        )
     return f"dirty ratio {ratio:.2f}, of {least:g} (min.cleanable.dirty.ratio)"
 
 
@@ -223,8 +227,8 @@ def _cleanable(
         stays |= newest > now_ms - config.min_compaction_lag_ms
     if limits.only_due and len(columns) == len(state.extents):
         rolls_after = min(config.segment_ms, config.max_compaction_lag_ms)
-        stays[-1:] |= newest[-1:] >= now_ms - rolls_after
-        stays[-1:] |= newest[-1:] < 0
+        is_active = (newest[-1:] >= now_ms - rolls_after) | (newest[-1:] < 0)
+        stays[-1:] |= is_active & (columns.column("size")[-1:] < config.segment_bytes)
     return int(stays.argmax()) if stays.any() else len(columns)
 
 
@@ -239,7 +243,9 @@ def _is_due(work: CompactionWork, now_ms: int, limits: CompactionLimits) -> bool
     is_dirty = work.extents.end_offset > work.first_dirty_offset
     newest = _dirty_times(work)
     if work.dirty_ratio > config.min_cleanable_dirty_ratio and (
-        np.count_nonzero(is_dirty) >= limits.min_extents or np.any(newest < now_ms - config.segment_ms)
+        np.count_nonzero(is_dirty) >= limits.min_extents
+        or work.dirty_bytes >= config.segment_bytes
+        or np.any(newest < now_ms - config.segment_ms)
     ):
         return True
     return bool(np.any(newest < now_ms - config.max_compaction_lag_ms))

@@ -31,7 +31,7 @@ from sparklog.maintenance.run import Progress
 from sparklog.maintenance.run_compaction import CompactionResult, Told, compact_each
 from sparklog.maintenance.sober_time import shown_now_ms, sober_now_ms
 from sparklog.maintenance.topic_names import named_topics
-from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
+from sparklog.maintenance.uncleanable import Uncleanable, failure_of, uncleanable
 from sparklog.metadata import (
     Action,
     Image,
@@ -216,6 +216,12 @@ class _Compactor:
         """Did it get any further?"""
         started = self._done
         result: CompactionResult | SparklogError | None = next(results)
+        published = False
+        if result is not None and not isinstance(result, SparklogError):
+            try:
+                published = publish_compaction(self._metadata, result)
+            except Exception as error:  # noqa: BLE001 - one partition's fault ends no round
+                result = failure_of(f"publishing the compaction of {work.topic}-{work.partition}", error)
         if isinstance(result, SparklogError):
             if self._is_there(work):  # else its files went with its extents: others have changed them
                 self._failed.append(result)
@@ -226,7 +232,6 @@ class _Compactor:
                 if took_patience(result):
                     raise StoppedError
             result = None
-        published = result is not None and publish_compaction(self._metadata, result)
         self._done = started + work.size
         self._progress(Progress(self._done, self._total))
         one = self._report.topics[work.topic]

@@ -1,9 +1,10 @@
 """What of a root's files is dead, and may be removed: pure, of a listing and an image.
 
-A file is dead when its segment was born before an image's sweep horizon, and no extent of that same image is
-in it, staged ones included. Then no commit can bring it to life any more (metadata/model/sweeping.py), so the
-verdict holds for ever: listing and image may be of any two moments, in any order, and any time may pass until
-the file goes. An index goes by its segment, whether that is there or not.
+A file is dead when its segment was born before an image's sweep horizon, or is retired in that image, and no
+extent of that same image is in it, staged ones included. Then no commit can bring it to life any more
+(metadata/model/sweeping.py), so the verdict holds for ever: listing and image may be of any two moments, in
+any order, and any time may pass until the file goes. An index goes by its segment, whether that is there or
+not.
 
 Invariants: what is dead is judged by the horizon of the image that says what is live, and by no other; a name
     that sparklog never gave is nobody's here; a file is live if any extent might mean it.
@@ -14,12 +15,13 @@ Sources: adr/0019; FORMAT.md#segments-and-extents; tests/models/sweeping.py.
 """
 
 import enum
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 
 from sparklog.log.names import is_merged, is_segment_directory, segment_of
-from sparklog.metadata import NO_COMMIT, Image, born_of
+from sparklog.metadata import NO_COMMIT, ExtentList, Image, born_of
 from sparklog.storage import StoredFile
 
 
@@ -46,6 +48,7 @@ class Judge:
     def __init__(self, image: Image, past: Image | None = None) -> None:
         """`past`: an older image; what was live then stays, although it is dead now."""
         self.horizon = image.sweep_horizon
+        self._retired = image.retired
         self._live = _live_keys(image)
         self._spared = frozenset() if past is None else _live_keys(past) - self._live
 
@@ -59,7 +62,8 @@ class Judge:
         key = _key(segment)
         if key in self._live:
             return Verdict.LIVE
-        if born_of(segment) < self.horizon and key not in self._spared:
+        is_dead = born_of(segment) < self.horizon or self._retired.has(segment)
+        if is_dead and key not in self._spared:
             return Verdict.DEAD
         return Verdict.WAITING
 
@@ -75,11 +79,26 @@ class ForeseeingJudge(Judge):
 def _live_keys(image: Image) -> AbstractSet[str]:
     """Of the segments that extents of the image are in, and what transactions have staged."""
     found: set[str] = set()
-    published = (state.extents for topic in image.topics.values() for state in topic.partitions)
-    for extents in chain(published, image.transactions.staged_lists()):
+    for extents in all_extents(image):
         for _, block in extents.column_blocks():
             found.update(block.segment.tolist())
     return {_key(segment) for segment in found}
+
+
+def all_extents(image: Image) -> Iterator[ExtentList]:
+    """Yield those of each partition, and what transactions have staged."""
+    published = (state.extents for topic in image.topics.values() for state in topic.partitions)
+    yield from chain(published, image.transactions.staged_lists())
+
+
+def live_bytes_of(image: Image) -> dict[str, int]:
+    """By segment, the stored bytes of the extents that are in it, staged ones included."""
+    found: dict[str, int] = {}
+    for extents in all_extents(image):
+        for _, block in extents.column_blocks():
+            for segment, size in zip(block.segment.tolist(), block.column("size").tolist(), strict=True):
+                found[segment] = found.get(segment, 0) + size
+    return found
 
 
 def _key(segment: str) -> str:

@@ -1,6 +1,7 @@
 """A round of maintenance: the steps that are due, in their order, within a budget.
 
-Invariants: a step that fails does not keep the others from their turn, unless it is unknown what is durable.
+Invariants: a step that fails does not keep the others from their turn, however it fails, unless it is unknown
+    what is durable; nor does one partition keep others from theirs (uncleanable.py).
 Not here: the steps (steps.py); who runs rounds, when, and one at a time (alone.py): `sparklog maintain`, a
     broker, a streaming sink.
 Concurrency: any process and machine; one thread.
@@ -16,7 +17,7 @@ from sparklog.maintenance.budget import NO_LIMIT, Budget, Meter, StoppedError
 from sparklog.maintenance.round_step import Round, Step, StepReport, Terms, why_withheld
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.steps import STEPS
-from sparklog.maintenance.uncleanable import Uncleanable
+from sparklog.maintenance.uncleanable import Uncleanable, failure_of
 from sparklog.metadata import NUMBER_COLUMNS, Image, MetadataLog
 
 MAX_MESSAGE = 2_000  # of a step
@@ -138,6 +139,8 @@ def maintain(
             was_stopped = True
             break
         reports.append(replace(report, duration_ms=clock.monotonic_ms() - step_began_ms))
+    if not dry_run:
+        metadata.store.restore_reserve()
     return RoundReport(
         steps=tuple(reports),
         before=before,
@@ -159,6 +162,9 @@ def _run_step(step: Step, round_: Round) -> StepReport | None:
     except SparklogError as error:
         outcome = "busy" if error.code == "MAINTENANCE_RUNNING" else "failed"
         return StepReport(step=step.name, outcome=outcome, message=str(error)[:MAX_MESSAGE])
+    except Exception as error:  # noqa: BLE001 - a bug in one step
+        message = str(failure_of(f"step {step.name}", error))[:MAX_MESSAGE]
+        return StepReport(step=step.name, outcome="failed", message=message)
 
 
 def _measured(image: Image, terms: Terms) -> Amount:

@@ -20,7 +20,7 @@ from sparklog.log.writer import LogWriter
 from sparklog.maintenance.merged_segment import MergedSegment
 from sparklog.maintenance.rewrite import STEP_BYTES, Source, rewritten
 from sparklog.maintenance.spool import Pace, Spool, no_pace, with_spool
-from sparklog.maintenance.uncleanable import UNREADABLE
+from sparklog.maintenance.uncleanable import failure_of
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import NO_HORIZON, DraftExtent, Extent, ReplaceExtents, replacement, sequenced
 from sparklog.storage import Store
@@ -40,8 +40,13 @@ def merge_each(
     for work, spool in with_spool(store, works, pieces_of, pace=pace):
         try:
             yield run_merge(store, clock, work, told, spool=spool)
-        except UNREADABLE as error:
-            yield error
+        except Exception as error:  # noqa: BLE001 - one partition's fault ends no round
+            yield failure_of(f"merging {_named(work)}", error)
+
+
+def _named(work: MergeWork) -> str:
+    first, more = work.pieces[0], len(work.pieces) - 1
+    return f"{first.topic}-{first.partition}" + (f" and {more} more partitions" if more else "")
 
 
 def pieces_of(work: MergeWork) -> Sequence[Piece]:

@@ -13,6 +13,7 @@ Concurrency: one at a time on a machine, if the store can hold names: two would 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
@@ -24,13 +25,26 @@ from sparklog.maintenance.merge import Told, merge_each
 from sparklog.maintenance.publish import publish_replacements, replacement_applies
 from sparklog.maintenance.spool import in_turns
 from sparklog.maintenance.topic_names import named_topics
-from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
+from sparklog.maintenance.uncleanable import Uncleanable, failure_of, uncleanable
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
 
 MAX_ROUNDS = 8
 # Does works, in their order; what came of each, or why its files could not be read.
 RunMerges = Callable[[Sequence[MergeWork], Told], Iterator[list[ReplaceExtents] | SparklogError]]
+
+
+class ChooseMerges(Protocol):
+    """As choose_merges: which works are due."""
+
+    def __call__(
+        self,
+        image: Image,
+        limits: MergeLimits,
+        topics: Collection[str] | None = None,
+        *,
+        since: Image | None = None,
+    ) -> Iterator[MergeWork]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,7 @@ def optimize(
     meter: Meter | None = None,
     run: RunMerges | None = None,
     progress: Callable[[Progress], None] = lambda _progress: None,
+    choose: ChooseMerges | None = None,
 ) -> Report:
     """Merge what is due.
 
@@ -93,6 +108,7 @@ def optimize(
         raises: whether what cannot be read is an error at the end; else it is in the report alone.
         meter: how much of it; None: all.
         run: does works; by default here, one after the other.
+        choose: what is due; by default what makes fewer extents.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
@@ -103,27 +119,20 @@ def optimize(
             it did not answer.
         StorageError: see publish.py.
     """
-    limits = limits or MergeLimits(fan_in=None)
+    limits, choose = limits or MergeLimits(fan_in=None), choose or choose_merges
     image = metadata.refresh(force=True)
     names = sorted(image.topics) if topics is None else named_topics(image, topics)
     report = Report({name: TopicReport(extents_before=_extents(image, name)) for name in names})
     failed: list[SparklogError] = []
     meter = meter or Meter(NO_LIMIT, clock)
     if dry_run:
-        for work in choose_merges(image, limits, names):
+        for work in choose(image, limits, names):
             _count_merged(report, work)
     else:
+        run = run or _run_here(metadata, clock, meter)
         with alone(metadata):
             try:
-                _merge_all(
-                    metadata,
-                    limits,
-                    report,
-                    failed,
-                    meter,
-                    run or _run_here(metadata, clock, meter),
-                    progress,
-                )
+                _merge_all(metadata, limits, report, failed, meter, run, progress, choose)
             except StoppedError:
                 report.is_cut = True
     if failed and raises:
@@ -142,6 +151,7 @@ def _merge_all(
     meter: Meter,
     run: RunMerges,
     progress: Callable[[Progress], None],
+    choose: ChooseMerges,
 ) -> None:
     done = 0
     first = metadata.refresh(force=True)
@@ -150,7 +160,7 @@ def _merge_all(
         if not has_changed or report.is_cut:
             break
         has_changed = False
-        works = in_turns(choose_merges(metadata.refresh(force=True), limits, report.topics, since=first))
+        works = in_turns(choose(metadata.refresh(force=True), limits, report.topics, since=first))
         total = done + sum(work.size for work in works)
 
         def told(size: int) -> None:
@@ -166,10 +176,13 @@ def _merge_all(
                 break
             started = done
             for part, result in _parts(run, told, work, next(results)):
-                replacements: list[ReplaceExtents] = []  # where its files went with its extents
                 if not isinstance(result, SparklogError):
-                    replacements = result
-                elif all(_is_there(metadata.refresh(force=True), piece) for piece in part.pieces):
+                    try:
+                        has_changed |= _publish(metadata, report, part, result, fewer=choose is choose_merges)
+                        continue
+                    except Exception as error:  # noqa: BLE001 - one partition's fault ends no round
+                        result = failure_of("publishing what was merged", error)  # noqa: PLW2901
+                if all(_is_there(metadata.refresh(force=True), piece) for piece in part.pieces):
                     failed.append(result)
                     found = [
                         uncleanable(piece.topic, piece.topic_id, piece.partition, piece.extents, result)
@@ -179,8 +192,8 @@ def _merge_all(
                     limits = replace(limits, but=limits.but | {one.key for one in found})
                     if took_patience(result):
                         raise StoppedError
-                    continue
-                has_changed |= _publish(metadata, report, part, replacements)
+                else:  # its files went with its extents
+                    has_changed |= _publish(metadata, report, part, [], fewer=True)
             done = started + work.size
             progress(Progress(done, total))
 
@@ -214,14 +227,19 @@ def _lying_in(work: MergeWork, segment: str) -> tuple[tuple[Piece, ...], tuple[P
 
 
 def _publish(
-    metadata: MetadataLog, report: Report, work: MergeWork, replacements: Sequence[ReplaceExtents]
+    metadata: MetadataLog,
+    report: Report,
+    work: MergeWork,
+    replacements: Sequence[ReplaceExtents],
+    *,
+    fewer: bool,
 ) -> bool:
-    """Publish those that make fewer extents; True if it is worth to choose again."""
-    fewer = [action for action in replacements if len(action.added) < action.removed_count]
-    there = set(publish_replacements(metadata, fewer).actions)
+    """Publish them, or those that make fewer extents; True if it is worth to choose again."""
+    wanted = [one for one in replacements if not fewer or len(one.added) < one.removed_count]
+    there = set(publish_replacements(metadata, wanted).actions)
     for piece, action in itertools.zip_longest(work.pieces, replacements):
         _count(report.topics[piece.topic], piece, action if action in there else None)
-    return bool(fewer or not replacements)
+    return bool(wanted or not replacements)
 
 
 def _run_here(metadata: MetadataLog, clock: Clock, meter: Meter) -> RunMerges:

@@ -36,7 +36,7 @@ from sparklog.maintenance.rewrite import STEP_BYTES, Source, kept_batches, read_
 from sparklog.maintenance.sober_time import both_now_ms
 from sparklog.maintenance.spool import Pace, Spool, no_pace, with_spool
 from sparklog.maintenance.surviving import OPAQUE_MASK, Counts, Round
-from sparklog.maintenance.uncleanable import UNREADABLE
+from sparklog.maintenance.uncleanable import failure_of
 from sparklog.maintenance.work import Piece
 from sparklog.metadata import Cleaned, Extent, ExtentColumns, ReplaceExtents, replacement
 from sparklog.storage import Store
@@ -73,8 +73,8 @@ def compact_each(
     for work, spool in with_spool(store, works, pieces_of, pace=pace, reads=2):
         try:
             yield run_compaction(store, clock, work, told, spool=spool)
-        except UNREADABLE as error:
-            yield error
+        except Exception as error:  # noqa: BLE001 - one partition's fault ends no round
+            yield failure_of(f"compacting {work.topic}-{work.partition}", error)
 
 
 def run_compaction(

@@ -12,9 +12,11 @@ Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 
+from sparklog.log.config import TopicConfig
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
-from sparklog.maintenance.choose import choose_merges
+from sparklog.maintenance.choose import choose_merges, choose_rewrites
 from sparklog.maintenance.choose_compactions import (
     Dirtiness,
     choose_compactions,
@@ -24,10 +26,11 @@ from sparklog.maintenance.choose_compactions import (
 from sparklog.maintenance.compact import CompactionReport, compact
 from sparklog.maintenance.left_open import abort_left_open, choose_left_open
 from sparklog.maintenance.retain import choose_expired, expire
+from sparklog.maintenance.retire import retire, retire_is_due
 from sparklog.maintenance.round_step import Figures, Round, Step, StepReport, Terms, may_remove
 from sparklog.maintenance.run import Report, optimize
 from sparklog.maintenance.sober_time import sober_now_ms
-from sparklog.maintenance.sweep import DAY_MS, vacuum
+from sparklog.maintenance.sweep import DAY_MS, mostly_dead_segments, vacuum
 from sparklog.maintenance.uncleanable import MAX_TOLD
 from sparklog.metadata import (
     CLEANED_VERSION,
@@ -263,6 +266,43 @@ def _merge(round_: Round) -> StepReport:
     return _report("optimize", round_, figures, report, work_done=figures["merged_extents"])
 
 
+# --- retire ------------------------------------------------------------------------------------------------
+
+
+def _delay_ms(image: Image, terms: Terms) -> int:
+    """How long readers have what is dead: the root's file.delete.delay.ms."""
+    return TopicConfig.parse({}, {**terms.defaults, **image.configs}).file_delete_delay_ms
+
+
+def _retire_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
+    """Of whole roots: a segment may have extents of any topics."""
+    return terms.topics is None and retire_is_due(image, now_ms, _delay_ms(image, terms))
+
+
+def _retire(round_: Round) -> StepReport:
+    metadata, clock = round_.metadata, round_.clock
+    now_ms = metadata.store.storage_now_ms(clock.now_ms())
+    if not _retire_is_due(metadata.image, now_ms, round_.terms):
+        return StepReport(step="retire", outcome="nothing")
+    if round_.dry_run:
+        return StepReport(step="retire", outcome="due")
+    report = retire(
+        metadata,
+        clock,
+        delay_ms=_delay_ms(metadata.image, round_.terms),
+        check=round_.meter.check,
+        removed=round_.meter.spend_files,
+    )
+    figures = {
+        "retired_segments": report.retired,
+        "retired_bytes": report.retired_bytes,
+        "removed_segments": report.files,
+    }
+    return StepReport(
+        step="retire", outcome="done" if report.has_done_anything else "nothing", figures=figures
+    )
+
+
 # --- vacuum ------------------------------------------------------------------------------------------------
 
 
@@ -287,14 +327,31 @@ def _vacuum(round_: Round) -> StepReport:
     report = vacuum(
         metadata, round_.clock, progress=lambda _: round_.meter.check(), removed=round_.meter.spend_files
     )
+    rewritten = _rewrite_mostly_dead(round_)
     figures = {
+        "rewritten_bytes": sum(one.merged_bytes for one in rewritten.topics.values()),
         "files": report.dead.files,
         "bytes": report.dead.size_bytes,
         "waiting_files": report.waiting.files,
         "temporary": report.temporary,
         "requests": report.requests,
     }
-    return StepReport(step="vacuum", outcome="done", figures=figures)
+    return StepReport(
+        step="vacuum",
+        outcome="done",
+        figures=figures,
+        uncleanable=tuple(rewritten.uncleanable[:MAX_TOLD]),
+    )
+
+
+def _rewrite_mostly_dead(round_: Round) -> Report:
+    """Move what is live out of segments that are mostly dead, so that a vacuum can remove these."""
+    segments = mostly_dead_segments(round_.metadata, round_.clock)
+    if not segments:
+        return Report()
+    choose = partial(choose_rewrites, segments=frozenset(segments))
+    limits = round_.terms.merge_limits
+    return optimize(round_.metadata, round_.clock, None, limits, choose=choose, **round_.how)
 
 
 STEPS: tuple[Step, ...] = (
@@ -303,5 +360,6 @@ STEPS: tuple[Step, ...] = (
     Step("producers", PRODUCERS_VERSION, _producers_are_due, _producers, is_command=False),
     Step("compact", CLEANED_VERSION, _compact_is_due, _compact),
     Step("optimize", REPLACEMENT_VERSION, _merge_is_due, _merge),
+    Step("retire", TRANSACTIONS_VERSION, _retire_is_due, _retire, is_command=False),
     Step("vacuum", HORIZON_VERSION, _vacuum_is_due, _vacuum),
 )

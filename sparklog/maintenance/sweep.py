@@ -27,7 +27,7 @@ from sparklog.failpoints import failpoint
 from sparklog.log.names import may_hold_segments, segment_of
 from sparklog.log.root_config import LOST_COMMITS_KEY, RootConfig
 from sparklog.maintenance.alone import alone
-from sparklog.maintenance.dead_files import Evidence, ForeseeingJudge, Judge, Verdict
+from sparklog.maintenance.dead_files import Evidence, ForeseeingJudge, Judge, Verdict, live_bytes_of
 from sparklog.maintenance.run import Progress
 from sparklog.metadata import Action, Image, MetadataLog, born_of, plan_move_sweep_horizon, plan_set_configs
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_of
@@ -38,6 +38,7 @@ from sparklog.storage import Store, StoredFile
 DAY_MS = 24 * 3_600_000
 RETAIN_MS = 7 * DAY_MS
 FREED_MS = 3_600_000  # what was live so lately is spared for readers, as far back as the log shows
+MOSTLY_DEAD_BYTES = 1 << 20  # less is not worth a file of its own
 MAX_NAMED = 1000  # files that a dry run names
 _STEP = 1000  # files that are removed at once
 
@@ -129,7 +130,9 @@ def vacuum(
     if dry_run:
         return _Vacuum(metadata, clock, retain_ms, progress, removed).run(dry_run=True)
     with alone(metadata):
-        return _Vacuum(metadata, clock, retain_ms, progress, removed).run(dry_run=False)
+        report = _Vacuum(metadata, clock, retain_ms, progress, removed).run(dry_run=False)
+    metadata.store.restore_reserve()
+    return report
 
 
 @dataclass(slots=True)
@@ -137,17 +140,21 @@ class Usage:
     """Of the data files that were looked at: those that extents refer to, and those that nothing refers to.
 
     Fields:
+        dead_bytes: of files of `live`: no extent has them. What failed tasks wrote beside what succeeded, and
+            what has expired or was merged.
         is_whole: all files were looked at; else the time was up.
     """
 
     live: Tally = field(default_factory=Tally)
     unused: Tally = field(default_factory=Tally)
+    dead_bytes: int = 0
     is_whole: bool = True
 
 
 def measure_usage(metadata: MetadataLog, clock: Clock, *, limit_ms: int) -> Usage:
     """Count until the time is up. What was staged a moment ago, or is being written, is unused as well."""
-    judge = Judge(metadata.refresh(force=True))
+    image = metadata.refresh(force=True)
+    judge, live_bytes = Judge(image), live_bytes_of(image)
     usage = Usage()
     end_ms = clock.monotonic_ms() + limit_ms
     for portion in _walk(metadata.store):
@@ -158,9 +165,30 @@ def measure_usage(metadata: MetadataLog, clock: Clock, *, limit_ms: int) -> Usag
             verdict = judge.verdict(file)
             if verdict is Verdict.LIVE:
                 usage.live.add(file)
+                if file.name in live_bytes:
+                    usage.dead_bytes += max(0, file.size - live_bytes[file.name])
             elif verdict in {Verdict.DEAD, Verdict.WAITING}:
                 usage.unused.add(file)
     return usage
+
+
+def mostly_dead_segments(metadata: MetadataLog, clock: Clock) -> list[str]:
+    """Return live segments of which more than half, and MOSTLY_DEAD_BYTES at least, is of no extent.
+
+    That is what failed tasks wrote beside what succeeded, and what expired or was merged. A segment that was
+    written to within a day may grow still, and is left out.
+    """
+    live_bytes = live_bytes_of(metadata.refresh(force=True))
+    until_ms = metadata.store.storage_now_ms(clock.now_ms()) - DAY_MS
+    found = []
+    for portion in _walk(metadata.store):
+        for file in portion:
+            live = live_bytes.get(file.name)
+            if live is None or file.modified_ms > until_ms:
+                continue
+            if file.size - live >= max(MOSTLY_DEAD_BYTES, live):
+                found.append(file.name)
+    return found
 
 
 def _walk(store: Store) -> Iterator[list[StoredFile]]:

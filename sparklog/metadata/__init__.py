@@ -96,6 +96,7 @@ from sparklog.metadata.model.registry import (
     plan_unregister_broker,
     validate_broker,
 )
+from sparklog.metadata.model.retired import born_of
 from sparklog.metadata.model.rewriting import (
     REPLACEMENT_VERSION,
     AdvanceLogStart,
@@ -127,8 +128,9 @@ from sparklog.metadata.model.staging import (
 from sparklog.metadata.model.sweeping import (
     HORIZON_VERSION,
     MoveSweepHorizon,
-    born_of,
+    RetireSegments,
     plan_move_sweep_horizon,
+    plan_retire_segments,
 )
 from sparklog.metadata.model.topic_names import collision_key, is_internal, why_illegal_topic_name
 from sparklog.metadata.model.topics import (
@@ -269,6 +271,7 @@ __all__ = [
     "RegisteredBroker",
     "ReplaceExtents",
     "RequestApplied",
+    "RetireSegments",
     "SequenceCheck",
     "SetConfigs",
     "SharedPlan",
@@ -333,6 +336,7 @@ __all__ = [
     "plan_register_broker",
     "plan_replace_extents",
     "plan_replacements",
+    "plan_retire_segments",
     "plan_set_configs",
     "plan_stage",
     "plan_unregister_broker",

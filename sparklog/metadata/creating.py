@@ -47,12 +47,17 @@ _LONGEST_WAIT_MS = 2_000.0
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A commit that we try to create, and what it makes of the image."""
+    """A commit that we try to create, and what it makes of the image.
+
+    Fields:
+        frees_space: it adds nothing, and files may go after it.
+    """
 
     name: str
     data: bytes
     uuid: str
     image: Image
+    frees_space: bool = False
 
 
 def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -> Candidate:
@@ -82,7 +87,8 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
     except (TypeError, ValueError) as error:
         raise _unreadable_error(commit, str(error)) from error
     newer = builder.image(image.replayed.after(len(data), count_replayed(actions)))
-    return Candidate(commit_name(commit), data, uuid, newer)
+    frees_space = any(one.frees_space for one in actions) and not any(one.extent_count for one in actions)
+    return Candidate(commit_name(commit), data, uuid, newer, frees_space)
 
 
 def _unreadable_error(commit: int, problem: str) -> InvalidRequestError:
@@ -165,7 +171,11 @@ class CommitCreator:
             except StorageError as error:
                 if unsure:
                     raise _unresolved_error(self._store, candidate, error.message) from error
-                raise
+                if not (error.code == "STORAGE_FULL" and candidate.frees_space):
+                    raise
+                if not self._store.release_reserve():
+                    raise
+                continue  # as often as there is some left; others may take what was given up
             else:
                 self._unresolved = None
                 self._follower.confirm(candidate.image.commit, asked)

@@ -108,21 +108,32 @@ class LogUpkeep:
         return known if known.loaded == loaded else _Known(loaded, loaded, 0)  # it was loaded anew
 
     def _work(self, image: Image, *, overdue: int, others: bool) -> Iterator[None]:
-        """A snapshot, if one is due, and then cleaning, step by step."""
+        """A snapshot, if one is due, and then cleaning, step by step.
+
+        What fails is logged by what it was; a failed cleaning keeps nothing else from being done.
+        """
+        doing = "no snapshot"
         try:
             if self._is_due(image, overdue) and not (others and self._is_covered(image, overdue)):
                 self.write_snapshot(image)
                 yield
-                for _ in self._cleaning(image):
-                    yield
+                doing = "cleaning the metadata log failed"
+                try:
+                    for _ in self._cleaning(image):
+                        yield
+                except FatalStorageError:
+                    raise
+                except SparklogError as error:
+                    _log.warning("%s after commit %s: %s", doing, image.commit, error)
+                doing = "background maintenance failed"
                 for work in self.also:
                     work()
                     yield
         except FatalStorageError as error:
             self._on_fatal(error)
-            _log.error("no snapshot after commit %s: %s", image.commit, error)
+            _log.error("%s after commit %s: %s", doing, image.commit, error)
         except SparklogError as error:
-            _log.warning("no snapshot after commit %s: %s", image.commit, error)
+            _log.warning("%s after commit %s: %s", doing, image.commit, error)
 
     def _is_due(self, image: Image, overdue: int) -> bool:
         bound = max(self.settings.snapshot_bytes, snapshot_size(image) // 4)

@@ -221,6 +221,14 @@ class Store(Protocol):
         """After this, every put of `name` that asked its guard before this call has ended or will fail."""
         ...
 
+    def try_requests(self) -> None:
+        """Make each kind of request once that writing and maintenance will make; for new roots and doctors.
+
+        Raises:
+            StorageError: the storage refuses one, which is named; nothing was left behind.
+        """
+        ...
+
     def put_lifetime_ms(self) -> int | None:
         """How long a put may still take effect after its guard was asked: 0 if abort_puts really stops it,
         None if there is no bound, and so no name may ever become free again.
@@ -233,6 +241,14 @@ class Store(Protocol):
 
     def space(self) -> tuple[int, int] | None:
         """Bytes that the storage has in all, and that we may still fill; None where nobody counts them."""
+        ...
+
+    def release_reserve(self) -> bool:
+        """Give up a part of what is kept free for commits that free space; False if there is none left."""
+        ...
+
+    def restore_reserve(self) -> None:
+        """Keep some space free for such commits, where that makes sense and there is much more of it."""
         ...
 
     def turn(self, prefix: str) -> Turn:

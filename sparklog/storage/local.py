@@ -51,7 +51,13 @@ from sparklog.storage.local_files import (
     read_page,
     write_all,
 )
-from sparklog.storage.local_temporary import has_two_links, put_key, sweep_temporary_files
+from sparklog.storage.local_temporary import (
+    has_two_links,
+    put_key,
+    release_reserve,
+    restore_reserve,
+    sweep_temporary_files,
+)
 from sparklog.storage.local_tree import list_files, remove_empty, remove_tree, top_names, walk_files
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
 from sparklog.storage.os_errors import MISSING, fatal_error, indefinite_error, is_full, storage_error
@@ -148,6 +154,14 @@ class LocalStore(WholeFiles):
 
     def storage_now_ms(self, here_ms: int) -> int:  # noqa: ARG002 - the kernel dates files
         return self._now_ns() // 1_000_000
+
+    def release_reserve(self) -> bool:
+        return release_reserve(self._temporary)
+
+    def restore_reserve(self) -> None:
+        with contextlib.suppress(OSError):
+            os.makedirs(self._temporary, exist_ok=True)
+        restore_reserve(self._temporary)
 
     def sweep_temporary(
         self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False

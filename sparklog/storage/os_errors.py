@@ -10,6 +10,11 @@ from sparklog.storage.base import IndefinitePutError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_FREE_SPACE = (
+    "Free space or raise the quota, then try again. What frees space has a reserve on a full disk: delete a "
+    "topic, or give it a shorter retention (sparklog topics), then `sparklog maintain`, or `sparklog vacuum "
+    "--retain 0 --force` if nothing else writes to the root"
+)
 _TOO_MANY = {errno.EMFILE, errno.ENFILE}
 # vfat and exfat answer EPERM to link(2), as a file system without hard links should.
 _LINK_REFUSED = {errno.EPERM}
@@ -27,7 +32,7 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
     found = f"{path}: cannot {action}: {error.strerror or error} (errno {error.errno})"
     code = error.errno
     if code in _FULL:
-        return StorageError("STORAGE_FULL", found, fix="Free space or raise the quota, then try again")
+        return StorageError("STORAGE_FULL", found, fix=_FREE_SPACE)
     if code in _NO_LINKS or (action == "link" and code in _LINK_REFUSED):
         return StorageError(
             "STORAGE_UNSUPPORTED",

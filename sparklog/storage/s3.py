@@ -32,7 +32,7 @@ from sparklog.storage.s3_cache import DiskCache
 from sparklog.storage.s3_client import S3Client
 from sparklog.storage.s3_dates import put_lifetime_ms
 from sparklog.storage.s3_options import S3Options
-from sparklog.storage.s3_probe import probe_put_if_absent
+from sparklog.storage.s3_probe import probe_put_if_absent, try_requests
 from sparklog.storage.s3_read import S3ReadFile
 from sparklog.storage.s3_uploads import sweep_uploads
 
@@ -89,11 +89,20 @@ class S3Store:
     def space(self) -> None:
         return None
 
+    def try_requests(self) -> None:
+        try_requests(self.client, self._prefix, self.url)
+
     def put_lifetime_ms(self) -> int | None:
         return put_lifetime_ms(self.client, self._prefix)
 
     def storage_now_ms(self, here_ms: int) -> int:
         return self.client.storage_now_ms(here_ms)
+
+    def release_reserve(self) -> bool:
+        return False
+
+    def restore_reserve(self) -> None:
+        """Nobody counts the space here."""
 
     def turn(self, prefix: str) -> FreeTurn:
         validate_prefix(prefix)
@@ -155,38 +164,33 @@ class S3Store:
         if start_after is not None:
             arguments["StartAfter"] = self._prefix + start_after
         found: list[StoredFile] = []
-        while True:
-            answer = self.client.call(
-                "list_objects_v2", f"{self.url}/{prefix}", within_ms=within_ms, **arguments
-            )
+        for answer in self.client.pages(f"{self.url}/{prefix}", within_ms=within_ms, **arguments):
             for entry in answer.get("Contents", ()):
                 stored = self._stored(entry)
                 if not stored.name.endswith("/") and not stored.name.startswith(f"{TEMPORARY_DIRECTORY}/"):
                     found.append(stored)
-            if not answer.get("IsTruncated"):
-                return sorted(found)
-            arguments["ContinuationToken"] = answer["NextContinuationToken"]
+        return sorted(found)
 
     def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
         arguments: dict[str, Any] = {"Prefix": self._prefix, "MaxKeys": LIST_KEYS}
-        while True:
-            answer = self.client.call("list_objects_v2", self.url, **arguments)
-            portion: list[StoredFile] = []
-            left_out: str | None = None
-            for entry in answer.get("Contents", ()):
-                stored = self._stored(entry)
-                left_out = first_left_out(stored.name, _and_not_ours(enters))
-                if left_out is None and stored.name and not stored.name.endswith("/"):
-                    portion.append(stored)
-            if portion:
-                yield portion
-            if not answer.get("IsTruncated"):
-                return
-            arguments.pop("StartAfter", None)
-            arguments["ContinuationToken"] = answer["NextContinuationToken"]
-            if left_out is not None:  # it may go on for thousands: go on behind it ("0" comes after "/")
-                del arguments["ContinuationToken"]
-                arguments["StartAfter"] = f"{self._prefix}{left_out}0"
+        is_done = False
+        while not is_done:
+            is_done = True
+            for answer in self.client.pages(self.url, **arguments):
+                portion: list[StoredFile] = []
+                left_out: str | None = None
+                for entry in answer.get("Contents", ()):
+                    stored = self._stored(entry)
+                    left_out = first_left_out(stored.name, _and_not_ours(enters))
+                    if left_out is None and stored.name and not stored.name.endswith("/"):
+                        portion.append(stored)
+                if portion:
+                    yield portion
+                if answer["IsTruncated"] and left_out is not None:
+                    # It may go on for thousands: list anew behind it ("0" comes after "/").
+                    arguments["StartAfter"] = f"{self._prefix}{left_out}0"
+                    is_done = False
+                    break
 
     def open_read(self, name: str) -> S3ReadFile:
         return S3ReadFile(self.client, name, self._key(name), self._url(name), self._cache)

@@ -5,6 +5,8 @@ Invariants:
     - `put_once` makes exactly one attempt whenever anything may have been sent;
     - what is sent says its MD5: a store that takes a request whose sender died before the body for an empty
       object (SeaweedFS 4.48 does, without it) has a commit of no bytes then, that nobody can read or replace;
+      and many stores refuse to delete several objects without it, which botocore gave up for newer checksums;
+    - an answer is checked before it is returned (s3_answers.py): what makes no sense is a failed attempt;
     - at most `max_concurrency` requests are under way, and none waits longer than its timeouts for the
       store, so nothing hangs;
     - what is read ahead leaves some of them to others: a look at the log, or a sign of life, does not queue
@@ -15,6 +17,7 @@ Sources: docs/s3.md, ADR 0009.
 """
 
 import base64
+import contextlib
 import email.utils
 import hashlib
 import logging
@@ -30,11 +33,17 @@ from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
 from sparklog.clock import Clock
-from sparklog.errors import RetriableError, StorageError
+from sparklog.errors import RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.forking import tell_after_fork
 from sparklog.storage.base import IndefinitePutError
-from sparklog.storage.s3_answers import WrongAnswerError, read_range, size_of_range_error
+from sparklog.storage.s3_answers import (
+    PageOrder,
+    WrongAnswerError,
+    read_range,
+    size_of_range_error,
+    validate_answer,
+)
 from sparklog.storage.s3_connection import connect
 from sparklog.storage.s3_errors import Outcome, describe, has_code, outcome_of, storage_error
 from sparklog.storage.s3_options import S3Options
@@ -106,6 +115,22 @@ class S3Client:
             late = TimeoutError(f"no answer within {within_ms} ms")
             raise storage_error(operation, url, late, self.options) from error
 
+    def pages(self, url: str, *, within_ms: int = 0, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Yield the answers to list_objects_v2, page by page, which ascend. Raises StorageError."""
+        order = PageOrder()
+        while True:
+            answer = self.call("list_objects_v2", url, within_ms=within_ms, **arguments)
+            names = [entry["Key"] for entry in answer.get("Contents", ())]
+            names += [entry["Prefix"] for entry in answer.get("CommonPrefixes", ())]
+            try:
+                order.add(names if "Delimiter" not in arguments else sorted(names))
+            except WrongAnswerError as error:
+                raise storage_error("list_objects_v2", url, error, self.options) from error
+            yield answer
+            if not answer["IsTruncated"]:
+                return
+            arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
     def get(self, url: str, key: str, position: int, end: int | None) -> tuple[bytes, int]:
         """(bytes [position, end), the object's size). Nothing where the range lies past its end."""
         # Always a range: then the answer says which bytes these are, and an error page is not one.
@@ -116,7 +141,7 @@ class S3Client:
                 return read_range(self._attempt("get_object", {"Key": key, "Range": asked}), position, end)
             except ClientError as error:
                 if outcome_of(error) is Outcome.RANGE:
-                    return b"", size_of_range_error(error)
+                    return b"", size_of_range_error(error, position)
                 raise
 
         return self._repeat("get_object", url, attempt)
@@ -136,8 +161,7 @@ class S3Client:
             self._guard.ask = guard
             try:
                 failpoint("s3.put.before")
-                if not self._attempt("put_object", arguments).get("ETag"):
-                    raise WrongAnswerError("an answer without an ETag, which no S3 gives to a PUT")
+                self._attempt("put_object", arguments)
                 failpoint("s3.put.answered")
             except FAILURES as error:
                 outcome = outcome_of(error)
@@ -161,7 +185,8 @@ class S3Client:
             try:
                 self.call("complete_multipart_upload", url, **arguments, IfNoneMatch="*")
             except StorageError as error:
-                if error.code != "STORAGE_UNSUPPORTED":
+                # Those that do not know it answer 501, or that an argument is illegal (400).
+                if error.code not in {"STORAGE_UNSUPPORTED", "STORAGE_FAILED"}:
                     raise
                 self._completes_unconditionally = True
             else:
@@ -238,10 +263,15 @@ class S3Client:
                     self._count({"received_bytes": len(answer["Body"])})
                     if answer.get("ReplicationStatus") == "REPLICA":
                         self._warn_of_replica()
+                validate_answer(operation, arguments, answer)
             except ClientError as error:
                 if has_code(error):
                     self._note_answer(error.response)
                 raise
+            except (SparklogError, MemoryError, *FAILURES):
+                raise
+            except Exception as error:  # a size, a date, ... that botocore cannot parse
+                raise WrongAnswerError(f"an answer that cannot be read: {error!r}") from error
         self._note_answer(answer)
         return answer
 
@@ -263,8 +293,10 @@ class S3Client:
         self._has_answered = True
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if date:
-            stamp = email.utils.parsedate_to_datetime(date).timestamp()
-            self._ahead_ms = round(stamp * 1000) - self._clock.now_ms()
+            # A date that is none leaves what the one before has said.
+            with contextlib.suppress(ValueError, TypeError, OverflowError):
+                stamp = email.utils.parsedate_to_datetime(date).timestamp()
+                self._ahead_ms = round(stamp * 1000) - self._clock.now_ms()
 
     def _waits(self, most_ms: float = math.inf) -> Iterator[float | None]:
         """Milliseconds to wait after each failed attempt; None when there is no time for another."""
@@ -295,6 +327,7 @@ class S3Client:
             if self._client is None:
                 self._client = connect(self.bucket, self.options)
                 self._client.meta.events.register("before-send.s3.PutObject", self._before_send)
+                self._client.meta.events.register("before-call.s3.DeleteObjects", _with_md5)
             return self._client
 
     def _before_send(self, **_: Any) -> None:
@@ -312,6 +345,12 @@ def _done_here(work: Callable[[], T]) -> "Future[T]":
     except Exception as error:  # noqa: BLE001 - for whoever asks for the result
         future.set_exception(error)
     return future
+
+
+def _with_md5(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+    """Let a request of botocore's say its MD5, and not the newer checksum that some stores refuse."""
+    context.pop("checksum", None)
+    params["headers"]["Content-MD5"] = _md5_of(params["body"])
 
 
 def _md5_of(body: bytes) -> str:

@@ -17,6 +17,7 @@ from botocore import exceptions as boto
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from sparklog.errors import AlreadyExistsError, NotFoundError, StorageError
+from sparklog.storage.s3_answers import WrongAnswerError
 from sparklog.storage.s3_options import S3Options, hide
 
 
@@ -44,6 +45,7 @@ _BY_CODE = {
     "InternalError": Outcome.BUSY,
     "IncompleteBody": Outcome.BUSY,
 }
+_MAX_TEXT = 500
 _BY_STATUS = {
     409: Outcome.CONFLICT,
     412: Outcome.TAKEN,
@@ -118,7 +120,8 @@ def describe(error: Exception, options: S3Options) -> str:
     if isinstance(error, boto.ClientError):
         said = error.response.get("Error", {}).get("Message", "")
         text = f"the store answered {status_of(error)} {error_code(error)}: {said}"
-    return hide(text, options)
+    text = hide(text, options)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."  # a parser's error quotes the answer
 
 
 def storage_error(action: str, url: str, error: Exception, options: S3Options) -> StorageError:
@@ -152,6 +155,12 @@ def storage_error(action: str, url: str, error: Exception, options: S3Options) -
     if code in {"RequestTimeTooSkewed", "RequestExpired"}:
         return StorageError(
             "CLOCK_SKEWED", found, fix="Set this machine's clock (NTP): it is wrong by 15 minutes or more"
+        )
+    if isinstance(error, WrongAnswerError):
+        return StorageError(
+            "STORE_ANSWER_WRONG",
+            found,
+            fix="Check that the endpoint_url is that of an S3 store, and what stands between; see docs/s3.md",
         )
     if outcome in {Outcome.UNSENT, Outcome.BUSY}:
         return StorageError(

@@ -1,14 +1,20 @@
-"""Does this store let exactly one of several racing writers create a name? Commits depend on it.
+"""Can this store hold a root? Commits depend on one answer, and maintenance on many requests.
 
-Asked once per bucket and process, before its first conditional put: two threads put one key, then one
-puts it again. A store that ignores If-None-Match fails the second part for sure.
+`probe_put_if_absent`, once per bucket and process, before its first conditional put: does the store let
+exactly one of several racing writers create a name? Two threads put one key, then one puts it again. A store
+that ignores If-None-Match fails the second part for sure.
+`try_requests`, when a root is made, and by `sparklog doctor`: each kind of request that is made later, and
+whether the store has done what it says. A store that refuses to delete several objects, say, would else be
+found by the first vacuum, a week later, when the root is full of data.
 Not here: races that a store loses once in a thousand; no probe that ends finds those.
-After a crash: an object under .tmp/ may be left; it means nothing.
+After a crash: an object or an upload under .tmp/ may be left; it means nothing, and a vacuum removes it.
 """
 
 import contextlib
 import secrets
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 from sparklog.errors import AlreadyExistsError, SparklogError, StorageError
 from sparklog.storage.base import IndefinitePutError
@@ -89,3 +95,108 @@ def _race(client: S3Client, key: str, url: str) -> int:
     if not winners:
         raise IndefinitePutError("PUT_INDEFINITE", f"{url}: a race without a winner", fix="Repeat it")
     return winners
+
+
+def try_requests(client: S3Client, prefix: str, url: str) -> None:
+    """Make each kind of request once, TRIED_REQUESTS in all.
+
+    Raises:
+        StorageError: STORAGE_UNSUPPORTED: the store refuses one, or does not do it. STORAGE_REFUSED: we may
+            not make it. STORE_UNAVAILABLE, STORE_ANSWER_WRONG, ...: as every request.
+    """
+    trial = _Trial(client, url, f"{prefix}{TEMPORARY_DIRECTORY}/probe-{secrets.token_hex(8)}")
+    try:
+        trial.run()
+    except StorageError as error:
+        trial.clean()
+        if error.code not in {"STORAGE_FAILED", "STORAGE_UNSUPPORTED", "FILE_NOT_FOUND", "FILE_EXISTS"}:
+            raise
+        raise StorageError(
+            "STORAGE_UNSUPPORTED",
+            f"{url}: the store does not do all that a root needs: {trial.purpose}: {error.message}",
+            fix="Use another store, or a newer version of it; docs/s3.md has the list of requests",
+        ) from error
+
+
+TRIED_REQUESTS = 16  # of a store that knows them all
+
+
+class _Trial:
+    """Three objects of some bytes, of which the second is uploaded in parts, and an upload that is given up.
+
+    Fields:
+        purpose: of the request under way.
+    """
+
+    def __init__(self, client: S3Client, url: str, key: str) -> None:
+        self._client, self._url = client, url
+        self._keys = [f"{key}/{number}" for number in range(3)]
+        self._uploads: list[dict[str, str]] = []
+        self.purpose = ""
+
+    def run(self) -> None:
+        first, second, third = self._keys
+        self.purpose = "to write an object"
+        for key in (first, third):
+            self._call("put_object", Key=key, Body=b"probe")
+        self.purpose = "to upload an object in parts"
+        upload = self._begin(second)
+        part = self._call("upload_part", **upload, PartNumber=1, Body=b"0123456789")
+        self.purpose = "to find uploads that were not finished"
+        self._call("list_multipart_uploads", Prefix=second)
+        self.purpose = "to finish an upload"
+        parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+        self._client.complete_upload(self._url, {**upload, "MultipartUpload": parts})
+        self._uploads.remove(upload)
+        self.purpose = "to give an upload up"
+        given_up = self._begin(second)
+        self._call("abort_multipart_upload", **given_up)
+        self._uploads.remove(given_up)
+        self.purpose = "to read a part of an object"
+        self._expect(self._client.get(self._url, second, 2, 5) == (b"234", 10))
+        self._expect(self._client.get(self._url, second, 10, 11)[0] == b"")
+        self._list()
+        self.purpose = "to delete an object"
+        self._call("delete_object", Key=first)
+        self.purpose = "to delete several objects at once, as vacuum does"
+        self._delete(second, third)
+        self._expect(list(self._listed()) == [])
+
+    def _list(self) -> None:
+        self.purpose = "to list objects in pages"
+        self._expect(list(self._listed(MaxKeys=2)) == self._keys)
+        self.purpose = "to list objects from a name on (StartAfter)"
+        self._expect(list(self._listed(StartAfter=self._keys[1])) == self._keys[2:])
+
+    def _listed(self, **arguments: Any) -> Iterator[str]:
+        prefix = self._keys[0].rpartition("/")[0] + "/"
+        for answer in self._client.pages(self._url, Prefix=prefix, **arguments):
+            yield from (entry["Key"] for entry in answer.get("Contents", ()))
+
+    def _begin(self, key: str) -> dict[str, str]:
+        created = self._call("create_multipart_upload", Key=key)
+        upload = {"Key": key, "UploadId": str(created["UploadId"])}
+        self._uploads.append(upload)
+        return upload
+
+    def _delete(self, *keys: str) -> None:
+        answer = self._call(
+            "delete_objects", Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        )
+        self._expect(not answer.get("Errors"), f"{answer.get('Errors')}")
+
+    def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        return self._client.call(operation, self._url, **arguments)
+
+    def _expect(self, is_right: bool, found: str = "it was answered, and not done") -> None:
+        if not is_right:
+            raise StorageError("STORAGE_UNSUPPORTED", found, fix="Use another store")
+
+    def clean(self) -> None:
+        """As far as the store lets us."""
+        for upload in self._uploads:
+            with contextlib.suppress(StorageError):
+                self._call("abort_multipart_upload", **upload)
+        for key in self._keys:
+            with contextlib.suppress(StorageError):
+                self._call("delete_object", Key=key)

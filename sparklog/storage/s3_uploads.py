@@ -18,13 +18,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from sparklog.errors import NotFoundError
+from sparklog.storage.names import TEMPORARY_DIRECTORY
+from sparklog.storage.s3_answers import WrongAnswerError
 from sparklog.storage.s3_client import S3Client
+from sparklog.storage.s3_errors import storage_error
 
 # As log/names.py, of which this layer knows nothing; a test holds them against each other.
 _OF_SEGMENTS = re.compile(
     r"(?:segments/[0-9a-f]{32}/\d{8}(?:[.-]\d{1,18})?"
     r"|[A-Za-z0-9._-]{1,249}-(?:0|[1-9]\d{0,5})/\d{20}(?:[.-]\d{1,18})?-[A-Za-z0-9_-]{22})"
-    r"\.(?:log|index|timeindex)",
+    r"\.(?:log|index|timeindex)"
+    rf"|{re.escape(TEMPORARY_DIRECTORY)}/probe-[0-9a-f]{{16}}/1",
     re.ASCII,
 )
 
@@ -39,7 +43,8 @@ def sweep_uploads(client: S3Client, url: str, prefix: str, limit_s: float, *, dr
     count = 0
     for one in _uploads(client, url, prefix):
         key = str(one["Key"])
-        if not is_of_segment(key[len(prefix) :]) or one["Initiated"].timestamp() > limit_s:
+        is_ours = key.startswith(prefix) and is_of_segment(key[len(prefix) :])
+        if not is_ours or one["Initiated"].timestamp() > limit_s:
             continue
         count += 1
         if not dry_run:
@@ -49,11 +54,19 @@ def sweep_uploads(client: S3Client, url: str, prefix: str, limit_s: float, *, dr
 
 
 def _uploads(client: S3Client, url: str, prefix: str) -> Iterator[dict[str, Any]]:
+    """Raises StorageError: also where the pages do not come to an end."""
     arguments: dict[str, Any] = {"Prefix": prefix}
+    pages = set[tuple[str, str]]()  # the last upload of each
     while True:
         answer = client.call("list_multipart_uploads", url, **arguments)
-        yield from answer.get("Uploads", ())
-        if not answer.get("IsTruncated"):
+        uploads = answer.get("Uploads", [])
+        yield from uploads
+        if not answer["IsTruncated"]:
             return
+        last = (uploads[-1]["Key"], uploads[-1]["UploadId"]) if uploads else ("", "")
+        if last in pages:
+            problem = WrongAnswerError(f"a page of uploads that was there before, up to {last[0]!r}")
+            raise storage_error("list_multipart_uploads", url, problem, client.options)
+        pages.add(last)
         arguments["KeyMarker"] = answer["NextKeyMarker"]
         arguments["UploadIdMarker"] = answer["NextUploadIdMarker"]

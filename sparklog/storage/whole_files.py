@@ -17,6 +17,16 @@ class WholeFiles(ABC):
     def open_read(self, name: str) -> ReadFile:
         """See Store."""
 
+    def try_requests(self) -> None:  # noqa: B027 - nothing to try: filesystems.py has judged it
+        """See Store."""
+
+    def release_reserve(self) -> bool:
+        """See Store."""
+        return False
+
+    def restore_reserve(self) -> None:  # noqa: B027 - nothing to keep, but on a disk
+        """See Store."""
+
     def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
         """See Store."""
         with self.open_read(name) as file:

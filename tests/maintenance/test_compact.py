@@ -169,6 +169,31 @@ def test_due_by_the_dirty_ratio_and_without_the_newest_extent(
     assert due(table) == [0, 1]
 
 
+def test_due_by_the_bytes_of_a_segment(table: SparkLog, put: Put) -> None:
+    """A small table that a broker or a stream writes to, in fewer extents than merging waits for."""
+    limits = CompactionLimits(only_due=True, min_extents=256)
+    table.alter_topic("table", {"segment.bytes": "20000"})
+    for number in range(3):
+        put((b"k", b"%d" % number * 9_000))
+    assert due(table, limits) == []  # two that are not the newest
+    put((b"k", b"x" * 9_000))
+    assert due(table, limits) == [0]
+    compact(table.metadata, table.clock, limits=limits)
+    assert [offset for offset, _, _ in left(table)] == [2, 3]
+    put((b"k", b"y" * 9_000))
+    assert due(table, limits) == []  # what is clean waits for as much again
+
+
+def test_an_extent_of_a_whole_segment_is_no_active_one(table: SparkLog, put: Put) -> None:
+    limits = CompactionLimits(only_due=True, min_extents=256)
+    table.alter_topic("table", {"segment.bytes": "20000"})
+    put((b"k", b"x" * 9_000), (b"k", b"y" * 9_000))
+    assert due(table, limits) == []
+    put((b"k", b"x" * 9_000), (b"k", b"y" * 12_000))
+    compact(table.metadata, table.clock, limits=limits)
+    assert [offset for offset, _, _ in left(table)] == [3]
+
+
 def test_due_by_the_longest_lag(table: SparkLog, put: Put, clock: ManualClock) -> None:
     table.alter_topic("table", {"max.compaction.lag.ms": "1000", "min.cleanable.dirty.ratio": "1"})
     put((b"a", b"1"))

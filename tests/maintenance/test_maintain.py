@@ -59,6 +59,7 @@ def test_a_round_expires_before_it_merges(log: SparkLog, append: Append) -> None
         "producers": "nothing",
         "compact": "nothing",
         "optimize": "done",
+        "retire": "nothing",
         "vacuum": "nothing",
     }
     assert step(report, "expire").figures["offsets"] == 3
@@ -80,6 +81,7 @@ def test_a_dry_run_only_tells(log: SparkLog, append: Append) -> None:
         "producers": "nothing",
         "compact": "nothing",
         "optimize": "due",
+        "retire": "nothing",
         "vacuum": "nothing",
     }
     assert log.refresh().commit == commit
@@ -182,6 +184,7 @@ def test_an_older_root_is_merged_all_the_same(older: SparkLog, append: Append) -
         "producers": "nothing",
         "compact": "nothing",
         "optimize": "done",
+        "retire": "nothing",
         "vacuum": "nothing",
     }
 

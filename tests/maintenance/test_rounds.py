@@ -107,6 +107,7 @@ def test_a_topic_that_is_deleted_meanwhile_fails_its_steps_and_not_the_round(
         "producers": "nothing",
         "compact": "nothing",
         "optimize": "failed",
+        "retire": "nothing",
         "vacuum": "nothing",
     }
     (message,) = {one.message for one in report.steps if one.step == "optimize"}

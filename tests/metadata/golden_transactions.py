@@ -9,6 +9,7 @@ from sparklog.metadata import (
     DraftExtent,
     EndTransaction,
     ForgetTransactions,
+    RetireSegments,
     StageExtents,
 )
 
@@ -71,4 +72,10 @@ ACTIONS_9: tuple[Action, ...] = (
         fences=True,
     ),
     ForgetTransactions(transactional_ids=("app", "job")),
+    RetireSegments(
+        time_ms=1_700_000_000_005,
+        segments=(f"segments/{'a' * 32}/00000003.4.log",),
+        left=(f"segments/{'a' * 32}/00000002.4.log",),
+        gone=(f"segments/{'a' * 32}/00000001.4.log",),
+    ),
 )

@@ -19,6 +19,7 @@ from sparklog.metadata.documents.paths import (
     commit_of,
 )
 from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore
+from sparklog.storage.local_temporary import is_reserve
 from sparklog.storage.names import TEMPORARY_DIRECTORY
 from tests.metadata.cleaned_logs import commits, opened, publish
 
@@ -155,7 +156,8 @@ def stopped_puts(root: str, numbers: Sequence[int]) -> list[tuple[int, Path]]:
     class Stopping(LocalStore):
         def at_step(self, point: str, name: str) -> None:
             if point == "guard_passed":
-                (temporary,) = Path(root, TEMPORARY_DIRECTORY).iterdir()
+                paths = Path(root, TEMPORARY_DIRECTORY).iterdir()
+                (temporary,) = (path for path in paths if not is_reserve(path.name))
                 found.append((number, temporary))
                 raise Stopped
 

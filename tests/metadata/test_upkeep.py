@@ -25,6 +25,7 @@ from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of,
 from sparklog.metadata.model.image import weigh
 from sparklog.metadata.upkeep import snapshot_size
 from sparklog.storage import MemoryStore
+from tests.support.told import Told
 
 BLOCK = 4096
 Create = Callable[..., Topic]
@@ -258,6 +259,25 @@ def test_a_failed_snapshot_is_made_up_for(memory: MemoryStore) -> None:
     assert snapshots(memory) == []
     publish(log, 1)
     assert snapshots(memory) == [12]
+
+
+def test_a_failed_cleaning_is_not_a_snapshot_that_is_missing(memory: MemoryStore, told: Told) -> None:
+    settings = MetadataSettings(
+        snapshot_bytes=10 * BLOCK, snapshots_kept=1, clean_interval_ms=0, clean_grace_ms=0
+    )
+    log = opened(memory, settings=settings)
+
+    def hook(operation: str, name: str) -> None:
+        if operation in {"delete", "delete_many"}:
+            raise StorageError("STORAGE_FAILED", f"{name}: MissingContentMD5", fix="use another store")
+
+    memory.hook = hook
+    publish(log, 40)
+    memory.hook = None
+    assert len(snapshots(memory)) > 2, "they are written, and not cleaned"
+    messages = told("sparklog.metadata")
+    assert any("cleaning the metadata log failed" in one for one in messages)
+    assert not any("no snapshot" in one for one in messages)
 
 
 # --- beside publishing -----------------------------------------------------------------------------------

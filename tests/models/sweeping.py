@@ -5,6 +5,11 @@ image has a horizon, which only grows: from the commit on that moves it, no acti
 that was born before it and is dead. Then what was born before and is dead stays dead, and its file may go.
 No clock has a part in it: a sweeper does each step at any time, as soon as it can or after a year.
 
+What was live once, and is dead, need not wait for the horizon: a commit retires segments by name, and is
+refused if one of them is live. From then on no action may bring one of them to life, so its file may go.
+Which segments are retired is a courtesy, as the horizon is: here a retirer takes any that was live and is
+dead.
+
 A partition of records, each in one extent: a segment and what of it is live. Writers make a file (or go on in
 the one that they have open), have it durable, and publish: by themselves, by a PUT without an answer that is
 repeated, or by a request that anybody applies, several in one commit. Mergers put extents together, cleaners
@@ -28,6 +33,7 @@ from tests.models.explorer import Next, Violation, step, world
 from tests.models.swept_world import NONE, Process, State, SweptWorld, once_more
 
 REWRITING, WRITING = "sparklog.metadata.model.rewriting", "sparklog.metadata.model.extents"
+SWEEPING = "sparklog.metadata.model.sweeping"
 LOG, STORE = "sparklog.metadata.log:MetadataLog", "sparklog.storage.base:Store"
 
 
@@ -221,6 +227,28 @@ class Sweeping(SweptWorld):
         s, todo = s._replace(files=s.files & ~bit(segment)), p.todo & ~bit(segment)
         q = p._replace(todo=todo) if todo else once_more(p)
         yield f" {segment}", self.checked(self.after(s, i, q))
+
+    # --- what was live, and is dead --------------------------------------------------------------------
+
+    @step("looks", at="idle", code=f"{LOG}.refresh")
+    def look_to_retire(self, s: State, i: int, p: Process) -> Next:
+        if p.kind != "retirer":
+            return
+        live = sum({bit(segment) for segment, _ in s.image.extents})
+        todo = s.was_live & ~live & s.files
+        if todo:
+            at = "retiring" if self.rules.retires_first else "removing"
+            yield f": {numbers(todo)} are dead", self.after(s, i, p._replace(at=at, todo=todo))
+
+    @step("retires them", at="retiring", code=f"{SWEEPING}:retire_segments")
+    def retire(self, s: State, i: int, p: Process) -> Next:
+        live = sum({bit(segment) for segment, _ in s.image.extents})
+        if live & p.todo and self.rules.refuses_to_retire:
+            yield ": one is live again", self.after(s, i, once_more(p))
+        else:
+            retired = s.image.retired | p.todo
+            s = s._replace(image=s.image._replace(commit=s.image.commit + 1, retired=retired))
+            yield f" {numbers(p.todo)}", self.after(s, i, p._replace(at="removing"))
 
     # --- readers ---------------------------------------------------------------------------------------
 

@@ -16,10 +16,11 @@ class Image(NamedTuple):
     horizon: int = 0
     extents: tuple[Extent, ...] = ()
     settled: int = 0  # requests that were applied, by their records
+    retired: int = 0  # segments that may not come to life, whenever they were born
 
 
 class Process(NamedTuple):
-    kind: str  # writer, poster, merger, cleaner, retainer, sweeper, reader
+    kind: str  # writer, poster, merger, cleaner, retainer, sweeper, retirer, reader
     left: int
     at: str = "idle"
     seen: int = 0  # the newest commit that it knows of
@@ -62,6 +63,9 @@ class Rules:
     by_checksum: bool = True  # ... and not only how much
     expires_by_image: bool = True  # a writer hears from an image that its request is void, not from a clock
     looks_again: bool = True  # a reader that misses a file
+    retires_first: bool = True  # a commit retires a segment before its file is removed
+    refuses_retired: bool = True  # an action that brings a retired segment to life is refused
+    refuses_to_retire: bool = True  # a segment that is live in the image that the action is applied to
 
 
 class SweptWorld(Model):
@@ -78,6 +82,7 @@ class SweptWorld(Model):
         cleaners: tuple[int, ...] = (),
         retainers: tuple[int, ...] = (),
         sweepers: tuple[int, ...] = (1,),
+        retirers: tuple[int, ...] = (),
         readers: int = 0,
         live: int = 0,
         each: int = 1,
@@ -103,6 +108,7 @@ class SweptWorld(Model):
             ("cleaner", cleaners),
             ("retainer", retainers),
             ("sweeper", sweepers),
+            ("retirer", retirers),
             ("reader", (1,) * readers),
         )
         self.first = tuple(Process(kind, left) for kind, all_of in kinds for left in all_of)
@@ -174,7 +180,8 @@ class SweptWorld(Model):
             live = has(s.was_live, segment)
         born = s.born[segment] if rules.born_when_made else image.commit
         horizon = image.horizon if rules.refuses_by_newest else min(image.horizon, by)
-        return rules.refuses_old and not live and born < horizon
+        is_retired = rules.refuses_retired and has(image.retired, segment)
+        return is_retired or (rules.refuses_old and not live and born < horizon)
 
     def appended(self, s: State, i: int, p: Process) -> State | Violation:
         after = self.append(s, ((p.record, p.segment),))

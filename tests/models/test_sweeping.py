@@ -17,6 +17,27 @@ SMALL: dict[str, dict[str, Any]] = {
     "an open file and retention": {"writers": (2,), "keeps_open": True, "retainers": (1,), "sweepers": (2,)},
     "two mergers": {"live": 3, "writers": (), "mergers": (1, 1)},
     "a merger and a cleaner": {"live": 2, "each": 2, "writers": (), "mergers": (1,), "cleaners": (1,)},
+    "an open file, retention and a retirer": {
+        "writers": (2,),
+        "keeps_open": True,
+        "retainers": (1,),
+        "retirers": (1,),
+    },
+    "requests in a file that is retired": {
+        "writers": (),
+        "posters": (2,),
+        "keeps_open": True,
+        "retainers": (1,),
+        "retirers": (1,),
+        "sweepers": (),
+    },
+    "a merger, a reader and a retirer": {
+        "live": 2,
+        "writers": (),
+        "mergers": (1,),
+        "retirers": (1,),
+        "readers": 1,
+    },
     "a reader": {"live": 2, "writers": (1,), "attempts": 0, "mergers": (1,), "readers": 1},
 }
 LARGE: dict[str, dict[str, Any]] = {
@@ -35,6 +56,14 @@ LARGE: dict[str, dict[str, Any]] = {
         "mergers": (1,),
         "retainers": (1,),
         "sweepers": (1, 1),
+    },
+    "two writers, retention, a merger, a retirer and a sweeper": {
+        "writers": (2, 1),
+        "keeps_open": True,
+        "mergers": (1,),
+        "retainers": (1,),
+        "retirers": (2,),
+        "sweepers": (1,),
     },
     "two mergers, a cleaner and a reader": {
         "live": 2,
@@ -63,6 +92,7 @@ OPEN: dict[str, Any] = {"writers": (2,), "keeps_open": True, "retainers": (1,), 
 MERGED: dict[str, Any] = {"live": 2, "writers": (), "mergers": (1,), "sweepers": (1,)}
 CLEANED: dict[str, Any] = {"live": 1, "each": 3, "writers": (), "cleaners": (2, 1), "sweepers": ()}
 READ: dict[str, Any] = {**MERGED, "readers": 1}
+RETIRED: dict[str, Any] = {**OPEN, "sweepers": (), "retirers": (1,)}
 # What is missing; where it shows; and as what.
 MUTANTS: dict[str, tuple[Rules, dict[str, Any], str]] = {
     "old segments may come to life": (Rules(refuses_old=False), ALONE, "unreadable"),
@@ -87,6 +117,9 @@ MUTANTS: dict[str, tuple[Rules, dict[str, Any], str]] = {
     "a replacement does not say what it removes": (Rules(compares_extents=False), CLEANED, "revived"),
     "a replacement says how much it removes": (Rules(by_checksum=False), CLEANED, "revived"),
     "a writer gives its request up by its clock": (Rules(expires_by_image=False), POSTED, "doubled"),
+    "a file is removed before it is retired": (Rules(retires_first=False), RETIRED, "unreadable"),
+    "a retired segment may come to life": (Rules(refuses_retired=False), RETIRED, "unreadable"),
+    "a segment is retired though it is live again": (Rules(refuses_to_retire=False), RETIRED, "unreadable"),
     "a reader does not look again": (Rules(looks_again=False), READ, "fails"),
 }
 WORLDS = {**{f"{name}, small": sizes for name, sizes in SMALL.items()}, **(LARGE if STATES else {})}

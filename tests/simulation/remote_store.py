@@ -119,6 +119,16 @@ class RemoteStore:
         kind = "put" if commit_of(name) is None else "commit"
         return self._network.send(self._process, kind, put)
 
+    def try_requests(self) -> None:
+        """This store knows all."""
+
+    def release_reserve(self) -> bool:
+        """There is none."""
+        return False
+
+    def restore_reserve(self) -> None:
+        """Nobody counts the space here."""
+
     def sync_name(self, name: str) -> None:
         """An object that is there is durable."""
 

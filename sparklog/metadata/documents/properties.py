@@ -62,6 +62,7 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
 
     Raises:
         InvalidRequestError: not a root, and `create` is false, or it would be one among other things.
+        StorageError: it is to be made, and the storage refuses a request that roots need.
     """
     where = f"{store.url}/{META_PROPERTIES}"
     try:
@@ -84,7 +85,9 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
         with contextlib.suppress(NotFoundError):  # made between our two looks
             return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
         raise _taken(store, strangers)
+    store.try_requests()  # before there is anything that could not be cleaned later
     _put_definitely(store, encode_properties(new_cluster_id))
+    store.restore_reserve()
     return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
 
 

@@ -65,6 +65,12 @@ from sparklog.metadata.model.image import (
     WriterTxnState,
 )
 from sparklog.metadata.model.numbers import Int64
+from sparklog.metadata.model.retired import (
+    NEVER_CHECKED_MS,
+    NOTHING_RETIRED,
+    Retired,
+    RetiredRange,
+)
 from sparklog.metadata.model.topic_names import why_illegal_topic_name
 from sparklog.metadata.model.transaction_values import TRANSACTIONS_VERSION
 from sparklog.storage import Store, validate_name
@@ -96,6 +102,15 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     leadership: StoredLeadership | None = None
 
 
+class StoredRetired(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """As metadata/model/retired.py has it."""
+
+    removed_bytes: dict[str, Int64] = {}
+    ranges: dict[str, tuple[RetiredRange, ...]] = {}
+    pending: dict[str, Int64] = {}
+    checked_ms: Int64 = NEVER_CHECKED_MS
+
+
 class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     configs: dict[str, str]
     writer_txns: dict[str, Int64]
@@ -114,10 +129,11 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     controller: Controller = NO_CONTROLLER
     # Version 9, likewise.
     transactions: tuple[StoredTransaction, ...] = ()
+    retired: StoredRetired | None = None
 
     @property
     def version(self) -> int:
-        if self.transactions:
+        if self.transactions or self.retired is not None:
             return TRANSACTIONS_VERSION
         if self.brokers or self.controller != NO_CONTROLLER or any(one.leadership for one in self.topics):
             return 8
@@ -193,6 +209,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         next_producer_id=state.next_producer_id,
         publishers=state.publishers,
         sweep_horizon=state.sweep_horizon,
+        retired=_retired(state.retired),
         producers_marked_ms=state.producers_marked_ms,
         transactions=transactions_from(
             state.transactions, staged, {topic.topic_id: len(topic.partitions) for topic in topics}, where
@@ -295,6 +312,26 @@ def _state(image: Image) -> SnapshotState:
         tuple(image.brokers.values()),
         image.controller,
         stored_transactions(image.transactions),
+        _stored_retired(image.retired),
+    )
+
+
+def _stored_retired(retired: Retired) -> StoredRetired | None:
+    if retired == NOTHING_RETIRED:
+        return None
+    return StoredRetired(
+        dict(retired.removed_bytes), dict(retired.ranges), dict(retired.pending), retired.checked_ms
+    )
+
+
+def _retired(stored: StoredRetired | None) -> Retired:
+    if stored is None:
+        return NOTHING_RETIRED
+    return Retired(
+        removed_bytes=stored.removed_bytes,
+        ranges=stored.ranges,
+        pending=stored.pending,
+        checked_ms=stored.checked_ms,
     )
 
 

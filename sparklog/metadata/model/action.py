@@ -23,6 +23,11 @@ class ActionBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return FIRST_VERSION
 
     @property
+    def frees_space(self) -> bool:
+        """True if files may go because of it, or of a setting: on a full disk it has a reserve."""
+        return False
+
+    @property
     def extent_count(self) -> int:
         """How many extents it appends, or stages."""
         return 0

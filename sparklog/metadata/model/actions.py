@@ -50,7 +50,7 @@ from sparklog.metadata.model.registry import (
 from sparklog.metadata.model.rewriting import AdvanceLogStart, ReplaceExtents
 from sparklog.metadata.model.settings import SetConfigs
 from sparklog.metadata.model.staging import StageExtents
-from sparklog.metadata.model.sweeping import MoveSweepHorizon
+from sparklog.metadata.model.sweeping import MoveSweepHorizon, RetireSegments
 from sparklog.metadata.model.topics import AddPartitions, CreateTopic, DeleteTopic
 from sparklog.metadata.model.transactions import AddToTransaction, BeginProducer, ForgetTransactions
 from sparklog.metadata.model.writers import WriterTxn
@@ -83,6 +83,7 @@ Action = (
     | StageExtents
     | EndTransaction
     | ForgetTransactions
+    | RetireSegments
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
@@ -119,6 +120,7 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     StageExtents: staging.stage_extents,
     EndTransaction: ending.end_transaction,
     ForgetTransactions: transactions.forget_transactions,
+    RetireSegments: sweeping.retire_segments,
 }
 
 # What changes who serves the root, what is in it to be served, and who does so.

@@ -6,16 +6,18 @@ Not here: what an action does (its subject's module), in which order, and to whi
 Concurrency: a draft belongs to one thread; the images it takes and gives are immutable.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
 
 from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.agreed_version import agreed_version
 from sparklog.metadata.model.broker_values import PartitionLeadership
 from sparklog.metadata.model.extent import Extent
-from sparklog.metadata.model.extent_list import ExtentList
+from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList
 from sparklog.metadata.model.image import (
     Image,
     PartitionState,
@@ -24,7 +26,9 @@ from sparklog.metadata.model.image import (
     Topic,
     WriterTxnState,
 )
+from sparklog.metadata.model.retired import RetiredDraft
 from sparklog.metadata.model.transaction_draft import TransactionsDraft
+from sparklog.metadata.model.transaction_values import TRANSACTIONS_VERSION, Transaction
 
 
 class PartitionDraft(msgspec.Struct):
@@ -132,7 +136,7 @@ class ImageDraft:
         actions_left: how many of them come after the action that is being applied.
         acting: whose action it is, if it is a broker's.
         cluster_changed: as in the image.
-        transactions: as in the image, to be changed through its own methods.
+        transactions, retired: as in the image, to be changed through their own methods.
         writer_txns, configs, broker, brokers, controller, next_producer_id, publishers, sweep_horizon,
             producers_marked_ms: as in the image, to be changed in place.
     """
@@ -150,6 +154,7 @@ class ImageDraft:
         self.next_producer_id = image.next_producer_id
         self.publishers = dict(image.publishers)
         self.sweep_horizon = image.sweep_horizon
+        self.retired = RetiredDraft(image.retired)
         self.producers_marked_ms = image.producers_marked_ms
         self.transactions = TransactionsDraft(image.transactions)
         self._cluster_id = image.cluster_id
@@ -226,6 +231,27 @@ class ImageDraft:
                 partition = self._partitions.get((topic_id, number))
                 yield state if partition is None else partition.flushed()
 
+    def live_among(self, segments: Collection[str]) -> set[str]:
+        """Those of the segments that are live, as of what has been applied so far. Cost: a look at all."""
+        wanted, found = set(segments), set[str]()
+        for extents in chain((state.extents for state in self.states()), self._staged_lists()):
+            for _, block in extents.column_blocks():
+                found |= wanted.intersection(block.segment.tolist())
+        return found
+
+    def _staged_lists(self) -> Iterator[ExtentList]:
+        return self.transactions.transactions().staged_lists()
+
+    def count_removed(self, columns: ExtentColumns, *, back: bool = False) -> None:
+        """Remember that extents were removed, where the root may be written so (retired.py)."""
+        if agreed_version(self.configs) >= TRANSACTIONS_VERSION:
+            self.retired.count(columns, self.sweep_horizon, back=back)
+
+    def count_dropped(self, transaction: Transaction) -> None:
+        """The same of what a transaction has staged, which goes with it."""
+        for extents in transaction.staged.values():
+            self.count_removed(extents.columns())
+
     def add_topic(self, draft: TopicDraft) -> None:
         """A topic whose id and name are free."""
         topic = Topic(topic_id=draft.topic_id, name=draft.name, partitions=(), configs={})
@@ -234,6 +260,10 @@ class ImageDraft:
 
     def remove_topic(self, draft: TopicDraft) -> None:
         """The topic, its partitions, and what is staged for them."""
+        for number in range(len(draft.partitions)):
+            self.count_removed(self.partition(draft.topic_id, number).flushed().extents.columns())
+        for staged in self.transactions.staged_in_topic(draft.topic_id):
+            self.count_removed(staged.columns())
         self.transactions.drop_topic(draft.topic_id, len(draft.partitions))
         del self._by_id[draft.topic_id], self._by_name[draft.name], self._topics[draft.topic_id]
         self._partitions = {key: state for key, state in self._partitions.items() if key[0] != draft.topic_id}
@@ -265,6 +295,7 @@ class ImageDraft:
             next_producer_id=self.next_producer_id,
             publishers=self.publishers,
             sweep_horizon=self.sweep_horizon,
+            retired=self.retired.done(),
             producers_marked_ms=self.producers_marked_ms,
             transactions=self.transactions.transactions(),
             cluster_changed=self.cluster_changed,

@@ -75,6 +75,11 @@ class EndTransaction(ActionBase, tag="end_transaction", frozen=True, kw_only=Tru
         """As of the others."""
         return TRANSACTIONS_VERSION
 
+    @property
+    def frees_space(self) -> bool:
+        """An abort."""
+        return not self.committed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
@@ -106,6 +111,8 @@ def end_transaction(draft: ImageDraft, action: EndTransaction) -> None:
     if action.committed:
         for extents in known.staged.values():
             _publish(draft, known, extents)
+    else:
+        draft.count_dropped(known)
     ended = replace(
         draft.transactions.clear(known),
         phase=TransactionPhase.COMMITTED if action.committed else TransactionPhase.ABORTED,

@@ -25,6 +25,7 @@ from sparklog.metadata.model.broker_values import (
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.numbers import Int64
+from sparklog.metadata.model.retired import NOTHING_RETIRED, Retired
 from sparklog.metadata.model.topic_names import collision_key
 from sparklog.metadata.model.transaction_values import NO_TRANSACTIONS, Transactions
 
@@ -188,6 +189,8 @@ class Image:
     publishers: Mapping[str, PublisherState] = field(default_factory=dict)
     # Dead segments that were born before this commit stay dead (sweeping.py).
     sweep_horizon: int = NO_HORIZON
+    # Of those that were born later: what was live, and which stay dead (retired.py).
+    retired: Retired = NOTHING_RETIRED
     # When the partitions were last marked, by the clock of whoever did (expiring.py).
     producers_marked_ms: int = NEVER_MARKED_MS
     # By transactional id (transactions.py).

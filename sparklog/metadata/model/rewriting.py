@@ -20,7 +20,7 @@ from sparklog.metadata.model.action import (
 )
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.extent import Extent, why_illegal_extent
-from sparklog.metadata.model.extent_list import ExtentColumns, checksum_of
+from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList, checksum_of
 from sparklog.metadata.model.image import Image, PartitionState
 from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.sequences import mergeable, merged_above, remember_merged
@@ -69,6 +69,11 @@ class AdvanceLogStart(ActionBase, tag="advance_log_start", frozen=True, kw_only=
     partition: Int64
     log_start_offset: Int64
 
+    @property
+    def frees_space(self) -> bool:
+        """Always."""
+        return True
+
 
 # --- effects -----------------------------------------------------------------------------------------
 
@@ -80,6 +85,9 @@ def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
     start, removed = _replaced_range(state, action, _where(action))
     _refuse_unordered(action, _where(action))
     refuse_expired(draft, (extent.segment for extent in action.added))
+    draft.count_removed(removed)
+    added = ExtentList(action.topic_id, action.partition).appended(action.added)
+    draft.count_removed(added.columns(), back=True)  # where compaction has parted one, they are where it was
     partition.state = replace(
         state,
         extents=state.extents.replaced(start, start + len(removed), action.added),
@@ -144,10 +152,12 @@ def advance_log_start(draft: ImageDraft, action: AdvanceLogStart) -> None:
             f"{where}: log start offset {action.log_start_offset}, expected above "
             f"{state.log_start_offset} and at most {state.log_end_offset}"
         )
+    extents = state.extents.dropped_before(action.log_start_offset)
+    draft.count_removed(state.extents.columns_between(0, len(state.extents) - len(extents)))
     partition.state = replace(
         state,
         log_start_offset=action.log_start_offset,
-        extents=state.extents.dropped_before(action.log_start_offset),
+        extents=extents,
         merged_batches=merged_above(state.merged_batches, action.log_start_offset),
     )
 

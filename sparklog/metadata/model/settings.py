@@ -21,6 +21,11 @@ class SetConfigs(ActionBase, tag="set_configs", frozen=True, kw_only=True):
     configs: dict[str, str | None]
     topic_id: str | None = None
 
+    @property
+    def frees_space(self) -> bool:
+        """A retention, or the note of a vacuum."""
+        return True
+
 
 def why_illegal_configs(configs: Mapping[str, str | None]) -> str | None:
     """Settings have names."""

@@ -1,4 +1,4 @@
-"""Births of segments, and the horizon before which none that is dead comes to life: move_sweep_horizon.
+"""Births of segments, and which of them no action brings to life: move_sweep_horizon, retire_segments.
 
 A file that no extent refers to may be removed only if none can come to. A segment is born at the newest
 commit that its writer had seen when it made the file; its name says so, also to who finds the file alone. The
@@ -6,26 +6,36 @@ horizon is a commit number that only grows. From the commit on that moves it, wh
 life that was born before it does not apply, whoever publishes it, and however: so what was born before the
 horizon and is dead stays dead, and no clock has a part in it.
 
-Invariants: whatever an action makes live was born at or after the horizon, or is live already, as of the
-    actions before it; the horizon is at most the number of the commit that moves it.
+What was live once and is dead need not wait for that: retire_segments names dead segments, which stay so
+(retired.py).
+
+Invariants: what is retired is dead, and stays dead. Whatever an action makes live was born at or after the
+    horizon, or is live already, as of the actions before it; the horizon is at most the number of the commit
+    that moves it.
 Not here: making names (log/names.py), removing files.
 Sources: FORMAT.md#segments-and-extents; adr/0019; tests/models/sweeping.py.
 """
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sparklog.errors import RetriableError
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.image import NO_HORIZON, Image
-from sparklog.metadata.model.numbers import Int64
+from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
+from sparklog.metadata.model.retired import (
+    MAX_RANGES,
+    NO_BIRTH,
+    Retired,
+    RetiredRange,
+    born_of,
+    since_horizon,
+    with_retired,
+)
+from sparklog.metadata.model.transaction_values import TRANSACTIONS_VERSION
 
 HORIZON_VERSION = 6
-NO_BIRTH = -1  # of names that do not say it: before all
-# The first names with births have a dash where the dot is.
-_OWN = re.compile(r"segments/[^/]+/\d{8}[.-](\d{1,18})\.log")
-_MERGED = re.compile(r"[^/]+/\d{20}[.-](\d{1,18})-[A-Za-z0-9_-]{22}\.log")  # an id of 22
 
 
 class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_only=True):
@@ -38,11 +48,36 @@ class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_onl
         """Whoever does not know of it would bring them to life."""
         return HORIZON_VERSION
 
+    @property
+    def frees_space(self) -> bool:
+        """Always."""
+        return True
 
-def born_of(segment: str) -> int:
-    """At which commit a segment was born, by its name."""
-    match = _OWN.fullmatch(segment) or _MERGED.fullmatch(segment)
-    return int(match[1]) if match else NO_BIRTH
+
+class RetireSegments(ActionBase, tag="retire_segments", frozen=True, kw_only=True):
+    """Dead segments stay dead.
+
+    Fields:
+        time_ms: when, by the clock of whoever looked for them.
+        segments: these stay dead.
+        left: not all bytes of these were committed: they are no longer counted, and wait for the horizon.
+        gone: of those that were retired before, the files of these are removed.
+    """
+
+    time_ms: Int64
+    segments: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+
+    @property
+    def document_version(self) -> int:
+        """Whoever does not know of it would bring them to life."""
+        return TRANSACTIONS_VERSION
+
+    @property
+    def frees_space(self) -> bool:
+        """Always."""
+        return True
 
 
 # --- effect ------------------------------------------------------------------------------------------
@@ -55,13 +90,47 @@ def move_sweep_horizon(draft: ImageDraft, action: MoveSweepHorizon) -> None:
             f"sweep horizon {action.horizon}, expected above {draft.sweep_horizon} and at most {draft.commit}"
         )
     draft.sweep_horizon = action.horizon
+    retired = draft.retired.done()
+    draft.retired.forget([one for one in retired.removed_bytes if born_of(one) < action.horizon])
+    pending = {one: at_ms for one, at_ms in retired.pending.items() if born_of(one) >= action.horizon}
+    ranges = since_horizon(retired.ranges, action.horizon)
+    draft.retired.change(replace(retired, ranges=ranges, pending=pending))
+
+
+def retire_segments(draft: ImageDraft, action: RetireSegments) -> None:
+    """From here on, none of them is brought to life."""
+    if not 0 <= action.time_ms <= MAX_OFFSET:
+        raise ActionRefusedError(f"time {action.time_ms} is out of range")
+    live = draft.live_among(action.segments)
+    if live:
+        raise ActionRefusedError(f"{min(live)}: found a segment that is live, expected a dead one")
+    retired = draft.retired.done()
+    ranges = _with(retired, action.segments)
+    pending = {**retired.pending, **dict.fromkeys(action.segments, action.time_ms)}
+    for segment in action.gone:
+        pending.pop(segment, None)
+    draft.retired.forget((*action.segments, *action.left))
+    draft.retired.change(replace(retired, ranges=ranges, pending=pending, checked_ms=action.time_ms))
+
+
+def _with(retired: Retired, segments: Sequence[str]) -> dict[str, tuple[RetiredRange, ...]]:
+    for segment in segments:
+        if born_of(segment) == NO_BIRTH:
+            raise ActionRefusedError(f"{segment}: found a name without a birth, expected one with it")
+    ranges = with_retired(retired.ranges, {segment: born_of(segment) for segment in segments})
+    count = sum(map(len, ranges.values()))
+    if segments and count > MAX_RANGES:
+        raise ActionRefusedError(f"{count} ranges of retired segments, expected at most {MAX_RANGES}")
+    return ranges
 
 
 def refuse_expired(draft: ImageDraft, segments: Iterable[str]) -> None:
     """ActionRefusedError if an action that refers to these would bring one to life that is too old."""
-    if draft.sweep_horizon == NO_HORIZON:
-        return
     for segment in sorted(set(segments)):
+        if draft.retired.has(segment):
+            raise ActionRefusedError(_retired(segment))
+        if draft.sweep_horizon == NO_HORIZON:
+            continue
         if born_of(segment) < draft.sweep_horizon and not draft.refers_to(segment):
             raise ActionRefusedError(_expired(segment, draft.sweep_horizon))
 
@@ -77,16 +146,45 @@ def plan_move_sweep_horizon(image: Image, horizon: int) -> MoveSweepHorizon | No
 
 
 def validate_births(image: Image, segments: Iterable[str]) -> None:
-    """RetriableError STAGING_EXPIRED if the image's horizon keeps one of these dead."""
-    if image.sweep_horizon == NO_HORIZON:
-        return
+    """RetriableError STAGING_EXPIRED if one of these stays dead: it is retired, or older than the horizon."""
     for segment in sorted(set(segments)):
+        if image.retired.has(segment):
+            raise _staging_expired(_retired(segment))
+        if image.sweep_horizon == NO_HORIZON:
+            continue
         if born_of(segment) < image.sweep_horizon and not image.refers_to(segment):
-            raise RetriableError(
-                "STAGING_EXPIRED",
-                _expired(segment, image.sweep_horizon),
-                fix="append the rows again, to a new segment; of these nothing is published, nor will be",
-            )
+            raise _staging_expired(_expired(segment, image.sweep_horizon))
+
+
+def plan_retire_segments(
+    image: Image,
+    time_ms: int,
+    segments: Sequence[str] = (),
+    *,
+    left: Sequence[str] = (),
+    gone: Sequence[str] = (),
+) -> RetireSegments:
+    """Retire those of the segments that are dead, as far as there is room for them."""
+    live = ImageDraft(image).live_among(segments)
+    chosen = [one for one in segments if one not in live and born_of(one) != NO_BIRTH]
+    while chosen:
+        ranges = with_retired(image.retired.ranges, {one: born_of(one) for one in chosen})
+        if sum(map(len, ranges.values())) <= MAX_RANGES:
+            break
+        chosen = chosen[: len(chosen) // 2]
+    return RetireSegments(time_ms=time_ms, segments=tuple(chosen), left=tuple(left), gone=tuple(gone))
+
+
+def _staging_expired(problem: str) -> RetriableError:
+    return RetriableError(
+        "STAGING_EXPIRED",
+        problem,
+        fix="append the rows again, to a new segment; of these nothing is published, nor will be",
+    )
+
+
+def _retired(segment: str) -> str:
+    return f"{segment}: found a segment that was retired, expected one that may come to life"
 
 
 def _expired(segment: str, horizon: int) -> str:

@@ -35,6 +35,11 @@ class DeleteTopic(ActionBase, tag="delete_topic", frozen=True, kw_only=True):
 
     topic_id: str
 
+    @property
+    def frees_space(self) -> bool:
+        """Always."""
+        return True
+
 
 class AddPartitions(ActionBase, tag="add_partitions", frozen=True, kw_only=True):
     """The topic has `partitions` partitions from now on: more than before."""

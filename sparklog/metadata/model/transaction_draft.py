@@ -180,6 +180,15 @@ class TransactionsDraft:
             transaction, partitions=NO_PARTITIONS, staged={}, groups=(), staged_extents=0, staged_bytes=0
         )
 
+    def staged_in_topic(self, topic_id: str) -> list[ExtentList]:
+        """All that is staged in a topic."""
+        return [
+            extents
+            for transaction in self.transactions().by_id.values()
+            for (topic, _), extents in transaction.staged.items()
+            if topic == topic_id
+        ]
+
     def drop_topic(self, topic_id: str, partitions: int) -> None:
         """What is staged in a topic that is deleted."""
         if self._staging is None and not self._before.staging:

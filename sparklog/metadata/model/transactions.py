@@ -166,6 +166,7 @@ def begin_producer(draft: ImageDraft, action: BeginProducer) -> None:
             )
         )
         return
+    draft.count_dropped(known)
     draft.transactions.put(
         replace(
             draft.transactions.clear(known),

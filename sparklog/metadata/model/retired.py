@@ -1,0 +1,167 @@
+"""Segments that were live and are dead: how many of their bytes were, and which are retired.
+
+What was committed and then expired, merged, compacted or aborted need not wait for the sweep horizon. The
+image counts the bytes of removed extents, by segment. Where all bytes of a dead segment's file were committed
+at some time, no writer has anything in it that it could still publish. So it is retired, by name: nothing
+brings it to life any more, and its file may be removed.
+
+The counts are a courtesy, as the horizon is: too small a count leaves a file until the horizon has passed it,
+too large a one makes a writer append again. What keeps a retired segment dead is that its name is here.
+
+Invariants: a retired segment is dead. What was born before the horizon is in none of these: it is dead for
+    good.
+Bounds: MAX_COUNTED segments, MAX_RANGES ranges. What has no room waits for the horizon.
+Not here: the action (sweeping.py); which segments, and their files (maintenance/retire.py).
+Sources: adr/0019; tests/models/sweeping.py.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sparklog.metadata.model.extent_list import ExtentColumns
+from sparklog.metadata.model.numbers import Int64
+
+MAX_COUNTED = 50_000
+MAX_RANGES = 10_000
+NEVER_CHECKED_MS = -1
+NO_BIRTH = -1  # of names that do not say it: before all
+# The first names with births have a dash where the dot is.
+_OWN = re.compile(r"segments/[^/]+/\d{8}[.-](\d{1,18})\.log")
+_MERGED = re.compile(r"[^/]+/\d{20}[.-](\d{1,18})-[A-Za-z0-9_-]{22}\.log")  # an id of 22
+_NUMBERED = re.compile(r"(segments/[^/]+)/(\d{8})(?:[.-]\d{1,18})?\.log")
+
+
+def born_of(segment: str) -> int:
+    """At which commit a segment was born, by its name."""
+    match = _OWN.fullmatch(segment) or _MERGED.fullmatch(segment)
+    return int(match[1]) if match else NO_BIRTH
+
+
+class RetiredRange(msgspec.Struct, frozen=True, array_like=True):
+    """Segments of one writer, by their numbers, both ends included; `born`: the newest birth of them."""
+
+    first: Int64
+    last: Int64
+    born: Int64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """The state, as of an image.
+
+    Fields:
+        removed_bytes: by segment, stored bytes of extents that were in the image, or staged, and are not.
+        ranges: what is retired, by the writer's directory; a merged segment is a directory by itself.
+        pending: by segment, when it was retired (Unix ms): its file may be there.
+        checked_ms: when somebody last looked for what can be retired.
+    """
+
+    removed_bytes: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[RetiredRange, ...]] = field(default_factory=dict)
+    pending: Mapping[str, int] = field(default_factory=dict)
+    checked_ms: int = NEVER_CHECKED_MS
+
+    def has(self, segment: str) -> bool:
+        """True if the segment is retired."""
+        group, number = _place_of(segment)
+        return any(one.first <= number <= one.last for one in self.ranges.get(group, ()))
+
+    @property
+    def range_count(self) -> int:
+        """Of all writers."""
+        return sum(map(len, self.ranges.values()))
+
+
+NOTHING_RETIRED = Retired()
+
+
+class RetiredDraft:
+    """The state while actions are being applied; what it shares is copied with the first change."""
+
+    def __init__(self, before: Retired) -> None:
+        self._before = before
+        self._counts: dict[str, int] | None = None
+        self._rest = before
+
+    def count(self, columns: ExtentColumns, horizon: int, *, back: bool = False) -> None:
+        """Count removed extents; with `back`, that these are there again, or still."""
+        if not len(columns):
+            return
+        found: dict[str, int] = {}
+        for segment, size in zip(columns.segment.tolist(), columns.column("size").tolist(), strict=True):
+            found[segment] = found.get(segment, 0) + size
+        if self._counts is None:
+            self._counts = dict(self._before.removed_bytes)
+        counts = self._counts
+        for segment, size in found.items():
+            known = counts.get(segment)
+            if known is None and (back or born_of(segment) < horizon or len(counts) >= MAX_COUNTED):
+                continue
+            left = (known or 0) + (-size if back else size)
+            if left > 0:
+                counts[segment] = left
+            else:
+                counts.pop(segment, None)
+
+    def forget(self, segments: Iterable[str]) -> None:
+        """Count them no more."""
+        if self._counts is None:
+            self._counts = dict(self._before.removed_bytes)
+        for segment in segments:
+            self._counts.pop(segment, None)
+
+    def change(self, rest: Retired) -> None:
+        """Have all but the counts so."""
+        self._rest = rest
+
+    def has(self, segment: str) -> bool:
+        """As of what has been applied so far."""
+        return self._rest.has(segment)
+
+    def done(self) -> Retired:
+        """As of what has been applied so far; not to be changed by the caller."""
+        counts = self._before.removed_bytes if self._counts is None else self._counts
+        rest = self._rest
+        if counts is rest.removed_bytes:
+            return rest
+        return Retired(
+            removed_bytes=dict(counts), ranges=rest.ranges, pending=rest.pending, checked_ms=rest.checked_ms
+        )
+
+
+def _place_of(segment: str) -> tuple[str, int]:
+    match = _NUMBERED.fullmatch(segment)
+    return (match[1], int(match[2])) if match else (segment, 0)
+
+
+def with_retired(
+    ranges: Mapping[str, tuple[RetiredRange, ...]], segments: Mapping[str, int]
+) -> dict[str, tuple[RetiredRange, ...]]:
+    """The ranges and these segments, by their births; neighbours become one range."""
+    added: dict[str, list[RetiredRange]] = {}
+    for segment, born in segments.items():
+        group, number = _place_of(segment)
+        added.setdefault(group, []).append(RetiredRange(number, number, born))
+    result = dict(ranges)
+    for group, more in added.items():
+        joined: list[RetiredRange] = []
+        for one in sorted([*ranges.get(group, ()), *more], key=lambda each: each.first):
+            if joined and one.first <= joined[-1].last + 1:
+                before = joined[-1]
+                last, born = max(before.last, one.last), max(before.born, one.born)
+                joined[-1] = RetiredRange(before.first, last, born)
+            else:
+                joined.append(one)
+        result[group] = tuple(joined)
+    return result
+
+
+def since_horizon(
+    ranges: Mapping[str, tuple[RetiredRange, ...]], horizon: int
+) -> dict[str, tuple[RetiredRange, ...]]:
+    """Without those all of which were born before it."""
+    left = {group: tuple(one for one in some if one.born >= horizon) for group, some in ranges.items()}
+    return {group: some for group, some in left.items() if some}
