@@ -119,6 +119,7 @@ CODES: dict[str, tuple[str, str]] = {
     "ROOT_NOT_EMPTY": ("42710", "a new root would be made among somebody else's files"),
     "ROOT_NOT_FOUND": ("42704", "no root at this place"),
     "ROOT_NOT_VISIBLE": ("42704", "a broker's root is not what this machine sees there"),
+    "ROOT_RESTORED": ("40001", "a root was restored from a backup while it was open"),
     "S3_NOT_INSTALLED": ("42704", "an s3:// root needs the extra s3"),
     "SEGMENT_MISSING": ("58030", "a segment that extents refer to does not exist"),
     "SEGMENT_TRUNCATED": ("XX001", "a segment is shorter than its extents say"),

@@ -175,7 +175,7 @@ class SparkLog(Closing):
 
     def _seen(self) -> tuple[int, int]:
         image = self.image
-        return image.commit, image.sweep_horizon
+        return image.birth, image.sweep_horizon
 
     def appender(
         self,

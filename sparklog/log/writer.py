@@ -59,7 +59,7 @@ class LogWriter:
         writer_id: str | None = None,
         seen: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
-        """`seen`: the newest known commit, and its sweep horizon; None: segments are born before all."""
+        """`seen`: the birth of a new segment, and the sweep horizon; None: they are born before all."""
         self._seen = seen
         self._store = store
         self._ends_with_sync = not store.traits.appends_after_sync

@@ -96,6 +96,7 @@ from sparklog.metadata.model.registry import (
     plan_unregister_broker,
     validate_broker,
 )
+from sparklog.metadata.model.restoring import RestoreRoot, plan_restore_root
 from sparklog.metadata.model.rewriting import (
     REPLACEMENT_VERSION,
     AdvanceLogStart,
@@ -257,6 +258,7 @@ __all__ = [
     "RegisteredBroker",
     "ReplaceExtents",
     "RequestApplied",
+    "RestoreRoot",
     "SequenceCheck",
     "SetConfigs",
     "SharedPlan",
@@ -320,6 +322,7 @@ __all__ = [
     "plan_register_broker",
     "plan_replace_extents",
     "plan_replacements",
+    "plan_restore_root",
     "plan_set_configs",
     "plan_stage",
     "plan_unregister_broker",

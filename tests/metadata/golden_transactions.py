@@ -9,6 +9,7 @@ from sparklog.metadata import (
     DraftExtent,
     EndTransaction,
     ForgetTransactions,
+    RestoreRoot,
     StageExtents,
 )
 
@@ -71,4 +72,11 @@ ACTIONS_9: tuple[Action, ...] = (
         fences=True,
     ),
     ForgetTransactions(transactional_ids=("app", "job")),
+    RestoreRoot(
+        incarnation_id="R" * 22,
+        producer_id=1 << 50,
+        leader_epoch=200_000_000,
+        births_ahead=1 << 50,
+        time_ms=1_700_000_000_005,
+    ),
 )

@@ -139,4 +139,4 @@ def test_one_of_version_8_has_none(root: Root) -> None:
     changed(root, lambda _: None)
     with pytest.raises(CorruptLogError, match="found a state of version 9, expected 8"):
         changed(root, lambda _: None, version=8)
-    assert snapshot.SnapshotState.__struct_fields__[-1] == "transactions"
+    assert snapshot.SnapshotState.__struct_fields__[-2:] == ("transactions", "incarnation")

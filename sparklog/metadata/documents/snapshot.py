@@ -50,6 +50,7 @@ from sparklog.metadata.model.broker_values import (
 from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList
 from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.metadata.model.image import (
+    FIRST_INCARNATION,
     NEVER_CLEANED,
     NEVER_MARKED_MS,
     NO_HORIZON,
@@ -57,6 +58,7 @@ from sparklog.metadata.model.image import (
     Cleaned,
     Forgotten,
     Image,
+    Incarnation,
     MergedBatch,
     PartitionState,
     ProducerState,
@@ -95,6 +97,8 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     # Version 8, likewise.
     forgotten: dict[Int64, Forgotten] = {}
     leadership: StoredLeadership | None = None
+    # Version 9, likewise: by partition.
+    restored_end_offsets: dict[Int64, Int64] = {}
 
 
 class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -115,10 +119,11 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     controller: Controller = NO_CONTROLLER
     # Version 9, likewise.
     transactions: tuple[StoredTransaction, ...] = ()
+    incarnation: Incarnation = FIRST_INCARNATION
 
     @property
     def version(self) -> int:
-        if self.transactions:
+        if self.transactions or self.incarnation != FIRST_INCARNATION:
             return TRANSACTIONS_VERSION
         if self.brokers or self.controller != NO_CONTROLLER or any(one.leadership for one in self.topics):
             return 8
@@ -198,6 +203,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         transactions=transactions_from(
             state.transactions, staged, {topic.topic_id: len(topic.partitions) for topic in topics}, where
         ),
+        incarnation=state.incarnation,
         cluster_changed=commit,
         replayed=Replayed(commit),
     )
@@ -281,6 +287,11 @@ def _state(image: Image) -> SnapshotState:
                 if state.forgotten != NOTHING_FORGOTTEN
             },
             stored_leadership([state.leadership for state in topic.partitions]),
+            {
+                state.partition: state.restored_end_offset
+                for state in topic.partitions
+                if state.restored_end_offset
+            },
         )
         for topic in image.topics.values()
     )
@@ -296,6 +307,7 @@ def _state(image: Image) -> SnapshotState:
         tuple(image.brokers.values()),
         image.controller,
         stored_transactions(image.transactions),
+        image.incarnation,
     )
 
 
@@ -340,6 +352,10 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
             forgotten = topic.forgotten.get(partition, NOTHING_FORGOTTEN)
             if not 0 <= forgotten.end_offset <= forgotten.mark_offset <= stored.log_end_offset:
                 raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {forgotten}")
+            restored_end = topic.restored_end_offsets.get(partition, 0)
+            if not 0 <= restored_end <= stored.log_end_offset:
+                problem = f"topic {topic.name!r} partition {partition}: restored at {restored_end}"
+                raise corrupt(_CODE, where, problem)
             part = columns.slice(row, row + stored.extents)
             _check_extents(part, stored, f"{where}, topic {topic.name!r} partition {partition}")
             row += stored.extents
@@ -355,6 +371,7 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
                     cleaned=cleaned,
                     forgotten=forgotten,
                     leadership=led[partition],
+                    restored_end_offset=restored_end,
                 )
             )
         topics.append(

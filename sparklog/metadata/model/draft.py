@@ -134,7 +134,7 @@ class ImageDraft:
         cluster_changed: as in the image.
         transactions: as in the image, to be changed through its own methods.
         writer_txns, configs, broker, brokers, controller, next_producer_id, publishers, sweep_horizon,
-            producers_marked_ms: as in the image, to be changed in place.
+            producers_marked_ms, incarnation: as in the image, to be changed in place.
     """
 
     def __init__(self, image: Image) -> None:
@@ -152,6 +152,7 @@ class ImageDraft:
         self.sweep_horizon = image.sweep_horizon
         self.producers_marked_ms = image.producers_marked_ms
         self.transactions = TransactionsDraft(image.transactions)
+        self.incarnation = image.incarnation
         self._cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() puts the drafts in.
         self._by_name = dict(image.topics)
@@ -267,6 +268,7 @@ class ImageDraft:
             sweep_horizon=self.sweep_horizon,
             producers_marked_ms=self.producers_marked_ms,
             transactions=self.transactions.transactions(),
+            incarnation=self.incarnation,
             cluster_changed=self.cluster_changed,
             replayed=replayed,
         )

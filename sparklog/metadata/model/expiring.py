@@ -66,6 +66,12 @@ def expire_producers(draft: ImageDraft, action: ExpireProducers) -> None:
             partition.state = _marked(state) if action.marks_only else _expired(state, action, staging)
 
 
+def forgetting_all(state: PartitionState, time_ms: int) -> PartitionState:
+    """Every producer, however lately it wrote, and nothing of one is staged; it is `time_ms`."""
+    marked = _marked(state)
+    return _expired(marked, ExpireProducers(time_ms=time_ms, max_timestamp_ms=time_ms), ())
+
+
 def _why_illegal(action: ExpireProducers) -> str | None:
     for name, value in (("time", action.time_ms), ("largest timestamp", action.max_timestamp_ms)):
         if not NEVER_MARKED_MS <= value <= MAX_OFFSET:

@@ -1,13 +1,14 @@
 """Births of segments, and the horizon before which none that is dead comes to life: move_sweep_horizon.
 
 A file that no extent refers to may be removed only if none can come to. A segment is born at the newest
-commit that its writer had seen when it made the file; its name says so, also to who finds the file alone. The
-horizon is a commit number that only grows. From the commit on that moves it, what would bring a segment to
-life that was born before it does not apply, whoever publishes it, and however: so what was born before the
-horizon and is dead stays dead, and no clock has a part in it.
+commit that its writer had seen when it made the file; its name says so, also to who finds the file alone. In
+a root that was restored births are ahead of commit numbers, so that they are above those of the commits that
+were lost (restoring.py). The horizon is a birth that only grows. From the commit on that moves it, what would
+bring a segment to life that was born before it does not apply, whoever publishes it, and however: so what was
+born before the horizon and is dead stays dead, and no clock has a part in it.
 
 Invariants: whatever an action makes live was born at or after the horizon, or is live already, as of the
-    actions before it; the horizon is at most the number of the commit that moves it.
+    actions before it; the horizon is at most the birth of the commit that moves it.
 Not here: making names (log/names.py), removing files.
 Sources: FORMAT.md#segments-and-extents; adr/0019; tests/models/sweeping.py.
 """
@@ -29,7 +30,7 @@ _MERGED = re.compile(r"[^/]+/\d{20}[.-](\d{1,18})-[A-Za-z0-9_-]{22}\.log")  # an
 
 
 class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_only=True):
-    """Segments that were born before commit `horizon`, and are dead, stay dead."""
+    """Segments that were born before `horizon`, and are dead, stay dead."""
 
     horizon: Int64
 
@@ -40,7 +41,7 @@ class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_onl
 
 
 def born_of(segment: str) -> int:
-    """At which commit a segment was born, by its name."""
+    """When a segment was born, by its name: at this commit, or at one that is `births_ahead` below it."""
     match = _OWN.fullmatch(segment) or _MERGED.fullmatch(segment)
     return int(match[1]) if match else NO_BIRTH
 
@@ -50,9 +51,10 @@ def born_of(segment: str) -> int:
 
 def move_sweep_horizon(draft: ImageDraft, action: MoveSweepHorizon) -> None:
     """From here on, what was born before is not brought to life."""
-    if not draft.sweep_horizon < action.horizon <= draft.commit:
+    latest = draft.commit + draft.incarnation.births_ahead
+    if not draft.sweep_horizon < action.horizon <= latest:
         raise ActionRefusedError(
-            f"sweep horizon {action.horizon}, expected above {draft.sweep_horizon} and at most {draft.commit}"
+            f"sweep horizon {action.horizon}, expected above {draft.sweep_horizon} and at most {latest}"
         )
     draft.sweep_horizon = action.horizon
 
@@ -71,8 +73,9 @@ def refuse_expired(draft: ImageDraft, segments: Iterable[str]) -> None:
 
 def plan_move_sweep_horizon(image: Image, horizon: int) -> MoveSweepHorizon | None:
     """Move the horizon; None when it is there already, or beyond."""
-    if not 0 <= horizon <= image.commit + 1:
-        raise invalid_plan(f"sweep horizon {horizon}, expected 0 to {image.commit + 1}")
+    latest = image.commit + 1 + image.incarnation.births_ahead
+    if not 0 <= horizon <= latest:
+        raise invalid_plan(f"sweep horizon {horizon}, expected 0 to {latest}")
     return MoveSweepHorizon(horizon=horizon) if horizon > image.sweep_horizon else None
 
 
