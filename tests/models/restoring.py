@@ -123,9 +123,8 @@ class Restoring(Model):
             log = (*root.log, (p.number, p.sent, i))
             root = root._replace(log=log, known=tuple(sorted(known.items())))
             yield f" {p.sent}", self.with_process(s, i, p._replace(sent=p.sent + 1), root)
-        elif behind < SEQUENCES // 2:
-            if (p.number, p.sent, i) not in root.log:
-                yield f" {p.sent}", Violation("lost: it is told that the batch is a repetition")
+        elif behind < SEQUENCES // 2 and (p.number, p.sent, i) not in root.log:
+            yield f" {p.sent}", Violation("lost: it is told that the batch is a repetition")
         # else it is refused as out of order: the producer begins anew
 
     # --- processes with the transactional id ---------------------------------------------------------------
@@ -149,7 +148,7 @@ class Restoring(Model):
         if is_owner and p.sent != s.initialised:
             yield "", Violation("zombie: a process was initialised after it")
 
-    # --- writers -------------------------------------------------------------------------------------------
+    # --- writers --------------------------------------------------------------------------------
 
     @step("writes a segment", at="none", code="sparklog.log.writer:LogWriter")
     def stage(self, s: State, i: int, p: Process) -> Next:
@@ -172,7 +171,7 @@ class Restoring(Model):
         else:
             yield "", self.with_process(s, i, p._replace(at="done"), s.root)
 
-    # --- the world -------------------------------------------------------------------------------------------
+    # --- the world ------------------------------------------------------------------------------
 
     @world("another leader is elected")
     def elect(self, s: State) -> Next:
