@@ -380,7 +380,11 @@ class SparkLog(Closing):
     ) -> StagedAppend:
         """As `commit_offsets`, for publishing together with records in one commit."""
         return stage_offsets(
-            self.appender(sticky_turn=0), group, offsets, metadata=metadata, now_ms=self.clock.now_ms()
+            self.appender(sticky_turn=0),
+            group,
+            offsets,
+            metadata=metadata,
+            now_ms=self.image.no_earlier_ms(self.clock.now_ms()),
         )
 
     def committed_offsets(self, group: str, *, image: Image | None = None) -> dict[TopicPartition, int]:

@@ -66,7 +66,8 @@ class CompactionWork:
     """A round over one partition: a value that can be pickled, and done by whoever has the store.
 
     Fields:
-        born: the birth of what is written, by the image that it was chosen from.
+        born, newest_ms: the birth of what is written, and the newest commit's time, by the image that it was
+            chosen from.
         config: the topic's settings, as of the choice.
         extents: from the log start to where the round ends at the latest.
         cleaned: how far the partition was compacted, as of the choice.
@@ -76,6 +77,7 @@ class CompactionWork:
     """
 
     born: int
+    newest_ms: int
     topic: str
     topic_id: str
     partition: int
@@ -194,6 +196,7 @@ def _works(
         dirty_bytes = bytes_between(state, first_dirty, end)
         work = CompactionWork(
             born=image.birth,
+            newest_ms=image.newest_ms,
             topic=topic.name,
             topic_id=topic.topic_id,
             partition=state.partition,

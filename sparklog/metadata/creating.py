@@ -65,7 +65,7 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
     commit, uuid = image.commit + 1, new_id()
     builder = ImageBuilder(image)
     try:
-        builder.apply(actions, commit=commit, commit_uuid=uuid)
+        builder.apply(actions, commit=commit, commit_uuid=uuid, timestamp_ms=timestamp_ms)
     except ActionRefusedError as error:
         raise refused_error(image, error) from error
     header = Header(

@@ -251,7 +251,9 @@ def _documents_after(
 
 def _apply(store: Store, builder: ImageBuilder, header: Header, actions: tuple[Action, ...]) -> None:
     try:
-        builder.apply(actions, commit=header.commit, commit_uuid=header.uuid)
+        builder.apply(
+            actions, commit=header.commit, commit_uuid=header.uuid, timestamp_ms=header.timestamp_ms
+        )
     except ActionRefusedError as error:
         where = f"{store.url}/{commit_name(header.commit)}"
         raise corrupt(_CODE, where, f"does not apply: {error}") from error

@@ -205,6 +205,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         ),
         incarnation=state.incarnation,
         cluster_changed=commit,
+        newest_ms=header.timestamp_ms,
         replayed=Replayed(commit),
     )
 

@@ -131,7 +131,7 @@ class ImageDraft:
         commit: the one whose actions are being applied.
         actions_left: how many of them come after the action that is being applied.
         acting: whose action it is, if it is a broker's.
-        cluster_changed: as in the image.
+        cluster_changed, newest_ms: as in the image.
         transactions: as in the image, to be changed through its own methods.
         writer_txns, configs, broker, brokers, controller, next_producer_id, publishers, sweep_horizon,
             producers_marked_ms, incarnation: as in the image, to be changed in place.
@@ -142,6 +142,7 @@ class ImageDraft:
         self.actions_left = 0
         self.acting: Acting | None = None
         self.cluster_changed = image.cluster_changed
+        self.newest_ms = image.newest_ms
         self.writer_txns = dict(image.writer_txns)
         self.configs = dict(image.configs)
         self.broker = image.broker
@@ -270,5 +271,6 @@ class ImageDraft:
             transactions=self.transactions.transactions(),
             incarnation=self.incarnation,
             cluster_changed=self.cluster_changed,
+            newest_ms=self.newest_ms,
             replayed=replayed,
         )

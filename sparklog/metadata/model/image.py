@@ -216,6 +216,9 @@ class Image:
     # No part of the state: who came by it in another way has the same image. The last commit that changed
     # what this one may be asked of a cluster: brokers, controller, topics, partitions, and who leads those.
     cluster_changed: int = field(default=NO_COMMIT, compare=False)
+    # Nor this: the latest time of the commits since the snapshot that it was loaded from, and of that, by the
+    # clocks of whoever published them.
+    newest_ms: int = field(default=0, compare=False)
     replayed: Replayed = field(default=NOT_REPLAYED, compare=False)
     _by_collision_key: list[Mapping[str, str]] = field(
         default_factory=list, init=False, compare=False, repr=False
@@ -226,6 +229,14 @@ class Image:
     def birth(self) -> int:
         """Of a segment that is begun by who has seen this image."""
         return self.commit if self.commit == NO_COMMIT else self.commit + self.incarnation.births_ahead
+
+    def no_earlier_ms(self, now_ms: int) -> int:
+        """`now_ms`, or the newest commit's time where this clock is behind it: for times that are stored.
+
+        1. a broker whose clock is eight days behind says when a transactional id was used last;
+        2. one whose clock is right looks: not for eight days. It is forgotten, and its producer is at work.
+        """
+        return max(now_ms, self.newest_ms)
 
     @property
     def partition_count(self) -> int:

@@ -37,7 +37,7 @@ from sparklog.metadata.model.action import ActionBase, ActionRefusedError, inval
 from sparklog.metadata.model.broker_values import NO_NODE, Controller, PartitionLeadership
 from sparklog.metadata.model.expiring import forgetting_all
 from sparklog.metadata.model.ids import is_id
-from sparklog.metadata.model.image import Image, Incarnation, PartitionState
+from sparklog.metadata.model.image import NEVER_MARKED_MS, Image, Incarnation, PartitionState
 from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
 from sparklog.metadata.model.transaction_values import NO_ID, NO_PRODUCER_EPOCH, TransactionPhase
 
@@ -94,6 +94,7 @@ def restore_root(draft: "ImageDraft", action: RestoreRoot) -> None:
         draft.brokers[broker.node_id] = fenced
     draft.controller = Controller(controller_epoch=draft.controller.controller_epoch)
     draft.next_producer_id = _restart_transactions(draft, action)
+    draft.producers_marked_ms = NEVER_MARKED_MS
     for state in list(draft.states()):
         draft.partition(state.topic_id, state.partition).state = _restored(state, action)
 
