@@ -2,8 +2,8 @@
 
 Writers' clocks are right. Rounds of maintenance come from machines whose clocks are behind, or ahead, by
 days; of a store that has a clock of its own both are asked: the earlier one ends things, the later one is
-stored. The counterexample without the newest commit's time: a round by a clock that is behind, and a right one
-a minute later.
+stored. The counterexample without the newest commit's time: a round by a clock that is behind, and a right
+one a minute later.
 """
 
 from dataclasses import dataclass, field
