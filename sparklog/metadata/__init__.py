@@ -131,7 +131,13 @@ from sparklog.metadata.model.sweeping import (
     born_of,
     plan_move_sweep_horizon,
 )
-from sparklog.metadata.model.topic_names import collision_key, is_internal, why_illegal_topic_name
+from sparklog.metadata.model.topic_names import (
+    NEVER_TOPICS,
+    collision_key,
+    is_internal,
+    why_illegal_topic_name,
+    why_no_new_topic_name,
+)
 from sparklog.metadata.model.topics import (
     AddPartitions,
     CreateTopic,
@@ -190,6 +196,7 @@ __all__ = [
     "NEVER_CLEANED",
     "NEVER_MARKED_MS",
     "NEVER_OPENS",
+    "NEVER_TOPICS",
     "NOTHING_FORGOTTEN",
     "NO_COMMIT",
     "NO_CONTROLLER",
@@ -340,4 +347,5 @@ __all__ = [
     "which_hold",
     "why_illegal_topic_name",
     "why_illegal_writer_txn",
+    "why_no_new_topic_name",
 ]

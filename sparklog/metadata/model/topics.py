@@ -17,7 +17,7 @@ from sparklog.metadata.model.ids import is_id
 from sparklog.metadata.model.image import Image, PartitionState
 from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.settings import validate_configs, why_illegal_configs
-from sparklog.metadata.model.topic_names import why_illegal_topic_name
+from sparklog.metadata.model.topic_names import why_illegal_topic_name, why_no_new_topic_name
 
 MAX_PARTITIONS = 100_000
 
@@ -119,7 +119,7 @@ def plan_create_topic(
     image: Image, name: str, partitions: int, *, topic_id: str, configs: Mapping[str, str] | None = None
 ) -> CreateTopic:
     """A new topic; `topic_id` from new_id(). InvalidRequestError TOPIC_EXISTS when there is one."""
-    reason = why_illegal_topic_name(name)
+    reason = why_no_new_topic_name(name)
     if reason is not None:
         raise InvalidRequestError(
             "INVALID_TOPIC_NAME",
