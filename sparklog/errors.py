@@ -13,7 +13,8 @@
         UnknownTopicError      no such topic or partition     -> create it, or fix the name
       UnsupportedVersionError  written by a newer sparklog    -> upgrade
 
-Messages carry their code, the cause and the fix, because Spark passes only text on:
+Messages are of at most MAX_TEXT characters, whatever users' input they quote: the middle is left out.
+They carry their code, the cause and the fix, because Spark passes only text on:
 ``[SPARKLOG_UNKNOWN_OPTION] found ..., expected .... Fix: ... SQLSTATE: 42K05``.
 Sources: Spark's error conditions.
 """
@@ -21,6 +22,8 @@ Sources: Spark's error conditions.
 from typing import TypeVar
 
 E = TypeVar("E", bound=BaseException)
+MAX_TEXT = 8_000
+_KEPT_AT_END = 1_000
 
 # Code -> (SQLSTATE, meaning). One line each, sorted; docs/errors.md is generated from it.
 CODES: dict[str, tuple[str, str]] = {
@@ -183,9 +186,9 @@ class SparklogError(Exception):
         sqlstate, _ = CODES[code]
         self.code = code
         self.sqlstate = sqlstate
-        self.message = message
-        self.fix = fix
-        super().__init__(code, message, fix)
+        self.message = _bounded(message)
+        self.fix = _bounded(fix)
+        super().__init__(code, self.message, self.fix)
 
     def __str__(self) -> str:
         end = "" if self.message.endswith((".", "?", "!")) else "."
@@ -195,6 +198,13 @@ class SparklogError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Spark carries exceptions between processes; keyword-only arguments need help.
         return (_rebuild, (type(self), self.code, self.message, self.fix))
+
+
+def _bounded(text: str) -> str:
+    if len(text) <= MAX_TEXT:
+        return text
+    said = f" ... ({len(text) - MAX_TEXT:,} characters and more are left out) ... "
+    return text[: MAX_TEXT - _KEPT_AT_END - len(said)] + said + text[-_KEPT_AT_END:]
 
 
 def _rebuild(cls: type[SparklogError], code: str, message: str, fix: str) -> SparklogError:
