@@ -1,6 +1,6 @@
 """The texts of errors are bounded, whatever they quote."""
 
-import pickle
+import pickle  # noqa: TID251 - Spark carries errors this way
 
 import pytest
 

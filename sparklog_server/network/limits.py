@@ -14,6 +14,9 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sparklog_server.settings.addresses import is_loopback
+
+_FOR_LOOPBACK = 1
 SHARES = 4  # an address may have one of them of the bytes of requests, of answers, of work
 
 
@@ -126,7 +129,11 @@ class _Waiting:
 
 
 class ConnectionQuota:
-    """How many connections there may be, in all and from one address."""
+    """How many connections there may be, in all and from one address.
+
+    One more is kept for this machine itself: a limit that is too low could else be raised by nobody, who
+    would need a connection for that.
+    """
 
     def __init__(self, max_connections: int, max_per_ip: int, overrides: Mapping[str, int]) -> None:
         self._max_connections = max_connections
@@ -146,9 +153,13 @@ class ConnectionQuota:
 
     async def wait_for_room(self) -> None:
         """Wait until another connection may be accepted: until then they queue in the kernel."""
-        while self.count >= self._max_connections:
+        while self.count >= self._max_connections + _FOR_LOOPBACK:
             self._room.clear()
             await self._room.wait()
+
+    def has_room_for(self, ip: str) -> bool:
+        """Or is what is left for this machine itself alone?"""
+        return self.count < self._max_connections or is_loopback(ip)
 
     def try_add(self, ip: str) -> bool:
         """Count a connection in; False: this address has too many."""

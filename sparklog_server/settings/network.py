@@ -93,8 +93,9 @@ class NetworkSettings:
         minimum=1,
         maximum=INT_MAX,
         unit="connections",
-        doc="""Connections at once. Beyond it nobody is accepted until one ends. Each costs about 20 KiB and
-        one open file.""",
+        doc="""Connections at once; further ones are closed. One more is kept for this machine itself
+        (loopback), so that a limit that is too low can be raised; beyond that nobody is accepted until one
+        ends. Each costs about 20 KiB and one open file.""",
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip",
