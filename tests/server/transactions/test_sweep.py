@@ -230,20 +230,23 @@ def test_ids_that_nobody_uses_are_forgotten(root: Root) -> None:
 def test_clocks_that_are_behind_or_ahead_of_the_storages_forget_nobody(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configs = {
-        "transactional_id_expiration_ms": str(DAY_MS),
-        "transaction_remove_expired_transaction_cleanup_interval_ms": "1000",
-    }
+    def swept() -> Swept:
+        return Swept(
+            root,
+            transactional_id_expiration_ms=str(DAY_MS),
+            transaction_remove_expired_transaction_cleanup_interval_ms="1000",
+        )
+
     root.clock.set_by_ms(-8 * DAY_MS)
     run(root.coordinator.initialise("by one that is behind", 1000, None))
     root.clock.set_by_ms(8 * DAY_MS)
-    right = Swept(root, **configs)
+    right = swept()
     root.clock.advance_ms(1000)
     right.look()
     assert set(root.log.image.transactions) == {"by one that is behind"}
     root.clock.set_by_ms(8 * DAY_MS)
     monkeypatch.setattr(root.log.store, "storage_now_ms", lambda here_ms: here_ms - 8 * DAY_MS)
-    ahead = Swept(root, **configs)
+    ahead = swept()
     root.clock.advance_ms(1000)
     ahead.look()
     assert set(root.log.image.transactions) == {"by one that is behind"}
