@@ -301,7 +301,8 @@ def test_deep_needs_a_root(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--deep reads a root" in run("doctor", "--deep", exit_code=2).stderr
 
 
-def test_a_restore_that_was_interrupted_is_told(clock: ManualClock) -> None:
+def test_a_restore_that_was_interrupted_is_told() -> None:
+    clock = ManualClock()
     store = MemoryStore("tests", clock=clock, traits=StoreTraits(is_remote=True))
     log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     log.create_topic("t", 1)
