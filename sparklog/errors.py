@@ -13,7 +13,8 @@
         UnknownTopicError      no such topic or partition     -> create it, or fix the name
       UnsupportedVersionError  written by a newer sparklog    -> upgrade
 
-Messages carry their code, the cause and the fix, because Spark passes only text on:
+Messages are of at most MAX_TEXT characters, whatever users' input they quote: the middle is left out.
+They carry their code, the cause and the fix, because Spark passes only text on:
 ``[SPARKLOG_UNKNOWN_OPTION] found ..., expected .... Fix: ... SQLSTATE: 42K05``.
 Sources: Spark's error conditions.
 """
@@ -21,6 +22,8 @@ Sources: Spark's error conditions.
 from typing import TypeVar
 
 E = TypeVar("E", bound=BaseException)
+MAX_TEXT = 8_000
+_KEPT_AT_END = 1_000
 
 # Code -> (SQLSTATE, meaning). One line each, sorted; docs/errors.md is generated from it.
 CODES: dict[str, tuple[str, str]] = {
@@ -123,6 +126,7 @@ CODES: dict[str, tuple[str, str]] = {
     "ROOT_NOT_EMPTY": ("42710", "a new root would be made among somebody else's files"),
     "ROOT_NOT_FOUND": ("42704", "no root at this place"),
     "ROOT_NOT_VISIBLE": ("42704", "a broker's root is not what this machine sees there"),
+    "ROOT_RESTORED": ("40001", "a root was restored from a backup while it was open"),
     "S3_NOT_INSTALLED": ("42704", "an s3:// root needs the extra s3"),
     "SEGMENT_MISSING": ("58030", "a segment that extents refer to does not exist"),
     "SEGMENT_TRUNCATED": ("XX001", "a segment is shorter than its extents say"),
@@ -187,9 +191,9 @@ class SparklogError(Exception):
         sqlstate, _ = CODES[code]
         self.code = code
         self.sqlstate = sqlstate
-        self.message = message
-        self.fix = fix
-        super().__init__(code, message, fix)
+        self.message = _bounded(message)
+        self.fix = _bounded(fix)
+        super().__init__(code, self.message, self.fix)
 
     def __str__(self) -> str:
         end = "" if self.message.endswith((".", "?", "!")) else "."
@@ -199,6 +203,13 @@ class SparklogError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Spark carries exceptions between processes; keyword-only arguments need help.
         return (_rebuild, (type(self), self.code, self.message, self.fix))
+
+
+def _bounded(text: str) -> str:
+    if len(text) <= MAX_TEXT:
+        return text
+    said = f" ... ({len(text) - MAX_TEXT:,} characters and more are left out) ... "
+    return text[: MAX_TEXT - _KEPT_AT_END - len(said)] + said + text[-_KEPT_AT_END:]
 
 
 def _rebuild(cls: type[SparklogError], code: str, message: str, fix: str) -> SparklogError:

@@ -1,5 +1,8 @@
 """Records as somebody else might write them: straight to the log, past every check of ours."""
 
+import os
+from urllib.parse import unquote, urlsplit
+
 import numpy as np
 import pyarrow as pa
 
@@ -24,3 +27,13 @@ def append_foreign(
     assert draft is not None
     log.writer.sync([draft])
     log.metadata.publish(lambda image: [plan_append(image, [draft])])
+
+
+def damage(log: SparkLog, topic: str, partition: int) -> None:
+    """Change the last byte of a partition's first extent, as a bad disk does."""
+    extent = next(iter(log.refresh().partition(topic, partition).extents))
+    with open(unquote(urlsplit(f"{log.url}/{extent.segment}").path), "r+b") as file:
+        file.seek(extent.position + extent.size - 1)
+        (before,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([before ^ 1]))

@@ -39,6 +39,7 @@ from sparklog.metadata import (
     RegisterBroker,
     ReplaceExtents,
     RequestApplied,
+    RestoreRoot,
     RetireSegments,
     SetConfigs,
     StageExtents,
@@ -220,6 +221,10 @@ _WORDS: Mapping[type[Action], Callable[[Any, Names], str]] = {
     MoveSweepHorizon: lambda one, _: f"dead segments from before commit {one.horizon} stay dead",
     ExpireProducers: lambda one, _: (
         "producers are marked" if one.marks_only else "silent producers are forgotten"
+    ),
+    RestoreRoot: lambda one, _: (
+        f"the root was restored: incarnation {one.incarnation_id}, producer ids from {one.producer_id}, "
+        f"leader epochs from {one.leader_epoch}"
     ),
     RegisterBroker: lambda one, _: f"broker {one.node_id} serves the root alone, epoch {one.broker_epoch}",
     JoinBroker: _joined,

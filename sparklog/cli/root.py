@@ -6,20 +6,32 @@ Not here: what a setting means (sparklog/log/config.py), whether the root is sou
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from sparklog.cli.group import LazyGroup
+from sparklog.cli.notes import is_terminal, note
 from sparklog.cli.output import Column, cell, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
 from sparklog.cli.topics import parse_configs
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
+    from sparklog.maintenance import RestoreReport
 
 Document = dict[str, object]
 _DAY_MS = 24 * 3_600_000
+_MOST_NAMED = 20
+_STOPPED = (
+    "It is meant for a root that was put back from a backup. Everything that has the root open must be "
+    "stopped: brokers, queries, jobs, maintenance. Transactions that are open are aborted, and what only "
+    "commits after the backup referred to is removed by the next vacuum: if there is a newer copy of the "
+    "root, put that back instead."
+)
 SETTING_COLUMNS = (
     Column("key", "SETTING"),
     Column("value", "VALUE"),
@@ -52,6 +64,64 @@ def alter(configs: dict[str, str], deleted: tuple[str, ...]) -> None:
     log = current().open_log()
     log.alter_root(set=configs, delete=list(deleted))
     show_root(log, all_settings=False)
+
+
+@root.command("restore")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@common_options
+def restore(dry_run: bool, yes: bool) -> None:
+    """Make a root that was put back from a backup safe to be used.
+
+    Everything that has it open must be stopped before: brokers, queries, jobs, maintenance. Run it each time
+    that an older copy of a root, or of its metadata, was put in its place, and before anything else opens it.
+    Records stay as they are. Ids and epochs go far ahead, so that none is handed out again that a client
+    got from the root after the backup was made; transactions that are open are aborted.
+    """
+    from sparklog.maintenance import restore as begin_incarnation
+
+    log = current().open_log()
+    if not dry_run and not yes:
+        if not is_terminal(sys.stdin):
+            raise click.UsageError(f"nobody can be asked without a terminal: give --yes. {_STOPPED}")
+        note(_STOPPED)
+        click.confirm(f"Restore {log.url}?", abort=True, err=True)
+    if not dry_run and log.store.traits.is_remote:
+        note("It takes a minute: as long as processes that were not stopped may take to notice.")
+    show_restore(begin_incarnation(log.metadata, log.clock, dry_run=dry_run), dry_run=dry_run)
+
+
+def show_restore(report: RestoreReport, *, dry_run: bool) -> None:
+    """What changed, or would change, and who has to be started anew."""
+    if current().json:
+        show_json({"dry_run": dry_run, **dataclasses.asdict(report)})
+        return
+    began = f"Would begin an incarnation after commit {report.commit}."
+    for line in (
+        began if dry_run else f"Began incarnation {report.incarnation} in commit {report.commit}.",
+        f"Producer ids: from {report.producer_id} on, instead of {report.producer_id_before}.",
+        f"Leader epochs: from {report.leader_epoch} on, in {report.partitions} partitions.",
+        f"Idempotent producers: {report.producers} forgotten.",
+        f"Transactional ids: {report.transactions} with new producers; aborted: {_shown(report.aborted)}.",
+        f"Brokers fenced: {_shown(list(map(str, report.brokers)))}.",
+    ):
+        tell(line)
+    note(
+        "Start anew: brokers, and whatever else has the root open, which is refused from now on "
+        "(ROOT_RESTORED); the processes of transactional producers, which are fenced; consumers, which then "
+        "go on from the offsets that the restored root has."
+    )
+    note(
+        "Give streaming queries that read from this root new checkpoints. Those that write to it go on after "
+        "their last micro-batch: what they have written since the backup is missing unless they, too, begin "
+        f"anew. Applications that have written before: {_shown(report.applications)}."
+    )
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    named = ", ".join(names[:_MOST_NAMED]) or "none"
+    return f"{named} and {more:,} more" if more > 0 else named
 
 
 @root.command("sweep")

@@ -56,6 +56,8 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     yield from check_directory(store)
     yield from check_requests(store)
     yield from check_lifecycle(store)
+    if store.traits.is_remote:
+        yield from check_incarnation(log)
     yield check_settings(log)
     yield check_metadata_version(log)
     brokers = check_brokers(log.image, last_seen_ms(store, log.clock) if log.image.brokers else {})
@@ -71,6 +73,16 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
         if staged is not None:
             yield staged
         yield check_extents(log)
+
+
+def check_incarnation(log: SparkLog) -> Iterator[Finding]:
+    """Has a restore from a backup begun that did not end? Then nobody may publish."""
+    from sparklog.metadata.incarnation import read_incarnation
+
+    found, own = read_incarnation(log.store), log.image.incarnation.incarnation_id
+    if found not in (None, own):
+        detail = f"found {found} named as its newest incarnation, expected {own or 'none'}"
+        yield Finding("restore", Status.FAIL, detail, "run `sparklog root restore` again: it was interrupted")
 
 
 def check_put_if_absent(store: Store) -> Finding:

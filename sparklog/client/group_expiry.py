@@ -19,6 +19,7 @@ from sparklog.client.groups import partition_for_group
 from sparklog.client.log import SparkLog
 from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.errors import InvalidRequestError
+from sparklog.maintenance.sober_time import sober_now_ms
 from sparklog.metadata import Action, DraftExtent, Image, PartitionState, plan_append
 
 _ATTEMPTS = 5  # at a group whose partition is written to meanwhile
@@ -66,7 +67,7 @@ def expire_groups(
             fix="have it delete them (kafka-consumer-groups --delete), or wait for its "
             "offsets.retention.minutes; --force if there is no broker any more",
         )
-    before_ms = log.clock.now_ms() - retention_ms
+    before_ms = sober_now_ms(log.store, log.clock) - retention_ms
     gone = []
     for group in log.groups() if groups is None else sorted(set(groups)):
         found = _silent(log, group, before_ms)

@@ -20,7 +20,13 @@ import pyarrow as pa
 from sparklog.client.appender import PartitionedAppender, StagedAppend
 from sparklog.client.consumer import read_batches
 from sparklog.client.offsets_topic import OFFSETS_TOPIC
-from sparklog.errors import InvalidRequestError, SparklogError, as_value
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidRequestError,
+    SparklogError,
+    UnsupportedVersionError,
+    as_value,
+)
 from sparklog.forking import tell_after_fork
 from sparklog.format.consumer_offsets import (
     OffsetKey,
@@ -171,7 +177,7 @@ class OffsetTable:
 
     def __init__(self, metadata: MetadataLog) -> None:
         self._metadata = metadata
-        self.skipped = 0  # records without a key
+        self.skipped = 0  # records that say nothing
         self._start()
         tell_after_fork(self)
 
@@ -262,12 +268,17 @@ class OffsetTable:
             self.skipped += 1
             _log.warning("%s: skipped a record without a key", where)
             return
-        decoded = decode_key(key, where=where)
-        if not isinstance(decoded, OffsetKey):
-            return  # group metadata: the broker's
+        try:
+            decoded = decode_key(key, where=where)
+            if not isinstance(decoded, OffsetKey):
+                return  # group metadata: the broker's
+            stored = None if value is None else decode_offset_value(value, where=where)
+        except (CorruptLogError, UnsupportedVersionError) as error:  # whoever wrote it closes it to nobody
+            self.skipped += 1
+            _log.warning("skipped a record: %s", error)
+            return
         offsets = self._groups.setdefault(decoded.group, {})
         tp = (decoded.topic, decoded.partition)
-        stored = None if value is None else decode_offset_value(value, where=where)
         if stored is None or stored.offset < 0:  # as Kafka's clients read a negative one: none
             offsets.pop(tp, None)
             return

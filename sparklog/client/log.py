@@ -180,7 +180,7 @@ class SparkLog(Closing):
 
     def _seen(self) -> tuple[int, int]:
         image = self.image
-        return image.commit, image.sweep_horizon
+        return image.birth, image.sweep_horizon
 
     def _is_retired(self, segment: str) -> bool:
         return self.image.retired.has(segment)
@@ -388,7 +388,11 @@ class SparkLog(Closing):
     ) -> StagedAppend:
         """As `commit_offsets`, for publishing together with records in one commit."""
         return stage_offsets(
-            self.appender(sticky_turn=0), group, offsets, metadata=metadata, now_ms=self.clock.now_ms()
+            self.appender(sticky_turn=0),
+            group,
+            offsets,
+            metadata=metadata,
+            now_ms=self.image.no_earlier_ms(self.clock.now_ms()),
         )
 
     def committed_offsets(self, group: str, *, image: Image | None = None) -> dict[TopicPartition, int]:

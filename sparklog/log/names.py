@@ -26,7 +26,7 @@ _WALKED = re.compile(rf"segments(?:/[^/]+)?|{_PARTITION}", re.ASCII)
 
 
 def segment_name(writer_id: str, number: int, born: int | None = None) -> str:
-    """A process's segment; `born`: the newest commit that the process has seen, if it has seen any."""
+    """A process's segment; `born`: by the newest image that the process has seen, if it has seen any."""
     birth = "" if born is None or born < 0 else f".{born}"
     return f"{SEGMENTS}/{writer_id}/{number:08d}{birth}.log"
 

@@ -113,8 +113,8 @@ class RootConfig:
         unit="commit",
         doc="""Set by vacuum when files were begun at later commits than there are: an older copy of
         __cluster_metadata was put back. While it is set vacuum removes nothing, since it cannot tell what
-        only the lost commits refer to. Putting the newest copy back takes it away; delete it when what came
-        after is given up, and those files are out of the root. -1: nothing is known to be lost.""",
+        only the lost commits refer to. Putting the newest copy back takes it away, and so does `sparklog root
+        restore`, when what came after is given up. -1: nothing is known to be lost.""",
     )
     automatic_removal: bool = setting(
         AUTOMATIC_REMOVAL_KEY,

@@ -60,7 +60,7 @@ class LogWriter:
         seen: Callable[[], tuple[int, int]] | None = None,
         is_retired: Callable[[str], bool] = lambda _segment: False,
     ) -> None:
-        """`seen`: the newest known commit, and its sweep horizon; None: segments are born before all.
+        """`seen`: the birth of a new segment, and the sweep horizon; None: segments are born before all.
         `is_retired`: True if nothing can be published in a segment any more, as of that commit.
         """
         self._seen = seen

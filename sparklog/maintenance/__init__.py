@@ -3,7 +3,8 @@
 Merging has three steps, each of its own: choose what is worth the work (choose.py, pure), do it anywhere
 (merge.py: a store, no Spark, no broker), and publish what came of it in one commit (publish.py). run.py has
 all three. Compaction has the same steps: choose_compactions.py, run_compaction.py, compact.py. Retention is
-in retain.py; sweep.py removes the files that nothing refers to any more. maintain.py does whatever of all
+in retain.py; sweep.py removes the files that nothing refers to any more; restore.py is for a root that was
+put back from a backup. maintain.py does whatever of all
 that is due (steps.py), within a budget.
 """
 
@@ -13,6 +14,7 @@ from sparklog.maintenance.choose import MergeLimits
 from sparklog.maintenance.choose_compactions import CompactionLimits, CompactionWork, why_not_due
 from sparklog.maintenance.compact import CompactedTopic, CompactionReport, compact
 from sparklog.maintenance.maintain import RoundReport, due_steps, maintain, withheld_by_version
+from sparklog.maintenance.restore import RestoreReport, restore
 from sparklog.maintenance.retain import Expiry, expire
 from sparklog.maintenance.round_step import StepReport, Terms
 from sparklog.maintenance.run import Progress, Report, TopicReport, optimize
@@ -53,6 +55,7 @@ __all__ = [
     "Progress",
     "Remembered",
     "Report",
+    "RestoreReport",
     "RoundReport",
     "StepReport",
     "Tally",
@@ -70,6 +73,7 @@ __all__ = [
     "measure_usage",
     "optimize",
     "remembered_after",
+    "restore",
     "still_remembered",
     "urgent_topics",
     "vacuum",

@@ -141,7 +141,7 @@ def _pieces(image: Image, topic: Topic, limits: MergeLimits, since: Image) -> It
         for start, stop in runs_to_merge(size, target, limits.fan_in):
             extents = columns.slice(start, stop)
             yield Piece(
-                born=image.commit,
+                born=image.birth,
                 topic=topic.name,
                 topic_id=topic.topic_id,
                 partition=state.partition,

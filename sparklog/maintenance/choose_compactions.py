@@ -67,7 +67,8 @@ class CompactionWork:
     """A round over one partition: a value that can be pickled, and done by whoever has the store.
 
     Fields:
-        born: the commit of the image that it was chosen from: of what is written, the birth.
+        born, newest_ms: the birth of what is written, and the newest commit's time, by the image that it was
+            chosen from.
         config: the topic's settings, as of the choice.
         extents: from the log start to where the round ends at the latest.
         cleaned: how far the partition was compacted, as of the choice.
@@ -77,6 +78,7 @@ class CompactionWork:
     """
 
     born: int
+    newest_ms: int
     topic: str
     topic_id: str
     partition: int
@@ -197,7 +199,8 @@ def _works(
         end = max(first_dirty, int(columns.end_offset[-1])) if len(columns) else first_dirty
         dirty_bytes = bytes_between(state, first_dirty, end)
         work = CompactionWork(
-            born=image.commit,
+            born=image.birth,
+            newest_ms=image.newest_ms,
             topic=topic.name,
             topic_id=topic.topic_id,
             partition=state.partition,

@@ -110,20 +110,20 @@ def _key(segment: str) -> str:
 
 @dataclass(slots=True)
 class Evidence:
-    """The newest commit that is shown to have been there at some time, by the storage's own dates.
+    """The latest birth that there can have been at some time, as the storage's own dates show.
 
     A file that was born at commit c, and last changed at a time, shows that c was there by then; so does the
     file of a commit or of its snapshot.
 
     Fields:
         until_ms: the time in question.
-        commit: NO_COMMIT: none is shown to have been.
+        birth: NO_COMMIT: none is shown to have been.
         newest_birth, newest_file: of any date.
         oldest_unused: the birth of the oldest file that nothing refers to; None: there is none.
     """
 
     until_ms: int
-    commit: int = NO_COMMIT
+    birth: int = NO_COMMIT
     newest_birth: int = NO_COMMIT
     newest_file: str = ""
     oldest_unused: int | None = None
@@ -138,9 +138,9 @@ class Evidence:
             self.newest_birth, self.newest_file = born, file.name
         if verdict is Verdict.WAITING and (self.oldest_unused is None or born < self.oldest_unused):
             self.oldest_unused = born
-        self.add_commit(born, file.modified_ms)
+        self.add_birth(born, file.modified_ms)
 
-    def add_commit(self, commit: int, modified_ms: int) -> None:
-        """The file of a commit, or of its snapshot."""
+    def add_birth(self, birth: int, modified_ms: int) -> None:
+        """Also of a commit, or of its snapshot, by the date of its file."""
         if modified_ms <= self.until_ms:
-            self.commit = max(self.commit, commit)
+            self.birth = max(self.birth, birth)

@@ -39,7 +39,7 @@ class MergedSegment:
     def __init__(
         self, store: Store, topic: str, partition: int, config: TopicConfig, base_offset: int, born: int
     ) -> None:
-        """`born`: the commit of the image that the work was chosen from."""
+        """`born`: the birth, by the image that the work was chosen from."""
         self._store = store
         self._config = config
         self.base_offset = base_offset

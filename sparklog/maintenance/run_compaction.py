@@ -105,7 +105,7 @@ def run_compaction(
         keys=OffsetMap(work.dedupe_buffer_bytes, most_keys),
         end_offset=work.end_offset,
         now_ms=earlier_ms,
-        marked_ms=later_ms,
+        marked_ms=max(later_ms, work.newest_ms),
         delete_retention_ms=work.config.delete_retention_ms,
     )
     round_.end_offset = _map_keys(stored, work, round_, told, step_bytes)

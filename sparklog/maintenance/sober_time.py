@@ -4,7 +4,9 @@ A machine whose clock is ahead, by a year or by a time zone, would take records 
 nobody else does, remove tombstones that readers have not seen, and abort transactions that are at work.
 Invariants: on an object store, and a directory of another machine, nothing ends before both clocks say so.
     A local directory is dated by the kernel that tells this machine's time: there is no second clock to ask,
-    and one that is ahead is believed. A clock that is behind ends things late, which harms nothing.
+    and one that is ahead is believed. A clock that is behind ends things late, which harms nothing; but what
+    it stores as the time of something would look old to others, so that is never before the newest commit's
+    (Image.no_earlier_ms).
 Not here: whether something is due at all, which is looked at often, from the image and this machine's clock:
     a round that begins for nothing does nothing.
 """

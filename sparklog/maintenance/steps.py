@@ -29,7 +29,7 @@ from sparklog.maintenance.retain import choose_expired, expire
 from sparklog.maintenance.retire import retire, retire_is_due
 from sparklog.maintenance.round_step import Figures, Round, Step, StepReport, Terms, may_remove
 from sparklog.maintenance.run import Report, optimize
-from sparklog.maintenance.sober_time import sober_now_ms
+from sparklog.maintenance.sober_time import both_now_ms, sober_now_ms
 from sparklog.maintenance.sweep import DAY_MS, mostly_dead_segments, vacuum
 from sparklog.maintenance.uncleanable import MAX_TOLD
 from sparklog.metadata import (
@@ -127,12 +127,12 @@ def _named(topics: list[str]) -> str:
 # --- producers ---------------------------------------------------------------------------------------------
 
 
-def _expire_producers(image: Image, now_ms: int, terms: Terms) -> list[Action]:
+def _expire_producers(image: Image, now_ms: int, terms: Terms, latest_ms: int = 0) -> list[Action]:
     """Of whole roots; see metadata/model/expiring.py."""
     if terms.topics is not None:
         return []
     expiration_ms = RootConfig.parse({**terms.defaults, **image.configs}).producer_id_expiration_ms
-    action = plan_expire_producers(image, now_ms, expiration_ms)
+    action = plan_expire_producers(image, now_ms, expiration_ms, latest_ms=latest_ms)
     return [] if action is None else [action]
 
 
@@ -141,12 +141,13 @@ def _producers_are_due(image: Image, now_ms: int, terms: Terms) -> bool:
 
 
 def _producers(round_: Round) -> StepReport:
-    metadata, terms, now_ms = round_.metadata, round_.terms, round_.clock.now_ms()
+    metadata, terms = round_.metadata, round_.terms
+    now_ms, latest_ms = both_now_ms(metadata.store, round_.clock)
     before = metadata.image
     if round_.dry_run:
         is_due = _producers_are_due(before, now_ms, terms)
         return StepReport(step="producers", outcome="due" if is_due else "nothing")
-    done = metadata.publish(lambda image: _expire_producers(image, now_ms, terms)).actions
+    done = metadata.publish(lambda image: _expire_producers(image, now_ms, terms, latest_ms)).actions
     left, there = _count_producers(metadata.image), _count_producers(before)
     return StepReport(
         step="producers",

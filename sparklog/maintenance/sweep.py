@@ -1,6 +1,6 @@
 """Vacuum: remove the files of a root that no commit refers to, and none can.
 
-    1. survey: list the data files; their births and dates, and those of commits, show which commit is as old
+    1. survey: list the data files; their births and dates, and those of commits, show which birth is as old
        as `retain_ms`, by the storage's own clock
     2. move the sweep horizon there, in a commit, if that frees anything: what was born before, and is dead,
        stays dead from that commit on
@@ -241,17 +241,18 @@ class _Vacuum:
         return report
 
     def _refuse_older_copy(self, image: Image, evidence: Evidence, *, dry_run: bool) -> None:
-        """Listed first, and then looked for commits: a file's birth is a commit that was there, and durable.
+        """Listed first, and then looked for commits: a file's birth is that of a commit that was there, and
+        durable.
 
         It is noted in the log, for the time when that has as many commits as were lost: then the files show
         nothing any more, and what only the lost commits referred to looks dead. The note goes when the newest
         copy is put back, since it was never in that.
         """
         lost = max(evidence.newest_birth, RootConfig.parse(image.configs).lost_until_commit)
-        if evidence.newest_birth > image.commit and not dry_run:
+        if evidence.newest_birth > image.birth and not dry_run:
             configs = {LOST_COMMITS_KEY: str(lost)}
             self._metadata.publish(lambda newest: _some(plan_set_configs(newest, None, configs)))
-        if evidence.newest_birth > image.commit or LOST_COMMITS_KEY in image.configs:
+        if evidence.newest_birth > image.birth or LOST_COMMITS_KEY in image.configs:
             raise _older_copy(self._store, image, evidence, lost)
 
     def _survey(self) -> Evidence:
@@ -267,13 +268,17 @@ class _Vacuum:
 
     def _horizon(self, image: Image, evidence: Evidence) -> int:
         """How far it goes: as far as it is now, unless there is something to gain."""
-        start_after = commit_name(evidence.commit) if evidence.commit >= 0 else None
+        incarnation = image.incarnation
+        newest = evidence.birth - incarnation.births_ahead
+        start_after = commit_name(newest) if newest >= 0 else None
         for file in self._store.list(DIRECTORY, recursive=True, start_after=start_after):
             commit = commit_of(file.name)
             commit = manifest_of(file.name) if commit is None else commit
             if commit is not None:
-                evidence.add_commit(commit, file.modified_ms)
-        horizon = min(evidence.commit, image.commit)
+                # Of an older incarnation births were ahead by less, and how much is not known any more.
+                ahead = incarnation.births_ahead if commit >= incarnation.commit else 0
+                evidence.add_birth(commit + ahead, file.modified_ms)
+        horizon = min(evidence.birth, image.birth)
         if evidence.oldest_unused is None or evidence.oldest_unused >= horizon:
             return image.sweep_horizon
         return max(horizon, image.sweep_horizon)
@@ -318,6 +323,7 @@ class _Vacuum:
     def _remove(self, dead: Sequence[StoredFile]) -> None:
         for start in range(0, len(dead), _STEP):
             names = [file.name for file in dead[start : start + _STEP]]
+            self._metadata.refuse_another_root()  # in an older copy of it these may be live
             self._store.delete_many(names)
             failpoint("vacuum.removed")
             self._removed(len(names))
@@ -338,12 +344,11 @@ def _older_copy(store: Store, image: Image, evidence: Evidence, lost: int) -> Co
     newest = f", at which {evidence.newest_file} was born" if evidence.newest_birth == lost else ""
     return CorruptLogError(
         "CORRUPT_METADATA_LOG",
-        f"{store.url}/{DIRECTORY}: found commits up to {image.commit}, expected at least {lost}{newest}; "
+        f"{store.url}/{DIRECTORY}: found commits up to {image.birth}, expected at least {lost}{newest}; "
         "or these are others than there were. Was the log replaced by an older copy? What it does not "
         "know of any more would be removed",
-        fix="stop what writes, and restore the newest copy of the log; or, if what came after is given up, "
-        "move the files that were born later out of the root, and then "
-        f"`sparklog root alter --delete-config {LOST_COMMITS_KEY}`",
+        fix="stop what writes, and put the newest copy of the log back; or, if what came after is given up, "
+        "run `sparklog root restore` (see `sparklog root restore --help`)",
     )
 
 

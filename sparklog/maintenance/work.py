@@ -15,7 +15,7 @@ class Piece:
     """Extents of one partition that are to become one, or as few as segment.bytes allows.
 
     Fields:
-        born: the commit of the image that they were found in: of what replaces them, the birth.
+        born: the birth of what replaces them, by the image that they were found in.
         topic: its name, for the names of files and for messages.
         config: the topic's settings, as of the choice.
         is_shared: its batches go to a segment that others share.

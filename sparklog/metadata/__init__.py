@@ -96,6 +96,7 @@ from sparklog.metadata.model.registry import (
     plan_unregister_broker,
     validate_broker,
 )
+from sparklog.metadata.model.restoring import RestoreRoot, plan_restore_root
 from sparklog.metadata.model.retired import born_of
 from sparklog.metadata.model.rewriting import (
     REPLACEMENT_VERSION,
@@ -132,7 +133,13 @@ from sparklog.metadata.model.sweeping import (
     plan_move_sweep_horizon,
     plan_retire_segments,
 )
-from sparklog.metadata.model.topic_names import collision_key, is_internal, why_illegal_topic_name
+from sparklog.metadata.model.topic_names import (
+    NEVER_TOPICS,
+    collision_key,
+    is_internal,
+    why_illegal_topic_name,
+    why_no_new_topic_name,
+)
 from sparklog.metadata.model.topics import (
     AddPartitions,
     CreateTopic,
@@ -201,6 +208,7 @@ __all__ = [
     "NEVER_CLEANED",
     "NEVER_MARKED_MS",
     "NEVER_OPENS",
+    "NEVER_TOPICS",
     "NOTHING_FORGOTTEN",
     "NO_COMMIT",
     "NO_CONTROLLER",
@@ -271,6 +279,7 @@ __all__ = [
     "RegisteredBroker",
     "ReplaceExtents",
     "RequestApplied",
+    "RestoreRoot",
     "RetireSegments",
     "SequenceCheck",
     "SetConfigs",
@@ -336,6 +345,7 @@ __all__ = [
     "plan_register_broker",
     "plan_replace_extents",
     "plan_replacements",
+    "plan_restore_root",
     "plan_retire_segments",
     "plan_set_configs",
     "plan_stage",
@@ -355,4 +365,5 @@ __all__ = [
     "which_hold",
     "why_illegal_topic_name",
     "why_illegal_writer_txn",
+    "why_no_new_topic_name",
 ]

@@ -130,7 +130,7 @@ class Combiner:
     def look_around(self, image: Image) -> None:
         """Before publishing alone, once in a while: does anybody wait, or even wait in vain?"""
         if self.crowd.is_time_to_look():
-            waiting = self._look_who_waits(image, RequestBox(self._store, self._clock, image.cluster_id))
+            waiting = self._look_who_waits(image, self._box(image))
             if any(self._is_starving(ticket) for ticket in waiting):
                 self.crowd.note_dear(_STARVED_FOR_MS)
 
@@ -167,7 +167,7 @@ class Combiner:
             # By a clone of this process. A request of ours under this number would have a base above the
             # commit that has settled it, and so be open for longer than images remember that.
             self.start_anew()
-        box = RequestBox(self._store, self._clock, image.cluster_id)
+        box = self._box(image)
         posted = Posted(
             publisher=self.publisher, sequence=self.sequence + 1, base=image.commit, nonce=new_id()
         )
@@ -200,6 +200,9 @@ class Combiner:
                 box.delete(name)
 
     # --- waiting and publishing ----------------------------------------------------------------------
+
+    def _box(self, image: Image) -> RequestBox:
+        return RequestBox(self._store, self._clock, image.cluster_id, image.incarnation.incarnation_id)
 
     def _settle(self, image: Image, one: _Round, box: RequestBox, deadline_ms: int) -> Settled | None:
         losses = 0

@@ -29,6 +29,7 @@ from sparklog.failpoints import failpoint
 from sparklog.metadata.documents.document import Header, encode_commit
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.following import Follower
+from sparklog.metadata.incarnation import IncarnationCheck
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.model.action import FIRST_VERSION, ActionRefusedError
 from sparklog.metadata.model.actions import Action
@@ -69,7 +70,7 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
     commit, uuid = image.commit + 1, new_id()
     builder = ImageBuilder(image)
     try:
-        builder.apply(actions, commit=commit, commit_uuid=uuid)
+        builder.apply(actions, commit=commit, commit_uuid=uuid, timestamp_ms=timestamp_ms)
     except ActionRefusedError as error:
         raise refused_error(image, error) from error
     header = Header(
@@ -112,13 +113,20 @@ class CommitCreator:
     """Puts candidates, and remembers what must not be forgotten: an open put, a failed fsync."""
 
     def __init__(
-        self, store: Store, clock: Clock, rng: random.Random, follower: Follower, backoff_ms: float
+        self,
+        store: Store,
+        clock: Clock,
+        rng: random.Random,
+        follower: Follower,
+        backoff_ms: float,
+        incarnation: IncarnationCheck,
     ) -> None:
         self._store = store
         self._clock = clock
         self._random = rng
         self._follower = follower
         self._backoff_ms = backoff_ms
+        self._incarnation = incarnation
         self._unresolved: Candidate | None = None
         self._fatal: FatalStorageError | None = None
 
@@ -142,8 +150,13 @@ class CommitCreator:
 
     # One loop with all outcomes of a put, as the model has it: taken apart, none could be checked against it.
     def create(self, candidate: Candidate, deadline_ms: int) -> bool:  # noqa: C901, PLR0912
-        """Create the commit: true when it is ours, false when the race was lost and nothing changed."""
+        """Create the commit: true when it is ours, false when the race was lost and nothing changed.
+
+        Raises: besides what a put does, FencedError ROOT_RESTORED; nothing was created.
+        """
         failpoint("commit.planned")
+        if self._store.traits.is_remote:
+            self._incarnation.check(candidate.image.incarnation.incarnation_id)
         asked, failures = self._follower.now(), 0
         guard = self._follower.guard(candidate.image.commit)
         while True:

@@ -22,6 +22,7 @@ from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.metadata.cleaning import commit_was_cleaned
 from sparklog.metadata.documents.paths import commit_name
+from sparklog.metadata.incarnation import another_incarnation
 from sparklog.metadata.loading import Commit, follow, reload_cleaned
 from sparklog.metadata.model.image import NO_COMMIT, Image
 from sparklog.storage import Store
@@ -87,6 +88,16 @@ class Follower(Protocol):
 Seen = Callable[[Image, Moment], None]
 
 
+def _follow(
+    store: Store, image: Image, *, window: int = 1, limit: int | None = None
+) -> tuple[Image, tuple[Commit, ...], SparklogError | None]:
+    """As loading.follow, within one incarnation of the root: the image stays at the one before a restore."""
+    max_window = _MAX_WINDOW if store.traits.is_remote else 1
+    newer, commits, error = follow(store, image, window=window, max_window=max_window, limit=limit)
+    fenced = another_incarnation(store, image, newer)
+    return (newer, commits, error) if fenced is None else (image, (), fenced)
+
+
 def make_follower(store: Store, clock: Clock, on_end: Seen) -> Follower:
     """The kind of follower that suits a store.
 
@@ -109,7 +120,7 @@ class LookingFollower:
         del expected
         self.followed = ()
         while self._store.exists(commit_name(image.commit + 1)):
-            image, commits, error = follow(self._store, image)
+            image, commits, error = _follow(self._store, image)
             self.followed += commits
             if error is not None:
                 return image, error
@@ -163,9 +174,7 @@ class RemoteFollower:
         self.followed = ()
         while True:
             asked = self.now()
-            image, commits, error = follow(
-                self._store, image, window=window, max_window=_MAX_WINDOW, limit=limit
-            )
+            image, commits, error = _follow(self._store, image, window=window, limit=limit)
             # Now, and not when the look is over: this machine may be suspended before the second question.
             asked = self._not_later_than_now(asked)
             self.followed += commits
@@ -181,7 +190,7 @@ class RemoteFollower:
 
     def look_beside(self, image: Image) -> tuple[Image, Moment] | None:
         asked = self.now()
-        image, _, error = follow(self._store, image, max_window=_MAX_WINDOW)
+        image, _, error = _follow(self._store, image)
         asked = self._not_later_than_now(asked)
         # Not confirmed: the commit after it may have been cleaned. An error is for who looks next.
         return (image, asked) if error is None and self.is_confirmed(image.commit) else None

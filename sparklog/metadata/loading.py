@@ -31,11 +31,12 @@ from sparklog.metadata.documents.paths import (
 )
 from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.documents.snapshot_hint import read_hint
+from sparklog.metadata.incarnation import another_incarnation
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import ImageBuilder
 from sparklog.metadata.model.extents import count_replayed
-from sparklog.metadata.model.image import Image, empty_image
+from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
 from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
@@ -114,14 +115,22 @@ def read_commits(store: Store, commits: Sequence[int], cluster_id: str) -> Itera
 
 
 def reload_image(store: Store, seen: Image) -> Image:
-    """Load again, for a follower that has seen `seen`: the result is never older."""
+    """Load again, for a follower that has seen `seen`: the result is never older, nor of another incarnation.
+
+    Raises:
+        FencedError: ROOT_RESTORED. CorruptLogError: it is older, or damaged.
+    """
     image = load_image(store, seen.cluster_id)
+    fenced = another_incarnation(store, seen, image)
+    if fenced is not None:
+        raise fenced
     if image.commit < seen.commit:
         raise CorruptLogError(
             "CORRUPT_METADATA_LOG",
             f"{store.url}/{DIRECTORY}: found commits up to {image.commit}, expected at least "
             f"{seen.commit}, which this process has seen; was the root replaced by an older copy?",
-            fix="Stop all processes, restore the newest copy of the root, and open it again",
+            fix="Stop all processes, restore the newest copy of the root, run `sparklog root restore`, and "
+            "open it again",
         )
     return image
 
@@ -144,8 +153,19 @@ def refuse_another_history(store: Store, image: Image) -> None:
             "CORRUPT_METADATA_LOG",
             f"{store.url}/{name}: found commit {found!r}, expected {image.commit_uuid!r}, which this process "
             "has seen; was the root made anew, or replaced by a copy?",
-            fix="Close the log, and open the root again; nothing was published",
+            fix="Close the log, and open the root again; nothing was published. If it was restored from a "
+            "backup, run `sparklog root restore` before",
         )
+
+
+def refuse_another_root(store: Store, image: Image) -> None:
+    """As refuse_another_history, for who has an image that may be old: its commit may have been cleaned."""
+    if image.commit == NO_COMMIT:
+        return
+    try:
+        refuse_another_history(store, image)
+    except NotFoundError:
+        reload_image(store, image)
 
 
 def reload_cleaned(store: Store, image: Image) -> tuple[Image, SparklogError | None]:
@@ -203,7 +223,8 @@ def _commits_after(
             raise corrupt(
                 _CODE,
                 name,
-                f"found previous commit {header.previous!r}, expected {uuid!r}; two histories are mixed",
+                f"found previous commit {header.previous!r}, expected {uuid!r}; two histories are mixed: was "
+                "the root put back to a backup while a process had it open?",
             )
         uuid = header.uuid
         yield (header, actions), len(data)
@@ -230,7 +251,9 @@ def _documents_after(
 
 def _apply(store: Store, builder: ImageBuilder, header: Header, actions: tuple[Action, ...]) -> None:
     try:
-        builder.apply(actions, commit=header.commit, commit_uuid=header.uuid)
+        builder.apply(
+            actions, commit=header.commit, commit_uuid=header.uuid, timestamp_ms=header.timestamp_ms
+        )
     except ActionRefusedError as error:
         where = f"{store.url}/{commit_name(header.commit)}"
         raise corrupt(_CODE, where, f"does not apply: {error}") from error

@@ -35,7 +35,8 @@ from sparklog.metadata.crowd import CROWDED_MS
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.documents.properties import open_properties
 from sparklog.metadata.following import Moment, make_follower
-from sparklog.metadata.loading import refuse_another_history, reload_image
+from sparklog.metadata.incarnation import IncarnationCheck
+from sparklog.metadata.loading import refuse_another_history, refuse_another_root, reload_image
 from sparklog.metadata.looks import Looks
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
@@ -73,11 +74,14 @@ class MetadataLog:
         self._turns = Turns(store, clock, self._random)
         self._lock = threading.RLock()
         self._is_remote = store.traits.is_remote
+        self._incarnation = IncarnationCheck(store, clock)
         self._follower = make_follower(store, clock, self._note_end)
         backoff_ms = settings.backoff_ms
         if backoff_ms is None:
             backoff_ms = _REMOTE_BACKOFF_MS if self._is_remote else _BACKOFF_MS
-        self._creator = CommitCreator(store, clock, self._random, self._follower, backoff_ms)
+        self._creator = CommitCreator(
+            store, clock, self._random, self._follower, backoff_ms, self._incarnation
+        )
         self.combiner = Combiner(store, clock, self._random, self._follower, self._creator)
         self._company_until_ms: int | None = None
         self._refreshed_ms: int | None = None
@@ -145,6 +149,7 @@ class MetadataLog:
         Raises:
             CorruptLogError: a commit is damaged; the image stays at the one before, and so it goes at
                 every further call.
+            FencedError: ROOT_RESTORED, likewise.
         """
         interval_ms, began = self._store.traits.refresh_interval_ms, self._follower.now()
         taken: list[bool] = []
@@ -177,6 +182,7 @@ class MetadataLog:
 
         Raises:
             InvalidRequestError: the actions do not apply to the image, or are too large; nothing published.
+            FencedError: ROOT_RESTORED; nothing published, nor will be.
             RetriableError: PUBLISH_CONTENDED, lost races until the time was up; nothing published.
             StorageError: the store refused (full, read-only); nothing published. PUBLISH_UNRESOLVED:
                 unknown whether published; the next publish finds out before it does anything else.
@@ -192,6 +198,17 @@ class MetadataLog:
         if made:
             self._upkeep.after_publish(image, others=self._has_company())
         return result
+
+    def refuse_another_root(self) -> None:
+        """For who is about to remove something by the image: is it still this root's? Costs a read or two.
+
+        Raises:
+            FencedError: ROOT_RESTORED. CorruptLogError: it was made anew, or replaced by a copy.
+        """
+        image = self._image
+        if self._is_remote:
+            self._incarnation.check(image.incarnation.incarnation_id, max_age_ms=0)
+        refuse_another_root(self._store, image)
 
     def write_snapshot(self) -> int:
         """Write a snapshot of the newest image now; returns its commit."""

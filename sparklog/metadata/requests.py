@@ -25,6 +25,7 @@ import msgspec
 from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError, StorageError, UnsupportedVersionError
 from sparklog.metadata.documents.document import (
+    INCARNATION_VERSION,
     REQUEST_VERSION,
     Header,
     RequestBody,
@@ -80,17 +81,19 @@ class ReadRequest:
 
 
 class RequestBox:
-    """The requests of one root."""
+    """The requests of one root, of one incarnation of it."""
 
-    def __init__(self, store: Store, clock: Clock, cluster_id: str) -> None:
+    def __init__(self, store: Store, clock: Clock, cluster_id: str, incarnation_id: str = "") -> None:
+        """`incarnation_id`: requests of others are passed over, and what is posted says which it is of."""
         self._store = store
         self._clock = clock
         self._cluster_id = cluster_id
+        self._incarnation_id = incarnation_id
 
     def encode(self, posted: Posted, payload: bytes, *, version: int = REQUEST_VERSION) -> bytes:
         """The bytes of a request; `payload` is a JSON document, and `version` the lowest that can read it."""
         header = Header(
-            version=version,
+            version=max(version, INCARNATION_VERSION) if self._incarnation_id else version,
             kind="request",
             commit=posted.sequence,
             cluster_id=self._cluster_id,
@@ -99,7 +102,12 @@ class RequestBox:
             timestamp_ms=self._clock.now_ms(),
             length=0,
         )
-        body = RequestBody(base=posted.base, nonce=posted.nonce, publish=msgspec.Raw(payload))
+        body = RequestBody(
+            base=posted.base,
+            nonce=posted.nonce,
+            incarnation=self._incarnation_id,
+            publish=msgspec.Raw(payload),
+        )
         return encode_document(header, body)
 
     def post(self, posted: Posted, data: bytes) -> str:
@@ -167,6 +175,9 @@ class RequestBox:
             _log.warning("passing over a request: %s", error)
             return None
         if header.uuid != ticket.publisher or not is_id(body.nonce):
+            return None
+        if body.incarnation != self._incarnation_id:
+            _log.warning("passing over %s: it is of another incarnation of the root", where)
             return None
         posted = Posted(
             publisher=ticket.publisher, sequence=ticket.sequence, base=body.base, nonce=body.nonce

@@ -33,6 +33,7 @@ from sparklog.metadata.cleaning import clean_in_steps
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_of
 from sparklog.metadata.documents.snapshot import write_snapshot
 from sparklog.metadata.documents.snapshot_hint import write_hint
+from sparklog.metadata.loading import refuse_another_root
 from sparklog.metadata.model.image import Image, weigh
 from sparklog.metadata.requests import RequestBox
 from sparklog.metadata.settings import MetadataSettings
@@ -98,7 +99,11 @@ class LogUpkeep:
         return image.replayed.weight - self._newest(image).weight
 
     def write_snapshot(self, image: Image) -> None:
-        """Write one now."""
+        """Write one now, unless the root was replaced meanwhile: one of what is lost would bring it back.
+
+        Raises: CorruptLogError, FencedError: it was.
+        """
+        refuse_another_root(self._store, image)
         write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
         write_hint(self._store, image.commit)
         self._known = _Known(image.commit, image.replayed.snapshot, image.replayed.weight)

@@ -77,9 +77,19 @@ def parse_duration_ms(given: Mapping[str, str], name: str, *, default_ms: int) -
 
 
 def parse_json_object(name: str, text: str) -> dict[str, object]:
+    """A JSON object; a key that is there twice is an error, of which other parsers take the last."""
+
+    def object_of(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key, value in pairs:
+            if key in found:
+                raise invalid(name, text, f"each topic and partition once, and {key[:100]!r} is there again")
+            found[key] = value
+        return found
+
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
+        value = json.loads(text, object_pairs_hook=object_of)
+    except (json.JSONDecodeError, RecursionError) as error:
         raise invalid(name, text, f"a JSON object ({error})") from None
     if not isinstance(value, dict):
         raise invalid(name, text, "a JSON object")
@@ -96,5 +106,8 @@ def parse_partition_map(name: str, text: str) -> dict[tuple[str, int], int]:
         for partition, number in partitions.items():
             if not partition.isdecimal() or isinstance(number, bool) or not isinstance(number, int):
                 raise invalid(name, text, expected)
-            result[topic, int(partition)] = number
+            key = topic, int(partition)
+            if key in result:
+                raise invalid(name, text, f"each partition once, and {topic}-{key[1]} is there again")
+            result[key] = number
     return result

@@ -14,7 +14,15 @@ from typing import Protocol
 from sparklog.client.offsets_topic import OFFSETS_TOPIC, configs_of_new, partitions_of_new
 from sparklog.log.config import validate_topic_configs
 from sparklog.log.root_config import RootConfig
-from sparklog.metadata import Action, Image, collision_key, new_id, plan_create_topic, why_illegal_topic_name
+from sparklog.metadata import (
+    NEVER_TOPICS,
+    Action,
+    Image,
+    collision_key,
+    new_id,
+    plan_create_topic,
+    why_no_new_topic_name,
+)
 from sparklog_server.admin.assignments import (
     Placements,
     validate_assignment,
@@ -27,7 +35,6 @@ from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.root.live_root import LiveRoot
 
 MAX_CREATED = 100  # missing topics that one request can create; who asks again gets the next ones
-_METADATA_TOPIC = "__cluster_metadata"
 
 
 class NewAssignment(Protocol):
@@ -93,7 +100,7 @@ def creations(
 async def create_missing(root: LiveRoot, changes: Changes, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Create what is not there and may be created, with the defaults; name -> what went wrong."""
     image = root.image
-    missing = [name for name in names if name not in image.topics and why_illegal_topic_name(name) is None]
+    missing = [name for name in names if name not in image.topics and why_no_new_topic_name(name) is None]
     if not missing:
         return {}
     config = root.root_config()
@@ -152,8 +159,8 @@ def _part(
     def plan(image: Image) -> Action:
         if duplicate:
             raise invalid_request("Duplicate topic name.")
-        if topic.name == _METADATA_TOPIC:
-            raise invalid_request(f"Creation of internal topic {_METADATA_TOPIC} is prohibited.")
+        if topic.name in NEVER_TOPICS:
+            raise invalid_request(f"Creation of internal topic {topic.name} is prohibited.")
         if colliding:
             raise RefusedError(
                 ErrorCode.invalid_topic_exception,

@@ -3,7 +3,8 @@
 Does: tell where an epoch ended, so that consumers find out whether their log was truncated. It never is: a
     new leader goes on where the old one ended, on the same storage. So every epoch up to the leader's ends
     with the log, as it is now: an older end would look like a truncation to whoever has read on at another
-    broker, which is why the metadata log is looked at first. A later epoch is unknown (-1).
+    broker, which is why the metadata log is looked at first. Only a restore from a backup truncates: epochs
+    of before end where the partition did then. A later epoch is unknown (-1).
 Does not: followers, throttling.
 Versions: 2 current leader epoch (KIP-320); 3 replica id; 4 flexible.
 """
@@ -58,4 +59,6 @@ def _end_of_epoch(name: str, one: Any, services: Services) -> tuple[ErrorCode, i
     error = services.leadership.leader_error(state, field(one, "current_leader_epoch", NO_EPOCH))
     if error is not ErrorCode.none or not 0 <= one.leader_epoch <= epoch:
         return error, UNDEFINED, UNDEFINED
+    if one.leader_epoch < services.root.image.incarnation.leader_epoch:
+        return ErrorCode.none, one.leader_epoch, state.restored_end_offset
     return ErrorCode.none, one.leader_epoch, state.log_end_offset

@@ -1,6 +1,7 @@
 """Following the metadata log: the image is refreshed every so often, whoever commits.
 
-Invariants: a damaged commit, a failed fsync, and a fault of ours stop the broker: its signs of life go on, so
+Invariants: a damaged commit, a root that was restored from a backup, a failed fsync, and a fault of ours stop
+    the broker: its signs of life go on, so
     that it would lead what it cannot serve for ever. Any other failure is told once, and tried again. The
     role is reviewed (membership.py) after every look, and while one takes too long.
 While nobody waits for news (root/attention.py), and each look is a request, it is seldom looked.
@@ -13,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from sparklog.errors import CorruptLogError, FatalStorageError, SparklogError
+from sparklog.errors import CorruptLogError, FatalStorageError, FencedError, SparklogError
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.attention import Attention
@@ -71,7 +72,8 @@ class Follower:
             try:
                 await self._nap()
                 await self._refresh()
-            except (CorruptLogError, FatalStorageError) as error:  # it would come to the same, for ever
+            except (CorruptLogError, FencedError, FatalStorageError) as error:
+                # It would come to the same, for ever.
                 self._lifecycle.fail(error)
                 return
             except (SparklogError, OSError) as error:

@@ -1,15 +1,16 @@
 """A state log's records, from bytes and to bytes.
 
 Invariants: of a stretch that is read, the last record of each key counts; only those are decoded, so that a
-    long history costs little more than its bytes. Whatever the topic's `decode` does not know is an error
-    that names the partition; what has no key at all is skipped and counted: whoever wrote it must not close
-    the partition. A record that is too large is found before it shares a batch with others.
+    long history costs little more than its bytes. What has no key, or what the topic's `decode` does not
+    know, is skipped and counted: whoever wrote it must not close the partition to everybody else. Bytes that
+    a disk has changed are found by the checksums of batches, and are an error. A record that is too large is
+    found before it shares a batch with others.
 Not here: when to read (reading.py) and when to append (state_log.py).
 Concurrency: pure functions; `replay` and `replay_together` read, in a thread that may wait.
 Sources: Kafka CoordinatorLoaderImpl.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic
 
@@ -17,7 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.client.consumer import read_batches
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidRequestError,
+    SparklogError,
+    UnsupportedVersionError,
+    as_value,
+)
 from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.log.read_together import Stretch, read_together
@@ -32,10 +39,11 @@ _MAX_ARRAY_BYTES: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Replayed(Generic[RecordT]):
-    """What a stretch says: a record of each key, and how many had no key."""
+    """What a stretch says: a record of each key, how many say nothing, and what the first of these is."""
 
     records: list[RecordT]
     skipped: int
+    why: str = "it has no key"
 
 
 def replay_together(
@@ -108,15 +116,31 @@ class _Kept:
 
     def replayed(self, topic: InternalTopic[RecordT], partition: int) -> Replayed[RecordT]:
         where = f"{topic.name}-{partition}"
-        records = [topic.decode(key, value, where) for key, value in self._latest.items() if key is not None]
-        return Replayed(records, self._skipped)
+        pairs = ((key, value) for key, value in self._latest.items() if key is not None)
+        records, unknown = decode_known(topic, pairs, where)
+        why = {"why": str(unknown[0])} if unknown else {}
+        return Replayed(records, self._skipped + len(unknown), **why)
+
+
+def decode_known(
+    topic: InternalTopic[RecordT], pairs: Iterable[tuple[bytes, bytes | None]], where: str
+) -> tuple[list[RecordT], list[SparklogError]]:
+    """What can be decoded, and why the others cannot."""
+    records: list[RecordT] = []
+    unknown: list[SparklogError] = []
+    for key, value in pairs:
+        try:
+            records.append(topic.decode(key, value, where))
+        except (CorruptLogError, UnsupportedVersionError) as error:
+            unknown.append(as_value(error))
+    return records, unknown
 
 
 def replay_staged(
     store: Store, topic: InternalTopic[RecordT], extents: ExtentList, start_offset: int
 ) -> list[RecordT]:
-    """The records that a transaction has staged in a partition, in order, from one on; those without a key
-    are left out.
+    """The records that a transaction has staged in a partition, in order, from one on; those that say nothing
+    are left out, and counted when they are read again, once they are committed.
 
     Raises: as `replay`; DataLossError also if the transaction was aborted meanwhile, and all that is swept.
     """
@@ -133,7 +157,7 @@ def replay_staged(
     records = []
     for decoded in read_ranges(store, plan):
         pairs = zip(decoded.key.to_pylist(), decoded.value.to_pylist(), strict=True)
-        records += [topic.decode(key, value, where) for key, value in pairs if key is not None]
+        records += decode_known(topic, ((key, value) for key, value in pairs if key is not None), where)[0]
     return records
 
 

@@ -302,7 +302,7 @@ class StateLog(Generic[RecordT, StateT]):
         if replayed.skipped:
             self._host.metrics.state_records_skipped[self._topic.name] += replayed.skipped
             where = f"{self.name}, offsets {start_offset} to {end_offset - 1}"
-            _log.warning("%s: skipped %d records without a key", where, replayed.skipped)
+            _log.warning("%s: skipped %d records, the first: %s", where, replayed.skipped, replayed.why)
         self._surprises += 1
         self._has_applied(end_offset)
         return end_offset < found.log_end_offset

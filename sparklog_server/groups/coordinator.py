@@ -253,7 +253,7 @@ class GroupCoordinator:
             error = ErrorCode.group_max_size_reached
         if error:
             return error
-        records = records_of(group_id, offsets, self._host.clock.now_ms(), retention_ms)
+        records = records_of(group_id, offsets, table.now().wall_ms, retention_ms)
         if not table.has_room_for(shard, records):
             return ErrorCode.invalid_commit_offset_size
         return await shard.write(records)

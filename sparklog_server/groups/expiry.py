@@ -6,7 +6,8 @@ Invariants: a group in which somebody is, or into which somebody came while its 
     and what is on its way to be, and appended in the same turn of the loop, if nobody else appends first
     (planned_writes.py): a commit that they were not planned by is behind them in the log, and counts. Nothing
     expires by a wall clock that was set forward since the start: no more time has passed than the monotonic
-    clock says. Offsets are kept for too long rather than for too short: after a suspend, too.
+    clock says; nor before the storage's clock says so, too. Offsets are kept for too long rather than for too
+    short: after a suspend, too.
 Not kept out: of a topic that was deleted and made anew while no broker looked, the offsets stay: the image
     has nothing to tell them by. Nor does anybody know for which topic a transaction has staged an offset,
     if its topic is deleted and made anew before it ends.
@@ -29,6 +30,7 @@ from sparklog_server.coordination.log_status import LogStatus
 from sparklog_server.coordination.planned_writes import write_planned
 from sparklog_server.groups.committed_offsets import expired_offsets
 from sparklog_server.groups.deletion import Deletion
+from sparklog_server.groups.messages import Instant
 from sparklog_server.groups.offsets_log import GroupShards, OffsetRecord, Record, Shard
 from sparklog_server.groups.staged_commits import StagedCommits
 from sparklog_server.groups.table import GroupTable
@@ -72,7 +74,7 @@ class Expiry:
         self._deletion = deletion
         self._background = background
         self._alarm: TimerEntry | None = None
-        self._began = table.now()
+        self._began = Instant(host.clock.monotonic_ms(), host.clock.now_ms())
         self._deleted_while_loading: weakref.WeakKeyDictionary[Shard, _Offsets] = weakref.WeakKeyDictionary()
 
     def start(self) -> None:
@@ -146,7 +148,9 @@ class Expiry:
         # Others may have committed since the last look: what is planned without it would take that, too.
         if await self._host.root.look(force=True) is not None:
             return
-        self._follow_transactions(self._host.root.image)
+        root, now_ms = self._host.root, self._now_ms()
+        self._follow_transactions(root.image)
+        now_ms = min(now_ms, await root.run(root.store.storage_now_ms, now_ms))
         for shard in self._ready_shards():
             if not await shard.catch_up():
                 continue
@@ -157,7 +161,7 @@ class Expiry:
                 if not await shard.catch_up():
                     break  # no longer ours, or not to be read
                 await asyncio.gather(
-                    asyncio.sleep(0), *(self._expire_group(shard, group_id) for group_id in some)
+                    asyncio.sleep(0), *(self._expire_group(shard, group_id, now_ms) for group_id in some)
                 )
 
     def _weight(self, shard: Shard, group_id: str) -> int:
@@ -166,7 +170,7 @@ class Expiry:
         topics = 0 if handle is None else handle.group.roster.record_bytes // _TOPIC_BYTES
         return _GROUP_WEIGHT + topics + len(shard.state.offsets.of(group_id))
 
-    async def _expire_group(self, shard: Shard, group_id: str) -> None:
+    async def _expire_group(self, shard: Shard, group_id: str, now_ms: int) -> None:
         goes, generation_id = False, 0
 
         def plan() -> Sequence[Record]:
@@ -177,7 +181,7 @@ class Expiry:
             expired = expired_offsets(
                 offsets,
                 group,
-                now_ms=self._now_ms(),
+                now_ms=now_ms,
                 retention_ms=self._settings.offsets_retention_minutes * 60_000,
             )
             unstable = self._staged.unstable(group_id)
@@ -193,8 +197,9 @@ class Expiry:
 
     def _now_ms(self) -> int:
         """The wall clock, but no further ahead than the monotonic one agrees with."""
-        now, began = self._table.now(), self._began
-        return min(now.wall_ms, began.wall_ms + now.monotonic_ms - began.monotonic_ms + _ROUNDING_MS)
+        clock, began = self._host.clock, self._began
+        elapsed_ms = clock.monotonic_ms() - began.monotonic_ms
+        return min(clock.now_ms(), began.wall_ms + elapsed_ms + _ROUNDING_MS)
 
     async def _expire_and_go_on(self) -> None:
         try:

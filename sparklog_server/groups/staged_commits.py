@@ -87,7 +87,7 @@ class StagedCommits:
             error = ErrorCode.group_max_size_reached
         if error:
             return error
-        records = records_of(group_id, offsets, self._host.clock.now_ms())
+        records = records_of(group_id, offsets, table.now().wall_ms)
         if not table.has_room_to_stage(records):
             return ErrorCode.invalid_commit_offset_size
         if records:

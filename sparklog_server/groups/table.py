@@ -160,8 +160,9 @@ class GroupTable:
         self._count(handle, 0)
 
     def now(self) -> Instant:
-        """Both clocks."""
-        return Instant(self._host.clock.monotonic_ms(), self._host.clock.now_ms())
+        """Both clocks; the time of day, which is stored, is not before the newest commit's."""
+        clock, image = self._host.clock, self._host.root.image
+        return Instant(clock.monotonic_ms(), image.no_earlier_ms(clock.now_ms()))
 
     def _hold(self, group_id: str, shard: Shard, now: Instant) -> Handle:
         limits = GroupLimits(

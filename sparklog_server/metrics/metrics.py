@@ -149,7 +149,7 @@ class Metrics:
         self.cache_hit_bytes = 0
         self.cache_misses = 0
         self.cache_miss_bytes = 0
-        self.state_records_skipped: Counter[str] = Counter()  # without a key; by internal topic
+        self.state_records_skipped: Counter[str] = Counter()  # that say nothing; by internal topic
         self.connections_accepted = 0
         self.connections_refused: dict[str, int] = {}  # reason -> count
         self.loop_lag = Histogram()

@@ -22,6 +22,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from sparklog_server.settings.addresses import is_loopback
+
+_FOR_LOOPBACK = 1
 FREE_PARTS: Final = 3  # an owner may hold one of so many of what is free
 
 
@@ -130,7 +133,11 @@ def _size(one: _Waiting) -> int:
 
 
 class ConnectionQuota:
-    """How many connections there may be, in all and from one address."""
+    """How many connections there may be, in all and from one address.
+
+    One more is kept for this machine itself: a limit that is too low could else be raised by nobody, who
+    would need a connection for that.
+    """
 
     def __init__(self, max_connections: int, max_per_ip: int, overrides: Mapping[str, int]) -> None:
         self._max_connections = max_connections
@@ -150,9 +157,13 @@ class ConnectionQuota:
 
     async def wait_for_room(self) -> None:
         """Wait until another connection may be accepted: until then they queue in the kernel."""
-        while self.count >= self._max_connections:
+        while self.count >= self._max_connections + _FOR_LOOPBACK:
             self._room.clear()
             await self._room.wait()
+
+    def has_room_for(self, ip: str) -> bool:
+        """Or is what is left for this machine itself alone?"""
+        return self.count < self._max_connections or is_loopback(ip)
 
     def try_add(self, ip: str) -> bool:
         """Count a connection in; False: this address has too many."""

@@ -110,9 +110,12 @@ class Listener:
                 continue
             host = plain_host(str(peer[0]))
             metrics = self._shared.metrics
-            if not quota.try_add(host):
-                metrics.connection_refused("max.connections.per.ip")
-                _log.info("%s: connection from %s refused: max.connections.per.ip", self.address, host)
+            reason = "" if quota.has_room_for(host) else "max.connections"
+            if not reason and not quota.try_add(host):
+                reason = "max.connections.per.ip"
+            if reason:
+                metrics.connection_refused(reason)
+                _log.info("%s: connection from %s refused: %s", self.address, host, reason)
                 sock.close()
                 continue
             metrics.connection_accepted()

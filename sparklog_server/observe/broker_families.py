@@ -157,7 +157,8 @@ def internal_families(seen: Observation) -> Iterator[Metric]:
     )
     yield counter(
         "sparklog_offsets_records_skipped_total",
-        "Records of __consumer_offsets without a key, which somebody else wrote; they are passed over.",
+        "Records of __consumer_offsets that say nothing (no key, or none that is known), which somebody else "
+        "wrote; they are passed over.",
         metrics.state_records_skipped[OFFSETS_TOPIC],
     )
     yield gauges(

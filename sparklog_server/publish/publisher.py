@@ -337,8 +337,10 @@ class Publisher:
 
     def _stop_if_fatal(self, error: Exception) -> bool:
         """Acknowledge nothing any more, if that could break a promise."""
-        fenced = isinstance(error, FencedError) and error.code == "BROKER_FENCED"
-        fenced = fenced and self._membership.current().is_alone  # one of several joins again
+        fenced = isinstance(error, FencedError) and (
+            error.code == "ROOT_RESTORED"
+            or (error.code == "BROKER_FENCED" and self._membership.current().is_alone)  # else it joins again
+        )
         if not fenced and not isinstance(error, FatalStorageError):
             return False
         self._failure = error

@@ -131,6 +131,11 @@ def plain_host(host: str) -> str:
     return str(mapped or address)
 
 
+def is_loopback(host: str) -> bool:
+    """Is it an address of this machine that nobody else has?"""
+    return is_ip_address(host) and ipaddress.ip_address(host).is_loopback
+
+
 def _is_everywhere(host: str) -> bool:
     return plain_host(bind_host(host)) in {_EVERYWHERE, _EVERYWHERE_IPV4}
 

@@ -94,8 +94,10 @@ class NetworkSettings:
         minimum=1,
         maximum=INT_MAX,
         unit="connections",
-        doc="""Connections at once. Beyond it nobody is accepted until one ends. Each costs about 20 KiB and
-        one open file.""",
+        doc="""Connections at once; further ones are closed. One more is kept for this machine itself
+        (loopback), so that a limit that is too low can be raised there; without a broker it can be deleted:
+        `sparklog root alter --delete-config brokers/1/max.connections`. Beyond that nobody is accepted
+        until one ends. Each costs about 20 KiB and one open file.""",
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip",

@@ -117,12 +117,12 @@ class TransactionSweep:
         image = self._root.image
         seen = self._seen = await self._root.run(_open, image, self._seen, monotonic_ms)
         if await self._root.run(_late, image, seen, now_ms, monotonic_ms):
-            await self._abort(seen, now_ms, monotonic_ms)
+            await self._abort(seen, await self._sober_ms(now_ms), monotonic_ms)
         elapsed_ms = self._clock.monotonic_ms() - self._forgot_monotonic_ms
         before_ms, self._expiration_ms = self._expiration_ms, self._expiration_in_force()
         if elapsed_ms >= self._settings.remove_expired_interval_ms or self._expiration_ms != before_ms:
             self._forgot_monotonic_ms = self._clock.monotonic_ms()
-            await self._forget(now_ms, self._expiration_ms)
+            await self._forget(await self._sober_ms(now_ms), self._expiration_ms)
 
     def _expiration_in_force(self) -> int:
         config = self._root.root_config_of([TRANSACTIONAL_ID_EXPIRATION_KEY], self._root.image)
@@ -171,6 +171,10 @@ class TransactionSweep:
         finally:
             if self._alarm is not None:
                 await self.start()
+
+    async def _sober_ms(self, now_ms: int) -> int:
+        """Or the storage's time, if that is earlier: nothing ends before both say so."""
+        return min(now_ms, await self._root.run(self._root.store.storage_now_ms, now_ms))
 
     def _now_ms(self) -> int:
         """The wall clock, but no further ahead than the monotonic one agrees with."""

@@ -12,13 +12,18 @@ from click.testing import Result
 import sparklog
 from sparklog.cli import environment_checks as checks
 from sparklog.cli.environment_checks import Finding, Status
-from sparklog.cli.root_checks import check_permissions, check_put_if_absent, check_root
+from sparklog.cli.root_checks import check_incarnation, check_permissions, check_put_if_absent, check_root
+from sparklog.client import SparkLog
+from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.format import kernels
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
-from sparklog.metadata import VERSION
+from sparklog.maintenance import restore
+from sparklog.metadata import VERSION, MetadataLog
+from sparklog.metadata.incarnation import write_incarnation
 from sparklog.spark.interpreter import worker_python
 from sparklog.storage import MemoryStore, filesystems, open_store
+from sparklog.storage.base import StoreTraits
 from tests.support.roots import old_root
 
 Run = Callable[..., Result]
@@ -293,3 +298,19 @@ def test_missing_root_fails_the_command(run: Run, root: Path) -> None:
 def test_deep_needs_a_root(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARKLOG_ROOT")
     assert "--deep reads a root" in run("doctor", "--deep", exit_code=2).stderr
+
+
+def test_a_restore_that_was_interrupted_is_told() -> None:
+    clock = ManualClock()
+    store = MemoryStore("tests", clock=clock, traits=StoreTraits(is_remote=True))
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
+    log.create_topic("t", 1)
+    assert list(check_incarnation(log)) == []
+    write_incarnation(store, "R" * 22)
+    (found,) = check_incarnation(log)
+    assert (found.status, found.fix) == (
+        Status.FAIL,
+        "run `sparklog root restore` again: it was interrupted",
+    )
+    restore(log.metadata, clock)
+    assert list(check_incarnation(log)) == []

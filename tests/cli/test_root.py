@@ -124,3 +124,46 @@ def test_what_killed_writers_left_is_swept_when_it_is_old(run: Run, run_json: Ru
     assert [path.name for path in temporary.iterdir()] == ["young"]
     assert run_json("root", "sweep") == {"removed": 0}
     assert run_json("root", "sweep", "--older-than-hours", "0") == {"removed": 1}
+
+
+def test_a_restore_begins_an_incarnation_and_says_who_begins_anew(
+    run: Run, run_json: RunJson, root: str
+) -> None:
+    refused = run("root", "restore", exit_code=2).stderr
+    assert "give --yes" in refused
+    assert "Everything that has the root open must be stopped" in refused
+    dry = run("root", "restore", "--dry-run").stdout.splitlines()
+    assert dry[0] == "Would begin an incarnation after commit 0."
+    assert sparklog.open(root).image.incarnation.incarnation_id == ""
+    done = run("root", "restore", "--yes")
+    image = sparklog.open(root).image
+    life = image.incarnation
+    assert done.stdout.splitlines() == [
+        f"Began incarnation {life.incarnation_id} in commit 1.",
+        f"Producer ids: from {image.next_producer_id} on, instead of 0.",
+        f"Leader epochs: from {life.leader_epoch} on, in 1 partitions.",
+        "Idempotent producers: 0 forgotten.",
+        "Transactional ids: 0 with new producers; aborted: none.",
+        "Brokers fenced: none.",
+    ]
+    assert "Start anew: brokers" in done.stderr
+    assert "new checkpoints" in done.stderr
+    again = run_json("root", "restore", "--yes")
+    after = sparklog.open(root).image
+    assert again == {
+        "dry_run": False,
+        "incarnation_before": life.incarnation_id,
+        "incarnation": after.incarnation.incarnation_id,
+        "commit": 2,
+        "producer_id_before": image.next_producer_id,
+        "producer_id": after.next_producer_id,
+        "leader_epoch": after.incarnation.leader_epoch,
+        "partitions": 1,
+        "producers": 0,
+        "transactions": 0,
+        "aborted": [],
+        "brokers": [],
+        "applications": [],
+    }
+    assert after.incarnation.incarnation_id != life.incarnation_id
+    assert "the root was restored: incarnation" in run("metadata", "log").stdout

@@ -8,22 +8,24 @@ from sparklog.client import OFFSETS_TOPIC, SparkLog
 from sparklog.client.groups import partition_for_group
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.storage import MemoryStore
-from tests.foreign_records import append_foreign
 from tests.support.told import Told
 
 BOTH = ("g", "k")  # whose offsets are in different partitions
 
 
 @pytest.fixture
-def damaged(log: SparkLog) -> SparkLog:
-    """Offsets of two groups, and in the partition of the first one a record that nobody can read."""
+def damaged(log: SparkLog, store: MemoryStore) -> SparkLog:
+    """Offsets of two groups, and in the partition of the first one a batch that a disk has changed."""
     log.create_topic("t")
     for group in BOTH:
         log.commit_offsets(group, {("t", 0): 5, ("u", 0): 6})
     partitions = len(log.image.topics[OFFSETS_TOPIC].partitions)
     first, second = (partition_for_group(group, partitions) for group in BOTH)
     assert first != second
-    append_foreign(log, OFFSETS_TOPIC, first, [(b"\x00", b"x")])
+    (extent,) = log.image.partition(OFFSETS_TOPIC, first).extents
+    data = bytearray(store.read(extent.segment))
+    data[extent.position + extent.size - 1] ^= 1
+    store.put_hint(extent.segment, data)
     return log
 
 
@@ -35,7 +37,7 @@ def test_the_topic_goes_with_what_can_be_read(damaged: SparkLog, other: SparkLog
         other.committed_offsets("g")
     (line,) = told("sparklog.client")
     assert line.startswith("topic 't' is deleted, but not all that groups have committed for it")
-    assert "CORRUPT_CONSUMER_OFFSET" in line
+    assert "CORRUPT_BATCH" in line
     assert "--delete-offsets" in line
 
 

@@ -8,7 +8,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import CorruptLogError
 from sparklog.log.root_config import LOST_COMMITS_KEY
-from sparklog.maintenance import RETAIN_MS, VacuumReport, vacuum
+from sparklog.maintenance import RETAIN_MS, VacuumReport, restore, vacuum
 from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
 from tests.maintenance.conftest import Append
@@ -50,10 +50,11 @@ def test_an_older_copy_of_the_log_is_refused(log: SparkLog, append: Append, cloc
     clock.advance_ms(RETAIN_MS)
     append([b"b"])
     for dry_run in (True, False):
-        with pytest.raises(CorruptLogError, match=f"--delete-config {LOST_COMMITS_KEY}"):
+        with pytest.raises(CorruptLogError, match="run `sparklog root restore`"):
             run(log, dry_run=dry_run)
     assert name in data_files(log)
-    log.alter_root(delete=[LOST_COMMITS_KEY])  # given up
+    restore(log.metadata, clock)  # given up
+    assert LOST_COMMITS_KEY not in log.image.configs
     assert run(log).dead.files == 1
     assert name not in data_files(log)
 

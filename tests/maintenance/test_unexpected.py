@@ -8,7 +8,6 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import FatalStorageError, SparklogError
-from sparklog.format import kernels
 from sparklog.maintenance import Terms, compact, due_steps, maintain
 from sparklog.maintenance.budget import StoppedError
 from sparklog.maintenance.merge import run_merge
@@ -127,7 +126,6 @@ def test_what_concerns_all_is_raised() -> None:
 
 def test_stored_empty_batches_are_compacted(table: SparkLog, put: Put) -> None:
     """A round leaves one where all records of its end went; the next one reads it."""
-    assert kernels.are_loaded()
     table.alter_topic("table", {"delete.retention.ms": "0"})
     put((b"a", b"1"))
     put((b"b", b"1"))

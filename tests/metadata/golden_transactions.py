@@ -9,6 +9,7 @@ from sparklog.metadata import (
     DraftExtent,
     EndTransaction,
     ForgetTransactions,
+    RestoreRoot,
     RetireSegments,
     StageExtents,
 )
@@ -77,5 +78,12 @@ ACTIONS_9: tuple[Action, ...] = (
         segments=(f"segments/{'a' * 32}/00000003.4.log",),
         left=(f"segments/{'a' * 32}/00000002.4.log",),
         gone=(f"segments/{'a' * 32}/00000001.4.log",),
+    ),
+    RestoreRoot(
+        incarnation_id="R" * 22,
+        producer_id=1 << 50,
+        leader_epoch=200_000_000,
+        births_ahead=1 << 50,
+        time_ms=1_700_000_000_005,
     ),
 )

@@ -79,15 +79,26 @@ def test_each_partition_has_its_own_mark(world: World) -> None:
 
 
 @pytest.mark.parametrize("days", [1, 400])
-def test_a_mark_of_the_future_is_set_anew_and_nothing_is_forgotten(world: World, days: int) -> None:
-    """A clock was wrong, ours or another one: how old the mark is nobody knows."""
+def test_a_mark_of_the_future_delays_and_nothing_is_forgotten(world: World, days: int) -> None:
+    """A clock was wrong, ours or the other one: which, nobody knows."""
     world.produce(1)
     world.expire(NOW_MS + days * DAY_MS)
-    assert world.expire(NOW_MS)
+    assert not world.expire(NOW_MS)
+    assert not world.expire(NOW_MS + (days + 1) * DAY_MS - 1)
     assert world.known() == [1]
-    assert not world.expire(NOW_MS + DAY_MS - 1)
-    assert world.expire(NOW_MS + DAY_MS)
+    assert world.expire(NOW_MS + (days + 1) * DAY_MS)
     assert world.known() == []
+
+
+def test_a_mark_is_not_before_the_newest_commit(world: World, clock: ManualClock) -> None:
+    """The clock of whoever sets it is behind; the next one is right."""
+    world.produce(1)
+    newest_ms = world.log.image.newest_ms
+    assert newest_ms == clock.now_ms()
+    assert world.expire(newest_ms - 2 * DAY_MS)
+    assert world.log.image.producers_marked_ms == newest_ms
+    assert not world.expire(newest_ms + 60_000)
+    assert world.known() == [1]
 
 
 def test_clocks_that_differ_a_little_leave_the_mark(world: World) -> None:

@@ -46,9 +46,29 @@ def test_illegal_topic_names(log: MetadataLog, topic_id: str, name: str) -> None
         applied(log.image, CreateTopic(topic_id=topic_id, name=name, partitions=1))
 
 
-@pytest.mark.parametrize("name", ["a", "...", "_", "__consumer_offsets", "x" * 249, "A.b_c-9"])
+@pytest.mark.parametrize("name", ["a", "a..", "_", "__consumer_offsets", "x" * 249, "A.b_c-9"])
 def test_legal_topic_names(log: MetadataLog, topic_id: str, name: str) -> None:
     assert name in applied(log.image, plan_create_topic(log.image, name, 1, topic_id=topic_id)).topics
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("-rf", "it begins with '-'"),
+        (".tmp", "it begins with '.'"),
+        ("...", "it begins with '.'"),
+        ("__cluster_metadata", "it is internal"),
+        ("__transaction_state", "it is internal"),
+        ("__share_group_state", "it is internal"),
+    ],
+)
+def test_names_that_no_new_topic_has(log: MetadataLog, topic_id: str, name: str, why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=why) as raised:
+        plan_create_topic(log.image, name, 1, topic_id=topic_id)
+    assert raised.value.code == "INVALID_TOPIC_NAME"
+    # One that there is stays: a log that has it is not damaged.
+    log.publish(lambda _: [CreateTopic(topic_id=topic_id, name=name, partitions=1)])
+    assert name in log.image.topics
 
 
 def test_names_that_collide_in_metrics(log: MetadataLog, create: Create) -> None:

@@ -74,7 +74,11 @@ def test_a_publisher_in_company_looks_first(remote: MemoryStore, clock: ManualCl
     clock.advance_ms(HOUR_MS / 2)
     with counted(remote) as requests:
         set_config(log, "fifth")
-    assert requests == {"put_if_absent": 1}  # alone for long
+    # Alone for long: only whether the root was restored meanwhile is asked.
+    assert requests == {"open_read": 1, "put_if_absent": 1}
+    with counted(remote) as requests:
+        set_config(log, "sixth")
+    assert requests == {"put_if_absent": 1}
 
 
 def test_lost_race_on_the_image_in_hand(remote: MemoryStore, clock: ManualClock) -> None:

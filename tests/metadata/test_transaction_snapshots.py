@@ -165,7 +165,7 @@ def test_one_of_version_8_has_none(root: Root) -> None:
     changed(root, lambda _: None)
     with pytest.raises(CorruptLogError, match="found a state of version 9, expected 8"):
         changed(root, lambda _: None, version=8)
-    assert snapshot.SnapshotState.__struct_fields__[-2:] == ("transactions", "retired")
+    assert snapshot.SnapshotState.__struct_fields__[-3:] == ("transactions", "retired", "incarnation")
 
 
 # --- what opening costs ------------------------------------------------------------------------------

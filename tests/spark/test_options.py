@@ -184,7 +184,9 @@ def test_malformed_subscriptions(name: str, value: str) -> None:
      ("failOnDataLoss", "yes"), ("maxTriggerDelay", "soon"), ("startingOffsets", "begin"),
      ("startingOffsets", '{"t": {"0": -3}}'), ("startingOffsets", '{"t": 5}'),
      ("startingOffsets", '{"t": {"x": 5}}'), ("startingOffsets", '{"t": {"0": true}}'),
-     ("startingOffsets", '{"t": '), ("startingTimestamp", "-1"),
+     ("startingOffsets", '{"t": '), ("startingTimestamp", "-1"), ("startingOffsets", '{"a":' * 100_000),
+     ("startingOffsets", '{"t": {"0": 1, "0": 2}}'), ("startingOffsets", '{"t": {"0": 1, "00": 2}}'),
+     ("startingOffsets", '{"t": {"0": 1}, "t": {"1": 2}}'),
      ("startingOffsetsByTimestamp", '{"t": {"0": -1}}'), ("startingOffsetsByTimestampStrategy", "earliest")],
 )  # fmt: skip
 def test_malformed_values_name_the_option(name: str, value: str) -> None:

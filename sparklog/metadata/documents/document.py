@@ -39,6 +39,8 @@ REQUEST_VERSION = 4
 CONDITIONS_VERSION = 8
 # Nor what is to be staged, and not appended.
 STAGING_REQUEST_VERSION = 9
+# Nor of which incarnation of the root it is.
+INCARNATION_VERSION = 9
 # What stands in a commit: extents may be in columns there, and nowhere else.
 WIRE_TYPES: tuple[type[ActionBase], ...] = (*ACTION_TYPES, AppendColumns, StageColumns)
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -84,11 +86,12 @@ class ManifestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     extents: SnapshotPart
 
 
-class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Second line of a request: what is asked for is for the client to say."""
 
     base: Int64  # the newest commit that the publisher had seen when it posted
     nonce: str  # which one of the requests of this publisher and number it is
+    incarnation: str = ""  # of the root; of one that was never restored: left out
     publish: msgspec.Raw
 
 
@@ -212,6 +215,8 @@ def decode_request(data: bytes, *, where: str, sequence: int, cluster_id: str) -
         )
     body = _decode_body(second, RequestBody, where=where, code=code)
     required, what = _required_of_request(body.publish)
+    if body.incarnation:
+        required, what = max(required, INCARNATION_VERSION), "that names an incarnation"
     if header.version < required:
         raise corrupt(
             code, f"{where}@0", f"found version {header.version}, expected {required} for a request {what}"

@@ -14,6 +14,8 @@ SNAPSHOT_HINT = f"{DIRECTORY}/newest-snapshot"
 REQUESTS = f"{DIRECTORY}/requests"
 # A sign of life of each broker; nothing in it is metadata.
 HEARTBEATS = f"{DIRECTORY}/heartbeats"
+# The id of the newest incarnation, on stores where publishing does not look; see incarnation.py.
+INCARNATION = f"{DIRECTORY}/incarnation"
 MANIFEST = "manifest.json"
 # In [0-9], since \d is a digit of any script: a file of such a name is somebody else's.
 _COMMIT = re.compile(DIRECTORY + r"/([0-9]{20})\.json")

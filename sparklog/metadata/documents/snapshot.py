@@ -49,6 +49,7 @@ from sparklog.metadata.model.broker_values import (
 from sparklog.metadata.model.extent_list import ExtentColumns, lists_of, why_disordered
 from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.metadata.model.image import (
+    FIRST_INCARNATION,
     NEVER_CLEANED,
     NEVER_MARKED_MS,
     NO_HORIZON,
@@ -56,6 +57,7 @@ from sparklog.metadata.model.image import (
     Cleaned,
     Forgotten,
     Image,
+    Incarnation,
     MergedBatch,
     PartitionState,
     ProducerState,
@@ -100,6 +102,8 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     # Version 8, likewise.
     forgotten: dict[Int64, Forgotten] = {}
     leadership: StoredLeadership | None = None
+    # Version 9, likewise: by partition.
+    restored_end_offsets: dict[Int64, Int64] = {}
 
 
 class StoredRetired(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -130,10 +134,11 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     # Version 9, likewise.
     transactions: tuple[StoredTransaction, ...] = ()
     retired: StoredRetired | None = None
+    incarnation: Incarnation = FIRST_INCARNATION
 
     @property
     def version(self) -> int:
-        if self.transactions or self.retired is not None:
+        if self.transactions or self.retired is not None or self.incarnation != FIRST_INCARNATION:
             return TRANSACTIONS_VERSION
         if self.brokers or self.controller != NO_CONTROLLER or any(one.leadership for one in self.topics):
             return 8
@@ -214,7 +219,9 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         transactions=transactions_from(
             state.transactions, staged, {topic.topic_id: len(topic.partitions) for topic in topics}, where
         ),
+        incarnation=state.incarnation,
         cluster_changed=commit,
+        newest_ms=header.timestamp_ms,
         replayed=Replayed(commit),
     )
 
@@ -297,6 +304,11 @@ def _state(image: Image) -> SnapshotState:
                 if state.forgotten != NOTHING_FORGOTTEN
             },
             stored_leadership([state.leadership for state in topic.partitions]),
+            {
+                state.partition: state.restored_end_offset
+                for state in topic.partitions
+                if state.restored_end_offset
+            },
         )
         for topic in image.topics.values()
     )
@@ -313,6 +325,7 @@ def _state(image: Image) -> SnapshotState:
         image.controller,
         stored_transactions(image.transactions),
         _stored_retired(image.retired),
+        image.incarnation,
     )
 
 
@@ -382,6 +395,10 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
             forgotten = topic.forgotten.get(partition, NOTHING_FORGOTTEN)
             if not 0 <= forgotten.end_offset <= forgotten.mark_offset <= stored.log_end_offset:
                 raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {forgotten}")
+            restored_end = topic.restored_end_offsets.get(partition, 0)
+            if not 0 <= restored_end <= stored.log_end_offset:
+                problem = f"topic {topic.name!r} partition {partition}: restored at {restored_end}"
+                raise corrupt(_CODE, where, problem)
             _, extents = next(lists)
             if extents.end_offset > stored.log_end_offset:
                 raise corrupt(
@@ -401,6 +418,7 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
                     cleaned=cleaned,
                     forgotten=forgotten,
                     leadership=led[partition],
+                    restored_end_offset=restored_end,
                 )
             )
         topics.append(

@@ -21,6 +21,7 @@ from sparklog.metadata.model import (
     producers,
     publishers,
     registry,
+    restoring,
     rewriting,
     settings,
     staging,
@@ -47,6 +48,7 @@ from sparklog.metadata.model.registry import (
     JoinBroker,
     UnregisterBroker,
 )
+from sparklog.metadata.model.restoring import RestoreRoot
 from sparklog.metadata.model.rewriting import AdvanceLogStart, ReplaceExtents
 from sparklog.metadata.model.settings import SetConfigs
 from sparklog.metadata.model.staging import StageExtents
@@ -84,6 +86,7 @@ Action = (
     | EndTransaction
     | ForgetTransactions
     | RetireSegments
+    | RestoreRoot
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
@@ -121,6 +124,7 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     EndTransaction: ending.end_transaction,
     ForgetTransactions: transactions.forget_transactions,
     RetireSegments: sweeping.retire_segments,
+    RestoreRoot: restoring.restore_root,
 }
 
 # What changes who serves the root, what is in it to be served, and who does so.
@@ -137,5 +141,6 @@ OF_THE_CLUSTER: frozenset[type[ActionBase]] = frozenset(
         ElectController,
         AssignReplicas,
         ElectLeaders,
+        RestoreRoot,
     }
 )

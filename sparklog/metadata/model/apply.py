@@ -34,8 +34,10 @@ class ImageBuilder:
         self._draft = ImageDraft(image)
         self._commit_uuid = image.commit_uuid
 
-    def apply(self, actions: Sequence[Action], *, commit: int, commit_uuid: str) -> None:
-        """Apply one commit, the next one."""
+    def apply(
+        self, actions: Sequence[Action], *, commit: int, commit_uuid: str, timestamp_ms: int = 0
+    ) -> None:
+        """Apply one commit, the next one; `timestamp_ms`: when it was made, as it says."""
         draft = self._draft
         if commit != draft.commit + 1:
             raise ActionRefusedError(f"commit {commit} does not follow commit {draft.commit}")
@@ -53,6 +55,7 @@ class ImageBuilder:
                 draft.acting.end()
                 draft.acting = None
         self._commit_uuid = commit_uuid
+        draft.newest_ms = max(draft.newest_ms, timestamp_ms)
         publishers.forget(draft.publishers, commit)
 
     @property

@@ -135,10 +135,10 @@ class ImageDraft:
         commit: the one whose actions are being applied.
         actions_left: how many of them come after the action that is being applied.
         acting: whose action it is, if it is a broker's.
-        cluster_changed: as in the image.
+        cluster_changed, newest_ms: as in the image.
         transactions, retired: as in the image, to be changed through their own methods.
         writer_txns, configs, broker, brokers, controller, next_producer_id, publishers, sweep_horizon,
-            producers_marked_ms: as in the image, to be changed in place.
+            producers_marked_ms, incarnation: as in the image, to be changed in place.
     """
 
     def __init__(self, image: Image) -> None:
@@ -146,6 +146,7 @@ class ImageDraft:
         self.actions_left = 0
         self.acting: Acting | None = None
         self.cluster_changed = image.cluster_changed
+        self.newest_ms = image.newest_ms
         self.writer_txns = dict(image.writer_txns)
         self.configs = dict(image.configs)
         self.broker = image.broker
@@ -157,6 +158,7 @@ class ImageDraft:
         self.retired = RetiredDraft(image.retired)
         self.producers_marked_ms = image.producers_marked_ms
         self.transactions = TransactionsDraft(image.transactions)
+        self.incarnation = image.incarnation
         self._cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() puts the drafts in.
         self._by_name = dict(image.topics)
@@ -298,6 +300,8 @@ class ImageDraft:
             retired=self.retired.done(),
             producers_marked_ms=self.producers_marked_ms,
             transactions=self.transactions.transactions(),
+            incarnation=self.incarnation,
             cluster_changed=self.cluster_changed,
+            newest_ms=self.newest_ms,
             replayed=replayed,
         )

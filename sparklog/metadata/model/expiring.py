@@ -35,9 +35,10 @@ class ExpireProducers(ActionBase, tag="expire_producers", frozen=True, kw_only=T
     """All partitions forget the producers that have not written since their marks, and are marked anew.
 
     Fields:
-        time_ms: when that is, by the clock of whoever publishes it; the next one is planned by it.
+        time_ms: when that is, by the clock of whoever publishes it, or the newest commit's if that is later;
+            the next one is planned by it.
         max_timestamp_ms: no batch that is forgotten has a later timestamp, as far as extents do not show it.
-        marks_only: nothing is forgotten, since nobody knows how old the marks are.
+        marks_only: nothing is forgotten, since there are no marks, or nobody knows how old they are.
     """
 
     time_ms: Int64
@@ -64,6 +65,12 @@ def expire_producers(draft: ImageDraft, action: ExpireProducers) -> None:
             partition = draft.partition(state.topic_id, state.partition)
             staging = draft.transactions.staging_in(state.topic_id, state.partition)
             partition.state = _marked(state) if action.marks_only else _expired(state, action, staging)
+
+
+def forgetting_all(state: PartitionState, time_ms: int) -> PartitionState:
+    """Every producer, however lately it wrote, and nothing of one is staged; it is `time_ms`."""
+    marked = _marked(state)
+    return _expired(marked, ExpireProducers(time_ms=time_ms, max_timestamp_ms=time_ms), ())
 
 
 def _why_illegal(action: ExpireProducers) -> str | None:
@@ -138,24 +145,36 @@ def _fields(forgotten: Forgotten) -> tuple[int, ...]:
 # --- plan --------------------------------------------------------------------------------------------
 
 
-def plan_expire_producers(image: Image, now_ms: int, expiration_ms: int) -> ExpireProducers | None:
+def plan_expire_producers(
+    image: Image, now_ms: int, expiration_ms: int, *, latest_ms: int = 0
+) -> ExpireProducers | None:
     """Forget who has been silent for `expiration_ms` at least, as far as marks tell; None: not yet.
+
+    A mark is never set below the last one, nor below the newest commit. Else it would look old to the next
+    clock that is right:
+
+    1. a producer writes; a machine whose clock is two days behind marks partitions, as of two days ago;
+    2. one whose clock is right, a minute later: that was two days ago. Who was silent for the minute goes.
+
+    So a clock that is ahead delays what follows by as much as it is ahead.
+
+    Args:
+        latest_ms: what the clock says that is ahead, if several were asked; `now_ms` is the other's.
 
     Cost: a comparison, and once in an expiration a look at each partition until one has a producer.
     """
-    if not 0 <= now_ms <= MAX_OFFSET or expiration_ms < 1:
-        raise invalid_plan(f"time {now_ms} and expiration {expiration_ms}, expected times")
+    if not 0 <= now_ms <= MAX_OFFSET or not 0 <= latest_ms <= MAX_OFFSET or expiration_ms < 1:
+        raise invalid_plan(f"times {now_ms}, {latest_ms} and expiration {expiration_ms}, expected times")
     marked_ms = image.producers_marked_ms
     is_marked = marked_ms != NEVER_MARKED_MS
-    # A mark of the future is by a clock that was wrong, or ours is: its age is not known, and never will be.
-    is_astray = marked_ms - now_ms >= expiration_ms
-    if is_marked and not is_astray and now_ms - marked_ms < expiration_ms:
+    if is_marked and now_ms - marked_ms < expiration_ms:
         return None
     if not any(state.producers for topic in image.topics.values() for state in topic.partitions):
         return None
-    if not is_marked or is_astray:
-        return ExpireProducers(time_ms=now_ms, marks_only=True)
+    time_ms = max(image.no_earlier_ms(now_ms), latest_ms)
+    if not is_marked:
+        return ExpireProducers(time_ms=time_ms, marks_only=True)
     # What was appended before the mark is of that time or earlier, give or take clocks and what a topic
     # allows (message.timestamp.after.max.ms, an hour); and what comes from now on is later by a half.
     latest = min(MAX_OFFSET, marked_ms + expiration_ms // 2)
-    return ExpireProducers(time_ms=now_ms, max_timestamp_ms=latest)
+    return ExpireProducers(time_ms=time_ms, max_timestamp_ms=latest)

@@ -132,11 +132,33 @@ def weigh(size: int, extents: int = 0) -> int:
     return max(size, _BLOCK_BYTES, _EXTENT_BYTES * extents)
 
 
+class Incarnation(msgspec.Struct, frozen=True, array_like=True):
+    """Which life of the root this is: each restore from a backup begins another (restoring.py).
+
+    Fields:
+        incarnation_id: "" of a root that was never restored.
+        commit: the one that began it.
+        births_ahead: what is added to a commit's number to have the birth of a segment.
+        leader_epoch: the least of any partition.
+    """
+
+    incarnation_id: str = ""
+    commit: Int64 = NO_COMMIT
+    births_ahead: Int64 = 0
+    leader_epoch: Int64 = 0
+
+
+FIRST_INCARNATION = Incarnation()
+
+
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One partition of a topic.
 
     It is part of no cycle, and the collector does not look at it: with hundreds of thousands of them that was
     half of the time to open a root.
+
+    Fields:
+        restored_end_offset: where it ended when this incarnation of the root began; 0: it is younger.
     """
 
     topic_id: str
@@ -150,6 +172,7 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cleaned: Cleaned = NEVER_CLEANED
     forgotten: Forgotten = NOTHING_FORGOTTEN
     leadership: PartitionLeadership = UNASSIGNED
+    restored_end_offset: int = 0
 
     def extents_between(self, start_offset: int, end_offset: int) -> list[Extent]:
         """Extents that hold any offset of [start_offset, end_offset), in offset order."""
@@ -187,7 +210,7 @@ class Image:
     next_producer_id: int = 0
     # The least recent first; those that were silent for longest are forgotten (publishers.py).
     publishers: Mapping[str, PublisherState] = field(default_factory=dict)
-    # Dead segments that were born before this commit stay dead (sweeping.py).
+    # Dead segments that were born before this stay dead (sweeping.py).
     sweep_horizon: int = NO_HORIZON
     # Of those that were born later: what was live, and which stay dead (retired.py).
     retired: Retired = NOTHING_RETIRED
@@ -195,14 +218,31 @@ class Image:
     producers_marked_ms: int = NEVER_MARKED_MS
     # By transactional id (transactions.py).
     transactions: Transactions = NO_TRANSACTIONS
+    incarnation: Incarnation = FIRST_INCARNATION
     # No part of the state: who came by it in another way has the same image. The last commit that changed
     # what this one may be asked of a cluster: brokers, controller, topics, partitions, and who leads those.
     cluster_changed: int = field(default=NO_COMMIT, compare=False)
+    # Nor this: the latest time of the commits since the snapshot that it was loaded from, and of that, by the
+    # clocks of whoever published them.
+    newest_ms: int = field(default=0, compare=False)
     replayed: Replayed = field(default=NOT_REPLAYED, compare=False)
     _by_collision_key: list[Mapping[str, str]] = field(
         default_factory=list, init=False, compare=False, repr=False
     )
     _partitions: list[int] = field(default_factory=list, init=False, compare=False, repr=False)
+
+    @property
+    def birth(self) -> int:
+        """Of a segment that is begun by who has seen this image."""
+        return self.commit if self.commit == NO_COMMIT else self.commit + self.incarnation.births_ahead
+
+    def no_earlier_ms(self, now_ms: int) -> int:
+        """`now_ms`, or the newest commit's time where this clock is behind it: for times that are stored.
+
+        1. a broker whose clock is eight days behind says when a transactional id was used last;
+        2. one whose clock is right looks: not for eight days. It is forgotten, and its producer is at work.
+        """
+        return max(now_ms, self.newest_ms)
 
     @property
     def partition_count(self) -> int:

@@ -370,6 +370,7 @@ def plan_stage(image: Image, parts: Sequence[Staging]) -> StageExtents:
             raise refusal
         judge.note(part)
         producers[key] = _after(draft, state.log_end_offset)
-    return StageExtents(
-        extents=tuple(part.draft for part in parts), opens_ms=column_of([part.opens_ms for part in parts])
-    )
+    opens_ms = [
+        one.opens_ms if one.opens_ms == NEVER_OPENS else image.no_earlier_ms(one.opens_ms) for one in parts
+    ]
+    return StageExtents(extents=tuple(part.draft for part in parts), opens_ms=column_of(opens_ms))

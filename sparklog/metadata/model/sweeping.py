@@ -1,16 +1,17 @@
 """Births of segments, and which of them no action brings to life: move_sweep_horizon, retire_segments.
 
 A file that no extent refers to may be removed only if none can come to. A segment is born at the newest
-commit that its writer had seen when it made the file; its name says so, also to who finds the file alone. The
-horizon is a commit number that only grows. From the commit on that moves it, what would bring a segment to
-life that was born before it does not apply, whoever publishes it, and however: so what was born before the
-horizon and is dead stays dead, and no clock has a part in it.
+commit that its writer had seen when it made the file; its name says so, also to who finds the file alone. In
+a root that was restored births are ahead of commit numbers, so that they are above those of the commits that
+were lost (restoring.py). The horizon is a birth that only grows. From the commit on that moves it, what would
+bring a segment to life that was born before it does not apply, whoever publishes it, and however: so what was
+born before the horizon and is dead stays dead, and no clock has a part in it.
 
 What was live once and is dead need not wait for that: retire_segments names dead segments, which stay so
 (retired.py).
 
 Invariants: what is retired is dead, and stays dead. Whatever an action makes live was born at or after the
-    horizon, or is live already, as of the actions before it; the horizon is at most the number of the commit
+    horizon, or is live already, as of the actions before it; the horizon is at most the birth of the commit
     that moves it.
 Not here: making names (log/names.py), removing files.
 Sources: FORMAT.md#segments-and-extents; adr/0019; tests/models/sweeping.py.
@@ -39,7 +40,7 @@ HORIZON_VERSION = 6
 
 
 class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_only=True):
-    """Segments that were born before commit `horizon`, and are dead, stay dead."""
+    """Segments that were born before `horizon`, and are dead, stay dead."""
 
     horizon: Int64
 
@@ -85,15 +86,21 @@ class RetireSegments(ActionBase, tag="retire_segments", frozen=True, kw_only=Tru
 
 def move_sweep_horizon(draft: ImageDraft, action: MoveSweepHorizon) -> None:
     """From here on, what was born before is not brought to life."""
-    if not draft.sweep_horizon < action.horizon <= draft.commit:
+    latest = draft.commit + draft.incarnation.births_ahead
+    if not draft.sweep_horizon < action.horizon <= latest:
         raise ActionRefusedError(
-            f"sweep horizon {action.horizon}, expected above {draft.sweep_horizon} and at most {draft.commit}"
+            f"sweep horizon {action.horizon}, expected above {draft.sweep_horizon} and at most {latest}"
         )
-    draft.sweep_horizon = action.horizon
+    pass_horizon(draft, action.horizon)
+
+
+def pass_horizon(draft: ImageDraft, horizon: int) -> None:
+    """Move the horizon; what was born before it needs no other note that it stays dead."""
+    draft.sweep_horizon = horizon
     retired = draft.retired.done()
-    draft.retired.forget([one for one in retired.removed_bytes if born_of(one) < action.horizon])
-    pending = {one: at_ms for one, at_ms in retired.pending.items() if born_of(one) >= action.horizon}
-    ranges = since_horizon(retired.ranges, action.horizon)
+    draft.retired.forget([one for one in retired.removed_bytes if born_of(one) < horizon])
+    pending = {one: at_ms for one, at_ms in retired.pending.items() if born_of(one) >= horizon}
+    ranges = since_horizon(retired.ranges, horizon)
     draft.retired.change(replace(retired, ranges=ranges, pending=pending))
 
 
@@ -140,8 +147,9 @@ def refuse_expired(draft: ImageDraft, segments: Iterable[str]) -> None:
 
 def plan_move_sweep_horizon(image: Image, horizon: int) -> MoveSweepHorizon | None:
     """Move the horizon; None when it is there already, or beyond."""
-    if not 0 <= horizon <= image.commit + 1:
-        raise invalid_plan(f"sweep horizon {horizon}, expected 0 to {image.commit + 1}")
+    latest = image.commit + 1 + image.incarnation.births_ahead
+    if not 0 <= horizon <= latest:
+        raise invalid_plan(f"sweep horizon {horizon}, expected 0 to {latest}")
     return MoveSweepHorizon(horizon=horizon) if horizon > image.sweep_horizon else None
 
 

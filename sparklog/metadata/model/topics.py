@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError, refuse
+from sparklog.metadata.model.broker_values import PartitionLeadership
 from sparklog.metadata.model.capacity import validate_room
 from sparklog.metadata.model.draft import ImageDraft, TopicDraft
 from sparklog.metadata.model.extent_list import ExtentList
@@ -16,7 +17,7 @@ from sparklog.metadata.model.ids import is_id
 from sparklog.metadata.model.image import Image, PartitionState
 from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.settings import validate_configs, why_illegal_configs
-from sparklog.metadata.model.topic_names import why_illegal_topic_name
+from sparklog.metadata.model.topic_names import why_illegal_topic_name, why_no_new_topic_name
 
 MAX_PARTITIONS = 100_000
 
@@ -81,7 +82,7 @@ def create_topic(draft: ImageDraft, action: CreateTopic) -> None:
         raise ActionRefusedError(f"topic name {action.name!r} is taken")
     refuse(why_illegal_partition_count(action.partitions), f"topic {action.name!r}")
     refuse(why_illegal_configs(action.configs), f"topic {action.name!r}")
-    partitions = _empty_partitions(action.topic_id, 0, action.partitions)
+    partitions = _empty_partitions(draft, action.topic_id, 0, action.partitions)
     draft.add_topic(TopicDraft(action.topic_id, action.name, partitions, dict(action.configs), {}))
 
 
@@ -97,10 +98,12 @@ def add_partitions(draft: ImageDraft, action: AddPartitions) -> None:
     count = len(topic.partitions)
     if action.partitions <= count:
         raise ActionRefusedError(f"{action.partitions} partitions, the topic has {count} and can only grow")
-    topic.partitions += _empty_partitions(action.topic_id, count, action.partitions)
+    topic.partitions += _empty_partitions(draft, action.topic_id, count, action.partitions)
 
 
-def _empty_partitions(topic_id: str, start: int, stop: int) -> list[PartitionState]:
+def _empty_partitions(draft: ImageDraft, topic_id: str, start: int, stop: int) -> list[PartitionState]:
+    """Of which a client may have seen higher leader epochs, if the root was restored."""
+    leadership = PartitionLeadership(leader_epoch=draft.incarnation.leader_epoch)
     return [
         PartitionState(
             topic_id=topic_id,
@@ -108,6 +111,7 @@ def _empty_partitions(topic_id: str, start: int, stop: int) -> list[PartitionSta
             log_start_offset=0,
             log_end_offset=0,
             extents=ExtentList(topic_id, partition),
+            leadership=leadership,
         )
         for partition in range(start, stop)
     ]
@@ -120,7 +124,7 @@ def plan_create_topic(
     image: Image, name: str, partitions: int, *, topic_id: str, configs: Mapping[str, str] | None = None
 ) -> CreateTopic:
     """A new topic; `topic_id` from new_id(). InvalidRequestError TOPIC_EXISTS when there is one."""
-    reason = why_illegal_topic_name(name)
+    reason = why_no_new_topic_name(name)
     if reason is not None:
         raise InvalidRequestError(
             "INVALID_TOPIC_NAME",

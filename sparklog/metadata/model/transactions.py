@@ -295,7 +295,7 @@ def plan_begin_producer(
         producer_id=next_id,
         producer_epoch=next_epoch,
         timeout_ms=timeout_ms,
-        time_ms=now_ms,
+        time_ms=image.no_earlier_ms(now_ms),
         follows=follows,
     )
     reason = _why_illegal_times(timeout_ms, now_ms)
@@ -403,7 +403,7 @@ def plan_add_to_transaction(
             transactional_id=transactional_id,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            time_ms=now_ms,
+            time_ms=image.no_earlier_ms(now_ms),
             topics=topics,
             topic=topic,
             partition=partition,

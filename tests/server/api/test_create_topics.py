@@ -102,6 +102,8 @@ def test_validate_only_changes_nothing(asker: WireClient, log: sparklog.SparkLog
         (topic("t", configs={"retention.ms": None}), "invalid_config", "Null value not supported"),
         (topic("t", configs={"remote.storage.enable": "true"}), "invalid_config", "shared storage"),
         (topic("__cluster_metadata"), "invalid_request", "prohibited"),
+        (topic("__transaction_state"), "invalid_request", "prohibited"),
+        (topic("-rf"), "invalid_topic_exception", "begins with"),
         (
             topic("__consumer_offsets", configs={"cleanup.policy": "delete"}),
             "invalid_config",

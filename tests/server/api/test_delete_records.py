@@ -65,7 +65,7 @@ def test_deletions_that_are_refused(client: WireClient, stored: StoredLog) -> No
     stored.append(5)
     stored.log.create_topic("compacted", 1, {"cleanup.policy": "compact"})
     stored.log.create_topic("both", 1, {"cleanup.policy": "compact,delete"})
-    stored.log.create_topic("__transaction_state", 1)
+    stored.log.create_topic("__consumer_offsets", 1)
     stored.log.create_topic("__debezium-heartbeat", 1)
     stored.log.create_topic("kept", 1, {"cleanup.policy": ""})
     stored.after_append()
@@ -75,7 +75,7 @@ def test_deletions_that_are_refused(client: WireClient, stored: StoredLog) -> No
         (TOPIC, 9, 0),
         ("none", 0, 0),
         ("compacted", 0, 0),
-        ("__transaction_state", 0, 0),
+        ("__consumer_offsets", 0, 0),
         ("__debezium-heartbeat", 0, 0),
         ("kept", 0, 0),
         ("both", 0, -1),

@@ -118,6 +118,15 @@ def test_names_that_cannot_be(asker: WireClient, log: sparklog.SparkLog) -> None
     assert log.topics() == ["a.b", "fine"]
 
 
+def test_who_asks_for_an_internal_topic_that_is_never_there_makes_none(
+    asker: WireClient, log: sparklog.SparkLog
+) -> None:
+    names = ["__transaction_state", "__share_group_state", "__cluster_metadata", "-rf"]
+    response = asker.ask(METADATA, 9, topics=named(*names), allow_auto_topic_creation=True)
+    assert errors(response) == dict.fromkeys(names, "unknown_topic_or_partition")
+    assert log.topics(include_internal=True) == []
+
+
 def test_one_request_creates_so_many_topics_and_no_more(asker: WireClient, log: sparklog.SparkLog) -> None:
     names = [f"t{number}" for number in range(MAX_CREATED + 5)]
     response = asker.ask(METADATA, 4, topics=named(*names), allow_auto_topic_creation=True)

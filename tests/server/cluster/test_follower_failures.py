@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.errors import CorruptLogError, FatalStorageError, SparklogError, StorageError
+from sparklog.errors import CorruptLogError, FatalStorageError, FencedError, SparklogError, StorageError
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.following import Follower
 from sparklog_server.root.attention import Attention
@@ -18,6 +18,7 @@ from tests.support.told import Told
 
 FATAL = FatalStorageError("DURABILITY_UNKNOWN", "fsync failed", fix="stop")
 DAMAGED = CorruptLogError("CORRUPT_METADATA_COMMIT", "no JSON", fix="restore it")
+RESTORED = FencedError("ROOT_RESTORED", "another incarnation", fix="start anew")
 AWAY = StorageError("STORE_UNAVAILABLE", "no answer", fix="wait")
 
 
@@ -57,8 +58,10 @@ def followed(
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("error", [FATAL, DAMAGED, AWAY], ids=["fsync", "damaged", "away"])
-def test_a_failed_fsync_and_a_damaged_log_stop_the_broker_and_all_else_is_tried_again(
+@pytest.mark.parametrize(
+    "error", [FATAL, DAMAGED, RESTORED, AWAY], ids=["fsync", "damaged", "restored", "away"]
+)
+def test_a_failed_fsync_and_a_damaged_or_restored_log_stop_the_broker_and_all_else_is_tried_again(
     error: SparklogError, log: SparkLog, store: MemoryStore, clock: ManualClock, told: Told
 ) -> None:
     """Its signs of life go on: it would lead for ever what it can neither read nor write."""

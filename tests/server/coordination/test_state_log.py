@@ -12,7 +12,7 @@ from sparklog_server.coordination import reading, records, state_log
 from sparklog_server.coordination.appends import outcome_of
 from sparklog_server.coordination.log_status import LogStatus
 from sparklog_server.protocol.errors import ErrorCode
-from tests.foreign_records import append_foreign
+from tests.foreign_records import append_foreign, damage
 from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys
 from tests.support.removing import merge, remove_dead
 
@@ -119,9 +119,10 @@ class TestLoading:
         toys.run(scenario, opened=False)
 
     def test_a_damaged_partition_is_closed_and_no_other(self, toys: Toys) -> None:
-        async def damage(toy: Toy) -> None:
-            append_foreign(toy.log, TOPIC, 0, [(b"a0", b"a lot")])
+        async def write(toy: Toy) -> None:
+            await toy.append(Entry("a0", 1))
             await toy.append(Entry("b1", 1))
+            damage(toy.log, TOPIC, 0)
 
         async def scenario(toy: Toy) -> None:
             assert [log.status for log in toy.shards] == [LogStatus.FAILED, LogStatus.READY, LogStatus.READY]
@@ -130,18 +131,19 @@ class TestLoading:
             assert await toy.log_of(0).write([Entry("a0", 1)]) == ErrorCode.coordinator_not_available
             assert toy.publisher.submissions == []
 
-        toys.run(damage)
+        toys.run(write)
         toys.run(scenario)
 
-    def test_records_without_a_key_are_passed_over_and_counted(self, toys: Toys) -> None:
+    def test_records_that_say_nothing_are_passed_over_and_counted(self, toys: Toys) -> None:
         async def fill(toy: Toy) -> None:
             append_foreign(toy.log, TOPIC, 0, [(None, b"1"), (b"a0", b"2"), (None, None)])
+            append_foreign(toy.log, TOPIC, 0, [(b"b0", b"a lot")])
             await toy.look()
-            assert toy.metrics.state_records_skipped == {TOPIC: 2}
+            assert toy.metrics.state_records_skipped == {TOPIC: 3}
 
         async def scenario(toy: Toy) -> None:
             assert toy.amounts() == {"a0": 2}
-            assert toy.metrics.state_records_skipped == {TOPIC: 2}
+            assert toy.metrics.state_records_skipped == {TOPIC: 3}
 
         toys.run(fill)
         toys.run(scenario)

@@ -136,7 +136,8 @@ class Roots:
 @pytest.fixture
 def roots(tmp_path: Any) -> Roots:
     url = str(tmp_path / "root")
-    with sparklog.open(url) as log:
+    roots = Roots(url)
+    with sparklog.open(url, clock=roots.clock) as log:
         log.create_topic("orders", 4)
         log.create_topic("returns", 2)
-    return Roots(url)
+    return roots

@@ -8,10 +8,11 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog.errors import FencedError, RetriableError
+from sparklog.format.consumer_offsets import OffsetKey, encode_offset_key
 from sparklog_server.groups.messages import Leaving
 from sparklog_server.groups.offsets_to_commit import OffsetToCommit
 from sparklog_server.groups.transitions import GroupState
-from tests.foreign_records import append_foreign
+from tests.foreign_records import append_foreign, damage
 
 if TYPE_CHECKING:
     from tests.server.groups.conftest import Host, Roots
@@ -352,13 +353,42 @@ def test_a_damaged_partition_closes_its_groups(roots: Roots) -> None:
         await host.groups.commit("g", to_commit(1))
         partition = host.groups.shards.of("g").partition
         await host.groups.stop()
-        append_foreign(host.log, "__consumer_offsets", partition, [(b"\x00\x63", b"x")])
+        damage(host.log, "__consumer_offsets", partition)
 
     async def later(host: Host) -> None:
         assert host.groups.fetch("g")[0] == ErrorCode.coordinator_not_available
         assert (await host.join("g")).error == ErrorCode.coordinator_not_available
         others = [f"g{number}" for number in range(20)]
         assert any(not host.groups.fetch(group)[0] for group in others)
+
+    roots.run(scenario)
+    roots.run(later)
+
+
+KEY = encode_offset_key(OffsetKey(group="g", topic="other", partition=0))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [(b"\x00\x63", b"x"), (b"", b"x"), (b"\x00\x01\x7f", None), (KEY, b"\x00\x63"), (KEY, b"\x00\x03?")],
+    ids=["unknown key", "empty key", "malformed key", "unknown value", "malformed value"],
+)
+def test_garbage_closes_nobodys_groups(roots: Roots, garbage: tuple[bytes, bytes | None]) -> None:
+    """It is passed over, and counted, by the loader, by the follower and by the embedded client."""
+
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == 0
+        append_foreign(host.log, "__consumer_offsets", host.groups.shards.of("g").partition, [garbage])
+        host.root.show()
+        await host.settle()
+        assert host.metrics.state_records_skipped["__consumer_offsets"] == 1  # followed
+        assert await host.groups.commit("g", to_commit(2)) == 0
+        assert host.log.committed_offsets("g") == {("orders", 0): 2}
+
+    async def later(host: Host) -> None:
+        assert offsets(host, "g") == {("orders", 0): 2}
+        assert host.metrics.state_records_skipped["__consumer_offsets"] == 1  # loaded
+        assert await host.groups.commit("g", to_commit(3)) == 0
 
     roots.run(scenario)
     roots.run(later)

@@ -279,6 +279,42 @@ def test_a_wall_clock_that_was_set_back_makes_nothing_expire_either(roots: Roots
     roots.run(scenario)
 
 
+def test_what_a_broker_with_a_clock_that_is_behind_wrote_does_not_expire(roots: Roots) -> None:
+    async def commits(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == 0
+        assert await host.groups.commit("own", to_commit(1), retention_ms=DAY_MS) == 0
+
+    async def looks(host: Host) -> None:
+        await host.groups.expire()
+        assert offsets(host, "g") == offsets(host, "own") == {("orders", 0): 1}
+        await host.advance(WEEK_MS)
+        await host.groups.expire()
+        assert offsets(host, "g") == offsets(host, "own") == {}
+
+    roots.clock.set_by_ms(-8 * DAY_MS)
+    roots.run(commits)
+    roots.clock.set_by_ms(8 * DAY_MS)
+    roots.run(looks)
+
+
+def test_nothing_expires_before_the_storages_clock_says_so(
+    roots: Roots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is started with a clock that is a year ahead."""
+
+    async def commits(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == 0
+
+    async def looks(host: Host) -> None:
+        monkeypatch.setattr(host.root.store, "storage_now_ms", lambda here_ms: here_ms - 365 * DAY_MS)
+        await host.groups.expire()
+        assert offsets(host, "g") == {("orders", 0): 1}
+
+    roots.run(commits)
+    roots.clock.set_by_ms(365 * DAY_MS)
+    roots.run(looks)
+
+
 def test_an_offsets_topic_made_anew_starts_over(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await host.groups.commit("g", to_commit(1))

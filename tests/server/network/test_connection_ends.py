@@ -243,11 +243,14 @@ def test_beyond_max_connections_nobody_is_accepted_until_one_leaves(run: Run) ->
         async with serving(echo, {"max.connections": "2"}) as served:
             _, first_writer = await served.connect()
             await served.connect()
-            third, third_writer = await served.connect()  # by the kernel
-            third_writer.write(request(3))
-            await until(lambda: served.network.shared.quota.count == 2)
+            own, own_writer = await served.connect()  # the one more that is kept for this machine
+            own_writer.write(request(2))
+            assert (await response(own))[0] == 2
+            fourth, fourth_writer = await served.connect()  # by the kernel
+            fourth_writer.write(request(3))
+            await until(lambda: served.network.shared.quota.count == 3)
             first_writer.close()
-            assert (await response(third))[0] == 3
+            assert (await response(fourth))[0] == 3
 
     run(main)
 

@@ -218,11 +218,18 @@ def test_connections_are_counted_per_address_and_in_all() -> None:
         assert [quota.try_add("10.0.0.1") for _ in range(3)] == [True, True, False]
         assert not quota.try_add("10.0.0.9")
         assert quota.try_add("10.0.0.8")
+        # One more is for this machine alone.
+        assert [quota.has_room_for(one) for one in ("10.0.0.8", "127.0.0.1", "::1")] == [False, True, True]
+        assert quota.try_add("127.0.0.1")
         waiting = asyncio.create_task(quota.wait_for_room())
         await settle()
         assert not waiting.done()
         quota.remove("10.0.0.1")
         await asyncio.wait_for(waiting, 60)
+        assert quota.count == 3
+        assert not quota.has_room_for("10.0.0.1")
+        quota.remove("127.0.0.1")
+        assert quota.has_room_for("10.0.0.1")
         assert quota.try_add("10.0.0.1")
         assert quota.count == 3
 
@@ -232,6 +239,7 @@ def test_connections_are_counted_per_address_and_in_all() -> None:
 def test_other_limits_count_at_once_and_for_who_waits() -> None:
     async def scenario() -> None:
         quota = ConnectionQuota(1, 1, {})
+        assert quota.try_add("127.0.0.1")
         assert quota.try_add("10.0.0.1")
         waiting = asyncio.create_task(quota.wait_for_room())
         await settle()
@@ -243,7 +251,7 @@ def test_other_limits_count_at_once_and_for_who_waits() -> None:
         assert quota.try_add("10.0.0.1")
         assert not quota.try_add("10.0.0.2")
         quota.change(1, 1, {})
-        assert quota.count == 2, "those that are too many go on"
+        assert quota.count == 3, "those that are too many go on"
         waiting = asyncio.create_task(quota.wait_for_room())
         quota.remove("10.0.0.1")
         await settle()

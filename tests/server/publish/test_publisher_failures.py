@@ -9,6 +9,7 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import FatalStorageError, FencedError, RetriableError, StorageError
+from sparklog.maintenance import restore
 from sparklog.metadata import plan_create_topic
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.alone import Alone
@@ -69,6 +70,30 @@ def test_fenced_broker_stops(log: SparkLog, store: MemoryStore, clock: ManualClo
         with pytest.raises(FencedError):
             await broker.publisher.submit([orders(log)])
         assert newer.refresh().commit == before
+        assert len(broker.failures) == 1
+
+    run(log, scenario)
+
+
+@pytest.mark.parametrize("by_plan", [False, True])
+def test_a_broker_that_was_not_stopped_for_a_restore_stops(
+    log: SparkLog, store: MemoryStore, clock: ManualClock, by_plan: bool
+) -> None:
+    async def scenario(broker: Surroundings) -> None:
+        await broker.publisher.submit([orders(log)])
+        restored = opened(store, clock)
+        restore(restored.metadata, clock)
+        before = restored.image.commit
+        future: asyncio.Future[Any] = (
+            broker.publisher.submit_plan(
+                lambda image: [plan_create_topic(image, "new", 1, topic_id="N" * 22)]
+            )
+            if by_plan
+            else broker.publisher.submit([orders(log)])
+        )
+        with pytest.raises(FencedError, match="ROOT_RESTORED"):
+            await future
+        assert restored.refresh().commit == before
         assert len(broker.failures) == 1
 
     run(log, scenario)

@@ -136,12 +136,15 @@ def test_what_its_transaction_does_not_take_is_left_out_alone(
 def test_the_second_protocol_adds_its_partition(
     bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
 ) -> None:
-    outcomes = bundles.write([of(producer, 2, opens_ms=7), of(producer, 0, partition=1, opens_ms=7)])
+    first_ms, second_ms = log.clock.now_ms() + 7, log.clock.now_ms() + 9
+    outcomes = bundles.write(
+        [of(producer, 2, opens_ms=first_ms), of(producer, 0, partition=1, opens_ms=first_ms)]
+    )
     assert offsets(outcomes) == ["OUT_OF_ORDER_SEQUENCE", -1], "each epoch begins with 0"
-    assert (producer.known.number, producer.known.started_ms) == (1, 7)
+    assert (producer.known.number, producer.known.started_ms) == (1, first_ms)
     producer.end(second=True)
-    assert offsets(bundles.write([of(producer, 0, partition=1, opens_ms=9)])) == [-1]
-    assert (producer.known.number, producer.known.started_ms) == (2, 9)
+    assert offsets(bundles.write([of(producer, 0, partition=1, opens_ms=second_ms)])) == [-1]
+    assert (producer.known.number, producer.known.started_ms) == (2, second_ms)
     producer.end(second=True, commits=False)
     assert len(values(log, partition=1)) == 2
 

@@ -239,6 +239,31 @@ def test_the_expiration_can_be_changed_while_brokers_run(root: Root) -> None:
     assert not root.log.image.transactions
 
 
+def test_clocks_that_are_behind_or_ahead_of_the_storages_forget_nobody(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swept() -> Swept:
+        return Swept(
+            root,
+            transactional_id_expiration_ms=str(DAY_MS),
+            transaction_remove_expired_transaction_cleanup_interval_ms="1000",
+        )
+
+    root.clock.set_by_ms(-8 * DAY_MS)
+    run(root.coordinator.initialise("by one that is behind", 1000, None))
+    root.clock.set_by_ms(8 * DAY_MS)
+    right = swept()
+    root.clock.advance_ms(1000)
+    right.look()
+    assert set(root.log.image.transactions) == {"by one that is behind"}
+    root.clock.set_by_ms(8 * DAY_MS)
+    monkeypatch.setattr(root.log.store, "storage_now_ms", lambda here_ms: here_ms - 8 * DAY_MS)
+    ahead = swept()
+    root.clock.advance_ms(1000)
+    ahead.look()
+    assert set(root.log.image.transactions) == {"by one that is behind"}
+
+
 def test_a_look_that_fails_is_not_the_last(root: Root) -> None:
     async def work() -> None:
         root.commits.asked.clear()

@@ -1,0 +1,105 @@
+"""A root that was put back from a backup is made safe to be used: `sparklog root restore`.
+
+    1. on an object store: name the new incarnation where who publishes looks, and wait until each who was not
+       stopped has looked (metadata/incarnation.py)
+    2. look whether the log is whole: who was not stopped may have put a commit behind its end
+    3. begin the new incarnation, in one commit (metadata/model/restoring.py)
+    4. remove requests and signs of life of before, which nobody is to act on
+
+Invariants: records, topics, settings, groups' offsets and what applications have written stay as they are.
+    Run again it is harmless: yet another incarnation begins.
+Not here: putting the backup back, which is a copy, and stopping what has the root open.
+Concurrency: meant for a time when nothing has the root open; whoever has is refused from then on.
+After a crash: between 1 and 3 nobody publishes until it is run again; after 3 only rubbish is left.
+Sources: adr/0033; docs/maintenance.md.
+"""
+
+from dataclasses import dataclass
+
+from sparklog.clock import Clock
+from sparklog.log.root_config import LOST_COMMITS_KEY
+from sparklog.maintenance.alone import alone
+from sparklog.metadata import Action, Image, MetadataLog, new_id, plan_restore_root, plan_set_configs
+from sparklog.metadata.documents.paths import HEARTBEATS, REQUESTS
+from sparklog.metadata.incarnation import LEASE_MS, write_incarnation
+from sparklog.metadata.loading import load_image
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreReport:
+    """What a restore did, or would do.
+
+    Fields:
+        commit: the one that began the incarnation; of a dry run the last one that there is.
+        producer_id: the first that is handed out from now on; producer_id_before: that would have been.
+        leader_epoch: the least of any partition from now on.
+        producers: idempotent ones that partitions have forgotten.
+        transactions: transactional ids, each of which has a new producer; aborted: which of them were open.
+        brokers: node ids that were registered, and not fenced.
+        applications: those that wrote with a version, as streaming queries do.
+        partitions: of all topics.
+    """
+
+    incarnation_before: str
+    incarnation: str
+    commit: int
+    producer_id_before: int
+    producer_id: int
+    leader_epoch: int
+    partitions: int
+    producers: int
+    transactions: int
+    aborted: tuple[str, ...] = ()
+    brokers: tuple[int, ...] = ()
+    applications: tuple[str, ...] = ()
+
+
+def restore(metadata: MetadataLog, clock: Clock, *, dry_run: bool = False) -> RestoreReport:
+    """Begin a new incarnation of a root that was put back from a backup.
+
+    Raises:
+        RetriableError: MAINTENANCE_RUNNING, a process of this machine maintains the root.
+        CorruptLogError: the log has a gap, or is damaged. And see MetadataLog.publish.
+    """
+    incarnation_id = new_id()
+    if dry_run:
+        return _report(metadata.refresh(force=True), incarnation_id, clock.now_ms())
+    store = metadata.store
+    with alone(metadata):
+        if store.traits.is_remote:
+            write_incarnation(store, incarnation_id)
+            clock.sleep_ms(2 * LEASE_MS)
+        load_image(store, metadata.cluster_id)  # looks at all names: no commit is beyond a gap
+        reports: list[RestoreReport] = []
+
+        def plan(image: Image) -> list[Action]:
+            now_ms = clock.now_ms()
+            reports.append(_report(image, incarnation_id, now_ms, commit=image.commit + 1))
+            note = plan_set_configs(image, None, {LOST_COMMITS_KEY: None})
+            restored = plan_restore_root(image, incarnation_id=incarnation_id, now_ms=now_ms)
+            return [restored] if note is None else [restored, note]
+
+        metadata.publish(plan)
+        for directory in (REQUESTS, HEARTBEATS):
+            store.delete_many([file.name for file in store.list(directory)])
+    return reports[-1]
+
+
+def _report(image: Image, incarnation_id: str, now_ms: int, *, commit: int | None = None) -> RestoreReport:
+    planned = plan_restore_root(image, incarnation_id=incarnation_id, now_ms=now_ms)
+    states = [one for topic in image.topics.values() for one in topic.partitions]
+    applications = {name for topic in image.topics.values() for name in topic.writer_txns}
+    return RestoreReport(
+        incarnation_before=image.incarnation.incarnation_id,
+        incarnation=incarnation_id,
+        commit=image.commit if commit is None else commit,
+        producer_id_before=image.next_producer_id,
+        producer_id=planned.producer_id + len(image.transactions),
+        leader_epoch=planned.leader_epoch,
+        partitions=len(states),
+        producers=len({number for state in states for number in state.producers}),
+        transactions=len(image.transactions),
+        aborted=tuple(name for name, one in image.transactions.items() if one.is_ongoing),
+        brokers=tuple(sorted(one.node_id for one in image.brokers.values() if not one.is_fenced)),
+        applications=tuple(sorted(applications | set(image.writer_txns))),
+    )

@@ -1,0 +1,171 @@
+"""A root that was restored from a backup begins a new life: restore_root.
+
+The root is as it was when the backup was made; whoever lives through the restore is not. Clients still have
+producer ids, epochs and leader epochs that the root has handed out since, writers have staged segments, and
+publishers have posted requests. Without this action it would hand the same numbers out again:
+
+1. a producer gets id 7 from the root, after the backup; the backup is put back;
+2. another producer gets id 7, and appends its batches 0, 1, 2;
+3. the first one sends its batch 2: "a repetition" of the other's. It is acknowledged, and lost.
+
+An *incarnation* is one life of a root: everything from one restore to the next. The image names it, and with
+each one begin, in one commit,
+
+    producer ids            far above those of any life before
+    transactional ids       with producer ids of their own that nobody ever had, and nothing open
+    sequences               which no partition knows any more: a batch is new, or refused (expiring.py)
+    leader epochs           far above those that any client has seen; nobody leads, and every broker is fenced
+    births of segments      far above those of any life before, and so is the sweep horizon: what was staged
+                            before is dead (sweeping.py)
+
+"Far above" is by the clock: a second is worth a million ids and births, and one leader epoch, which no root
+uses up. So the same backup may be restored again, and is yet another life.
+
+Invariants: an incarnation is not the one before; each number only grows; the root's records stay as they are.
+Not here: who notices that a root is of another incarnation (metadata/incarnation.py), who orders a restore
+    (maintenance/restore.py).
+Concurrency: pure functions.
+Sources: FORMAT.md#metadata-log; adr/0033; tests/models/restoring.py.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
+from sparklog.metadata.model.broker_values import NO_NODE, Controller, PartitionLeadership
+from sparklog.metadata.model.expiring import forgetting_all
+from sparklog.metadata.model.ids import is_id
+from sparklog.metadata.model.image import NEVER_MARKED_MS, Image, Incarnation, PartitionState
+from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
+from sparklog.metadata.model.sweeping import pass_horizon
+from sparklog.metadata.model.transaction_values import NO_ID, NO_PRODUCER_EPOCH, TransactionPhase
+
+if TYPE_CHECKING:
+    from sparklog.metadata.model.draft import ImageDraft
+
+RESTORE_VERSION = 9
+MAX_LEADER_EPOCH = (1 << 31) - 1  # in Kafka's protocol
+MAX_BIRTHS_AHEAD = 1 << 58  # a birth has 18 digits at most
+_PER_SECOND_BITS = 20
+_LEAST_AHEAD = 1 << 40  # of ids and births, for a clock that is far behind
+_LEAST_LEADER_EPOCHS = 1 << 20
+_LEADER_EPOCHS_SINCE_S = 1_577_836_800  # 2020: Kafka's 31 bits end in 2088
+
+
+class RestoreRoot(ActionBase, tag="restore_root", frozen=True, kw_only=True):
+    """A new incarnation of the root begins.
+
+    Fields:
+        incarnation_id: new with each restore.
+        producer_id: the first that is handed out from now on, to transactional ids first.
+        leader_epoch: the least of any partition from now on.
+        births_ahead: how far births are before the numbers of commits from now on.
+        time_ms: when that is, by the clock of whoever restores.
+    """
+
+    incarnation_id: str
+    producer_id: Int64
+    leader_epoch: Int64
+    births_ahead: Int64
+    time_ms: Int64
+
+    @property
+    def document_version(self) -> int:
+        """Whoever does not know of it would go on as if nothing had happened."""
+        return RESTORE_VERSION
+
+
+# --- effect ------------------------------------------------------------------------------------------
+
+
+def restore_root(draft: "ImageDraft", action: RestoreRoot) -> None:
+    """See the module's docstring."""
+    if draft.acting is not None:
+        raise ActionRefusedError("a restore among a broker's actions")
+    refuse(_why_illegal(draft.incarnation, draft.next_producer_id, action), "restore")
+    draft.incarnation = Incarnation(
+        action.incarnation_id, draft.commit, action.births_ahead, action.leader_epoch
+    )
+    pass_horizon(draft, draft.commit + action.births_ahead)
+    draft.broker = None
+    for broker in draft.brokers.values():
+        fenced = msgspec.structs.replace(broker, is_fenced=True, in_controlled_shutdown=False)
+        draft.brokers[broker.node_id] = fenced
+    draft.controller = Controller(controller_epoch=draft.controller.controller_epoch)
+    draft.next_producer_id = _restart_transactions(draft, action)
+    draft.producers_marked_ms = NEVER_MARKED_MS
+    for state in list(draft.states()):
+        draft.partition(state.topic_id, state.partition).state = _restored(state, action)
+
+
+def _restart_transactions(draft: "ImageDraft", action: RestoreRoot) -> int:
+    """Each has the next producer id, in the order of the ids; returns the one after them."""
+    producer_id = action.producer_id
+    for known in list(draft.transactions.transactions().values()):
+        if producer_id >= MAX_OFFSET:
+            raise ActionRefusedError("the producer ids are used up")
+        draft.transactions.put(
+            replace(
+                draft.transactions.clear(known),
+                producer_id=producer_id,
+                producer_epoch=0,
+                previous_producer_id=NO_ID,
+                previous_producer_epoch=NO_PRODUCER_EPOCH,
+                phase=TransactionPhase.ABORTED if known.is_ongoing else known.phase,
+                changed_ms=max(known.changed_ms, action.time_ms) if known.is_ongoing else known.changed_ms,
+            )
+        )
+        producer_id += 1
+    return producer_id
+
+
+def _restored(state: PartitionState, action: RestoreRoot) -> PartitionState:
+    before = state.leadership
+    epoch = max(before.leader_epoch + 1, action.leader_epoch)
+    if epoch > MAX_LEADER_EPOCH:
+        raise ActionRefusedError(f"the leader epochs of partition {state.partition} are used up")
+    return msgspec.structs.replace(
+        forgetting_all(state, action.time_ms) if state.producers or state.merged_batches else state,
+        leadership=PartitionLeadership(before.replicas, NO_NODE, epoch, before.adding, before.removing),
+        restored_end_offset=state.log_end_offset,
+    )
+
+
+def _why_illegal(before: Incarnation, next_producer_id: int, action: RestoreRoot) -> str | None:
+    if not is_id(action.incarnation_id) or action.incarnation_id == before.incarnation_id:
+        return f"incarnation {action.incarnation_id!r} is malformed, or the one before"
+    for name, least, found, most in (
+        ("producer id", next_producer_id, action.producer_id, MAX_OFFSET - 1),
+        ("leader epoch", before.leader_epoch + 1, action.leader_epoch, MAX_LEADER_EPOCH),
+        ("births ahead", before.births_ahead + 1, action.births_ahead, MAX_BIRTHS_AHEAD),
+        ("time", 0, action.time_ms, MAX_OFFSET),
+    ):
+        if not least <= found <= most:
+            return f"{name} {found}, expected {least} to {most}"
+    return None
+
+
+# --- plan --------------------------------------------------------------------------------------------
+
+
+def plan_restore_root(image: Image, *, incarnation_id: str, now_ms: int) -> RestoreRoot:
+    """A new incarnation; `incarnation_id` from new_id()."""
+    seconds = now_ms // 1000
+    by_time = seconds << _PER_SECOND_BITS
+    states = [state for topic in image.topics.values() for state in topic.partitions]
+    before = max(
+        image.incarnation.leader_epoch, max((one.leadership.leader_epoch for one in states), default=0)
+    )
+    action = RestoreRoot(
+        incarnation_id=incarnation_id,
+        producer_id=max(image.next_producer_id + _LEAST_AHEAD, by_time),
+        leader_epoch=max(before + _LEAST_LEADER_EPOCHS, seconds - _LEADER_EPOCHS_SINCE_S),
+        births_ahead=max(image.incarnation.births_ahead + _LEAST_AHEAD, by_time),
+        time_ms=now_ms,
+    )
+    reason = _why_illegal(image.incarnation, image.next_producer_id, action)
+    if reason is not None:
+        raise invalid_plan(reason)
+    return action
