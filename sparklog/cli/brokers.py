@@ -81,7 +81,6 @@ def describe(node_id: int, moment: Moment | None) -> None:
         ("Rack", "rack"),
         ("Broker epoch", "epoch"),
         ("Incarnation", "incarnation_id"),
-        ("Metadata version", "metadata_version"),
         ("Leads", "leads"),
         ("Preferred leader of", "preferred"),
         ("Replica of", "replicas"),
@@ -152,7 +151,6 @@ def broker_document(image: Image, node_id: int, seen: Mapping[int, int] = NOT_SE
     return {
         **broker_row(one, seen),
         "incarnation_id": one.incarnation_id,
-        "metadata_version": one.metadata_version,
         "listeners": [{"host": at.host, "port": at.port} for at in one.listeners],
         "preferred": sum(1 for led in found if led.replicas[:1] == (node_id,)),
         "replicas": sum(1 for led in found if node_id in led.replicas),

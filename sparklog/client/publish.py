@@ -30,7 +30,6 @@ from sparklog.client.request_payload import (
     decode_payload,
     encode_broker_payload,
     encode_payload,
-    payload_version,
 )
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
@@ -50,14 +49,12 @@ from sparklog.metadata import (
     Plan,
     SharedPlan,
     WriterTxnState,
-    agreed_version,
     apply_actions,
     plan_accepted,
     plan_append,
     plan_create_topic,
     plan_writer_txn,
 )
-from sparklog.metadata.documents.document import CONDITIONS_VERSION, STAGING_REQUEST_VERSION
 
 _log = logging.getLogger(__name__)
 _RACES_OF_BROKERS = 8  # at no cost: two brokers had better race, and three soon lose so many
@@ -169,8 +166,7 @@ def publish(
             forgetting.update(writer.makes_forget(image, actions))
         return actions
 
-    most = agreed_version(metadata.image.configs)
-    result = metadata.publish(plan, shared=_shared(staged, writer, most))
+    result = metadata.publish(plan, shared=_shared(staged, writer))
     failpoint("publish.after")
     for topic, application in forgetting.items():
         _warn_of_forgetting(topic, application)
@@ -187,12 +183,11 @@ def publish(
     )
 
 
-def _shared(staged: Sequence[StagedAppend], writer: WriterVersion | None, most: int) -> SharedPlan:
+def _shared(staged: Sequence[StagedAppend], writer: WriterVersion | None) -> SharedPlan:
     """The same, as a request to others."""
     return SharedPlan(
-        payload=lambda: encode_payload(staged, writer, most=most),
+        payload=lambda: encode_payload(staged, writer),
         interpret=interpret_request,
-        version=payload_version(staged, most=most),
     )
 
 
@@ -247,29 +242,14 @@ def interpret_request(payload: bytes) -> Plan:
 
 
 def share_accepted(
-    image: Image,
-    accepted: Callable[[], Sequence[AcceptedDraft]],
-    *,
-    node_id: int,
-    broker_epoch: int,
-    stages: bool = False,
-) -> SharedPlan | None:
-    """What a broker has accepted, as a request to others; None where the root has not agreed to such
-    requests.
-
-    Args:
-        accepted: made only if it is posted.
-        stages: some of it is transactional.
-    """
-    version = STAGING_REQUEST_VERSION if stages else CONDITIONS_VERSION
-    if agreed_version(image.configs) < version:
-        return None
+    accepted: Callable[[], Sequence[AcceptedDraft]], *, node_id: int, broker_epoch: int
+) -> SharedPlan:
+    """What a broker has accepted, as a request to others; `accepted` is called only if it is posted."""
     return SharedPlan(
         payload=lambda: encode_broker_payload(
             BrokerAsks(accepted=tuple(accepted()), node_id=node_id, broker_epoch=broker_epoch)
         ),
         interpret=interpret_request,
-        version=version,
         races=_RACES_OF_BROKERS,
     )
 

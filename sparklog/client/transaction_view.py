@@ -112,8 +112,6 @@ def coordinated(image: Image, node_id: int) -> Iterator[Transaction]:
 
 def _nodes(image: Image) -> list[int]:
     """Those that live and stay."""
-    if not image.brokers:
-        return [] if image.broker is None else [image.broker.node_id]
     return sorted(
         node_id
         for node_id, broker in image.brokers.items()

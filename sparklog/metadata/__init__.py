@@ -10,8 +10,7 @@ from sparklog.metadata.model.acting import (
     plan_act_as_broker,
 )
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.actions import VERSION, Action
-from sparklog.metadata.model.agreed_version import METADATA_VERSION_KEY, WRITERS_VERSION, agreed_version
+from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.broker_values import (
     NO_CONTROLLER,
@@ -19,15 +18,13 @@ from sparklog.metadata.model.broker_values import (
     NO_NODE,
     UNASSIGNED,
     BrokerListener,
-    BrokerRegistration,
     Controller,
     PartitionLeadership,
     RegisteredBroker,
 )
-from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
 from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
 from sparklog.metadata.model.columns import MAX_PARTITIONS_OF_ACTION
-from sparklog.metadata.model.compacting import CLEANED_VERSION, NoteCleaned, plan_note_cleaned
+from sparklog.metadata.model.compacting import NoteCleaned, plan_note_cleaned
 from sparklog.metadata.model.conditions import (
     AcceptedDraft,
     Judged,
@@ -52,10 +49,11 @@ from sparklog.metadata.model.ending import (
     plan_end_transaction,
     timed_out,
 )
-from sparklog.metadata.model.expiring import PRODUCERS_VERSION, ExpireProducers, plan_expire_producers
+from sparklog.metadata.model.expiring import ExpireProducers, plan_expire_producers
 from sparklog.metadata.model.extent import DraftExtent, Extent
 from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentColumns, ExtentList
 from sparklog.metadata.model.extents import AppendExtents, plan_append, sequenced, unknown_producer
+from sparklog.metadata.model.features import RequireFeatures
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import (
     NEVER_CLEANED,
@@ -85,7 +83,6 @@ from sparklog.metadata.model.leading import (
 from sparklog.metadata.model.producers import AllocateProducerIds, plan_allocate_producer_ids
 from sparklog.metadata.model.publishers import RequestApplied
 from sparklog.metadata.model.registry import (
-    CLUSTER_VERSION,
     BeginControlledShutdown,
     FenceBroker,
     JoinBroker,
@@ -97,7 +94,6 @@ from sparklog.metadata.model.registry import (
     validate_broker,
 )
 from sparklog.metadata.model.rewriting import (
-    REPLACEMENT_VERSION,
     AdvanceLogStart,
     ReplaceExtents,
     plan_advance_log_start,
@@ -125,7 +121,6 @@ from sparklog.metadata.model.staging import (
     was_staged,
 )
 from sparklog.metadata.model.sweeping import (
-    HORIZON_VERSION,
     MoveSweepHorizon,
     born_of,
     plan_move_sweep_horizon,
@@ -140,7 +135,7 @@ from sparklog.metadata.model.topics import (
     plan_create_topic,
     plan_delete_topic,
 )
-from sparklog.metadata.model.transaction_refusals import validate_producer, validate_transactions_version
+from sparklog.metadata.model.transaction_refusals import validate_producer
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
     MAX_TRANSACTIONAL_ID_LENGTH,
@@ -148,7 +143,6 @@ from sparklog.metadata.model.transaction_values import (
     NO_NUMBER,
     NO_PRODUCER_EPOCH,
     NO_TRANSACTIONS,
-    TRANSACTIONS_VERSION,
     Transaction,
     TransactionPhase,
     Transactions,
@@ -174,10 +168,7 @@ from sparklog.metadata.results import PublishResult
 from sparklog.metadata.settings import MetadataSettings
 
 __all__ = [
-    "CLEANED_VERSION",
-    "CLUSTER_VERSION",
     "DEFAULT_MAX_PARTITIONS",
-    "HORIZON_VERSION",
     "LAST_PRODUCER_EPOCH",
     "MAX_PARTITIONS_KEY",
     "MAX_PARTITIONS_OF_ACTION",
@@ -185,7 +176,6 @@ __all__ = [
     "MAX_TIMEOUT_MS",
     "MAX_TRANSACTIONAL_ID_LENGTH",
     "MAX_WRITER_TXNS",
-    "METADATA_VERSION_KEY",
     "NEVER_CLEANED",
     "NEVER_MARKED_MS",
     "NEVER_OPENS",
@@ -201,13 +191,8 @@ __all__ = [
     "NO_PRODUCER_EPOCH",
     "NO_TRANSACTIONS",
     "NUMBER_COLUMNS",
-    "PRODUCERS_VERSION",
-    "REPLACEMENT_VERSION",
     "SEQUENCES",
-    "TRANSACTIONS_VERSION",
     "UNASSIGNED",
-    "VERSION",
-    "WRITERS_VERSION",
     "AcceptedDraft",
     "AcceptedPart",
     "ActAsBroker",
@@ -224,7 +209,6 @@ __all__ = [
     "BeginProducer",
     "Begun",
     "BrokerListener",
-    "BrokerRegistration",
     "Cleaned",
     "Controller",
     "CreateTopic",
@@ -253,10 +237,10 @@ __all__ = [
     "Plan",
     "ProducerState",
     "PublishResult",
-    "RegisterBroker",
     "RegisteredBroker",
     "ReplaceExtents",
     "RequestApplied",
+    "RequireFeatures",
     "SequenceCheck",
     "SetConfigs",
     "SharedPlan",
@@ -273,7 +257,6 @@ __all__ = [
     "WriterTxn",
     "WriterTxnState",
     "added_partitions",
-    "agreed_version",
     "appended_offset",
     "apply_actions",
     "born_of",
@@ -317,7 +300,6 @@ __all__ = [
     "plan_join_broker",
     "plan_move_sweep_horizon",
     "plan_note_cleaned",
-    "plan_register_broker",
     "plan_replace_extents",
     "plan_replacements",
     "plan_set_configs",
@@ -332,7 +314,6 @@ __all__ = [
     "validate_controller",
     "validate_producer",
     "validate_room",
-    "validate_transactions_version",
     "was_staged",
     "which_hold",
     "why_illegal_topic_name",

@@ -25,7 +25,7 @@ import msgspec
 from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError, StorageError, UnsupportedVersionError
 from sparklog.metadata.documents.document import (
-    REQUEST_VERSION,
+    VERSION,
     Header,
     RequestBody,
     decode_request,
@@ -87,10 +87,10 @@ class RequestBox:
         self._clock = clock
         self._cluster_id = cluster_id
 
-    def encode(self, posted: Posted, payload: bytes, *, version: int = REQUEST_VERSION) -> bytes:
-        """The bytes of a request; `payload` is a JSON document, and `version` the lowest that can read it."""
+    def encode(self, posted: Posted, payload: bytes) -> bytes:
+        """The bytes of a request; `payload` is a JSON document."""
         header = Header(
-            version=version,
+            version=VERSION,
             kind="request",
             commit=posted.sequence,
             cluster_id=self._cluster_id,

@@ -167,7 +167,7 @@ class LogUpkeep:
 
 def snapshot_size(image: Image) -> int:
     """About how many bytes a snapshot of this image takes. Costs a look at each partition."""
-    size = _ENTRY_BYTES * (len(image.publishers) + len(image.writer_txns) + len(image.configs))
+    size = _ENTRY_BYTES * (len(image.publishers) + len(image.configs))
     for topic in image.topics.values():
         size += _TOPIC_BYTES + _ENTRY_BYTES * (len(topic.writer_txns) + len(topic.configs))
         for state in topic.partitions:

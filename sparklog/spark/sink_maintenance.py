@@ -34,7 +34,6 @@ from sparklog.maintenance import (
     due_steps,
     keys_of,
     still_remembered,
-    withheld_by_version,
 )
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.storage_options import StorageOptions
@@ -84,9 +83,6 @@ class Keeper:
             return
         known = still_remembered(state.uncleanable, now_ms)
         terms = Terms(but=keys_of(known))
-        withheld = withheld_by_version(log.image, now_ms, terms)
-        if withheld and state.told_withheld != withheld:
-            self.tell(withheld)
         may_expire = not now_ms < state.expiry_ms <= now_ms + EXPIRY_MS
         but = () if may_expire else ("expire",)
         due = next(due_steps(log.image, now_ms, terms, but=but), None)
@@ -94,7 +90,7 @@ class Keeper:
         def looked(state: RoundState) -> RoundState:
             state = begun(state, now_ms, LOOK_MS) if due else found_nothing(state, now_ms, LOOK_MS)
             expiry_ms = now_ms + EXPIRY_MS if may_expire else state.expiry_ms
-            return msgspec.structs.replace(state, expiry_ms=expiry_ms, told_withheld=withheld)
+            return msgspec.structs.replace(state, expiry_ms=expiry_ms)
 
         states.change(looked)
         if due is not None:

@@ -17,7 +17,6 @@ from sparklog.errors import FencedError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import (
     NO_EPOCH,
-    VERSION,
     Action,
     BrokerListener,
     Image,
@@ -56,7 +55,6 @@ class Joined:
     broker_epoch: int
     incarnation_id: str
     completing: Completing = nothing_more
-    is_alone: bool = False
 
     @classmethod
     def join(
@@ -81,7 +79,6 @@ class Joined:
 
         Raises:
             FencedError: DUPLICATE_BROKER, another's who is not fenced; BROKER_FENCED, again at once.
-            InvalidRequestError: METADATA_VERSION_TOO_LOW.
         """
         own_id = new_id() if incarnation_id is None else incarnation_id
 
@@ -94,7 +91,6 @@ class Joined:
                 image if fence is None else _without(image, node_id),
                 node_id,
                 incarnation_id=own_id,
-                metadata_version=VERSION,
                 listeners=listeners,
                 rack=rack,
             )

@@ -60,7 +60,6 @@ async def join(
 
     Raises:
         FencedError: DUPLICATE_BROKER.
-        InvalidRequestError: METADATA_VERSION_TOO_LOW, the root is one broker's at a time.
     """
     image = await root.run(_refreshed, root)
     known = _standing(image, settings.node_id)

@@ -168,7 +168,7 @@ class Membership:
         if lost is None or self._has_stopped or self._is_joining_again:
             return
         registration = self.current()
-        if registration.is_alone or _is_anothers(self._root.image, registration):
+        if _is_anothers(self._root.image, registration):
             self._lifecycle.fail(lost)
         elif not self._lifecycle.has_failed:
             _log.error("this broker was fenced, and joins again: %s", lost)

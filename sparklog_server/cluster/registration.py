@@ -1,4 +1,4 @@
-"""A broker's right to publish, as of an image: one that is alone (alone.py), or one of several (joined.py).
+"""A broker's right to publish, as of an image (joined.py).
 
 Whoever publishes asks for the registration of now, once for each plan: a broker that was fenced may have
 joined again meanwhile, under another epoch.
@@ -26,10 +26,6 @@ class Registration(Protocol):
     @property
     def broker_epoch(self) -> int:
         """Which of its registrations this is."""
-
-    @property
-    def is_alone(self) -> bool:
-        """Does it serve the root alone? Then it leads everything, in epoch 0."""
 
     def validate(self, image: Image) -> None:
         """Raise FencedError BROKER_FENCED if it is over as of this image."""

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sparklog.client import SparkLog
-from sparklog.errors import FatalStorageError, FencedError, RetriableError, SparklogError, StorageError
+from sparklog.errors import FatalStorageError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
@@ -270,15 +270,11 @@ class BundleWriter:
 
     def _publish(self, plan: BundleCommit, outcomes: dict[int, PartOutcome]) -> None:
         try:
-            result = self._log.metadata.publish(plan, shared=plan.shared(self._log.image))
+            result = self._log.metadata.publish(plan, shared=plan.shared())
             extents = plan.settle(result)
             failpoint("broker.bundle.committed")
         except FatalStorageError:
             raise
-        except FencedError as error:
-            if error.code == "BROKER_FENCED" and plan.registration.is_alone:
-                raise
-            plan.fail(outcomes, error)
         except SparklogError as error:
             if error.code == "STAGING_EXPIRED":
                 raise

@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from sparklog.errors import FatalStorageError, FencedError, RetriableError
+from sparklog.errors import FatalStorageError, RetriableError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import Plan, PublishResult
 from sparklog_server.cluster.membership import Membership
@@ -337,9 +337,7 @@ class Publisher:
 
     def _stop_if_fatal(self, error: Exception) -> bool:
         """Acknowledge nothing any more, if that could break a promise."""
-        fenced = isinstance(error, FencedError) and error.code == "BROKER_FENCED"
-        fenced = fenced and self._membership.current().is_alone  # one of several joins again
-        if not fenced and not isinstance(error, FatalStorageError):
+        if not isinstance(error, FatalStorageError):
             return False
         self._failure = error
         self._tell(lambda: self._on_fatal(error))

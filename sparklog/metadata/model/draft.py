@@ -130,11 +130,12 @@ class ImageDraft:
     Fields:
         commit: the one whose actions are being applied.
         actions_left: how many of them come after the action that is being applied.
+        cluster_id: of the root.
         acting: whose action it is, if it is a broker's.
         cluster_changed: as in the image.
         transactions: as in the image, to be changed through its own methods.
-        writer_txns, configs, broker, brokers, controller, next_producer_id, publishers, sweep_horizon,
-            producers_marked_ms: as in the image, to be changed in place.
+        configs, reader_features, writer_features, brokers, controller, next_producer_id, publishers,
+            sweep_horizon, producers_marked_ms: as in the image, to be changed in place.
     """
 
     def __init__(self, image: Image) -> None:
@@ -142,9 +143,8 @@ class ImageDraft:
         self.actions_left = 0
         self.acting: Acting | None = None
         self.cluster_changed = image.cluster_changed
-        self.writer_txns = dict(image.writer_txns)
         self.configs = dict(image.configs)
-        self.broker = image.broker
+        self.reader_features, self.writer_features = image.reader_features, image.writer_features
         self.brokers = dict(image.brokers)
         self.controller = image.controller
         self.next_producer_id = image.next_producer_id
@@ -152,7 +152,7 @@ class ImageDraft:
         self.sweep_horizon = image.sweep_horizon
         self.producers_marked_ms = image.producers_marked_ms
         self.transactions = TransactionsDraft(image.transactions)
-        self._cluster_id = image.cluster_id
+        self.cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() puts the drafts in.
         self._by_name = dict(image.topics)
         self._by_id = dict(image.topic_by_id)
@@ -254,12 +254,12 @@ class ImageDraft:
         return Image(
             commit=commit,
             commit_uuid=commit_uuid,
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             topics=self._by_name,
             topic_by_id=self._by_id,
-            writer_txns=self.writer_txns,
             configs=self.configs,
-            broker=self.broker,
+            reader_features=self.reader_features,
+            writer_features=self.writer_features,
             brokers=self.brokers,
             controller=self.controller,
             next_producer_id=self.next_producer_id,

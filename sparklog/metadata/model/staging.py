@@ -51,7 +51,6 @@ from sparklog.metadata.model.transaction_values import (
     MAX_STAGED_EXTENTS,
     MAX_STAGING_PRODUCERS,
     MAX_TRANSACTION_PARTITIONS,
-    TRANSACTIONS_VERSION,
     TopicPartition,
     Transaction,
 )
@@ -70,11 +69,6 @@ class StageExtents(ActionBase, tag="stage_extents", frozen=True, kw_only=True):
 
     extents: tuple[DraftExtent, ...]
     opens_ms: Column = NEVER_OPENS
-
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would take its segments for dead."""
-        return TRANSACTIONS_VERSION
 
     @property
     def extent_count(self) -> int:

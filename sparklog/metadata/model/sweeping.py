@@ -21,7 +21,6 @@ from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.image import NO_HORIZON, Image
 from sparklog.metadata.model.numbers import Int64
 
-HORIZON_VERSION = 6
 NO_BIRTH = -1  # of names that do not say it: before all
 # The first names with births have a dash where the dot is.
 _OWN = re.compile(r"segments/[^/]+/\d{8}[.-](\d{1,18})\.log")
@@ -32,11 +31,6 @@ class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_onl
     """Segments that were born before commit `horizon`, and are dead, stay dead."""
 
     horizon: Int64
-
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would bring them to life."""
-        return HORIZON_VERSION
 
 
 def born_of(segment: str) -> int:

@@ -16,7 +16,6 @@ from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.shared_map import SharedMap
 from sparklog.utf8 import why_not_utf8
 
-TRANSACTIONS_VERSION = 9  # of documents with transactions
 NO_NUMBER = -1
 NO_ID = -1  # of a producer
 NO_PRODUCER_EPOCH = -1
