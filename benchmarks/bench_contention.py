@@ -101,7 +101,7 @@ def found_root(store: ModelStore, brokers: int) -> list[int]:
 def joining(image: Image, node: int) -> Action:
     listeners = (BrokerListener(host="localhost", port=9092),)
     return plan_join_broker(
-        image, node, incarnation_id=new_id(), metadata_version=VERSION, listeners=listeners
+        image, node, incarnation_id=new_id(), listeners=listeners
     )
 
 

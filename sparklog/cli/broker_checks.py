@@ -25,7 +25,7 @@ def check_brokers(image: Image, seen: Mapping[int, int]) -> Finding | None:
     """How those are that serve the root; None where nobody does, and nobody did.
 
     Args:
-        seen: how many ms ago each of several gave a sign of life.
+        seen: how many ms ago each gave a sign of life.
     """
     from sparklog.client.cluster_view import describe_brokers, is_served
 

@@ -118,7 +118,7 @@ def unregister(node_id: int, yes: bool) -> None:
 
 
 def last_seen(log: SparkLog, image: Image, moment: Moment | None) -> Mapping[int, int]:
-    """How long ago each of several brokers gave a sign of life; of the past nothing is known."""
+    """How long ago each broker gave a sign of life; of the past nothing is known."""
     from sparklog.client.signs_of_life import last_seen_ms
 
     return last_seen_ms(log.store, log.clock) if moment is None and image.brokers else {}

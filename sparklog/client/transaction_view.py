@@ -93,7 +93,7 @@ def running_ms(one: Transaction, now_ms: int) -> int | None:
 
 
 def coordinator_of(transactional_id: str, image: Image) -> int:
-    """The broker to which clients are sent; NO_NODE: none of several lives."""
+    """The broker to which clients are sent; NO_NODE: none lives."""
     return coordinators(image)(transactional_id)
 
 

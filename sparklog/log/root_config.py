@@ -1,7 +1,7 @@
 """Settings of a whole root, beside which the defaults of its topics are stored (config.py).
 
-Invariants: as in config.py. What a root's owner agrees to (AGREEMENTS) is no matter of Kafka's clients.
-Sources: Kafka ServerLogConfigs, TransactionLogConfig, GroupCoordinatorConfig; adr/0023, adr/0024.
+Invariants: as in config.py. OWNERS_KEYS are set by the command line, and not by Kafka's clients.
+Sources: Kafka ServerLogConfigs, TransactionLogConfig, GroupCoordinatorConfig; adr/0023.
 """
 
 import dataclasses
@@ -17,10 +17,11 @@ from sparklog.metadata import (
 PRODUCER_ID_EXPIRATION_KEY = "producer.id.expiration.ms"
 TRANSACTION_VERSION_KEY = "sparklog.transaction.version"
 NEWEST_TRANSACTION_VERSION = 2
-# What a root's owner agrees to: no matter of Kafka's clients.
 # Set by vacuum: files show that the log has lost commits, up to this one at least (docs/adr/0019).
 LOST_COMMITS_KEY = "sparklog.lost.until.commit"
-AGREEMENTS = frozenset({LOST_COMMITS_KEY, TRANSACTION_VERSION_KEY})
+OWNERS_KEYS = frozenset(
+    {LOST_COMMITS_KEY, TRANSACTION_VERSION_KEY}
+)  # Kafka's clients neither see nor set them
 _DAY_MS = 86_400_000
 _INT_MAX = (1 << 31) - 1
 

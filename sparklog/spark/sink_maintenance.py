@@ -8,8 +8,6 @@ Invariants: no micro-batch waits for it, and none fails by it: what goes wrong i
     ends with the driver: workers may be others with each micro-batch (spark.python.worker.reuse=false), and
     end after a minute without work. So the pace is kept on the machine, not in a worker
     (client/round_state.py).
-    Records are removed only where the root lets them go by themselves, and metadata documents are written
-    only of versions that it agrees to (maintenance/steps.py).
     After rounds that came to nothing it looks less often (client/round_pace.py).
 Cost: a comparison of times for a commit, and for a worker's first a small file; each LOOK_MS the choice of
     what is due, and at most once in EXPIRY_MS a process that only removes what is past its retention.

@@ -93,7 +93,7 @@ def _topic(types: Any, services: Services, image: Image, topic: Topic, numbers: 
 
 
 def _partition(types: Any, services: Services, image: Image, topic: Topic, number: int) -> Any:
-    told = told_replicas(image, services.node_id, topic.partitions[number])
+    told = told_replicas(image, topic.partitions[number])
     return make(
         types.DescribeTopicPartitionsResponsePartition,
         error_code=told.error,

@@ -22,8 +22,6 @@ NOWHERE = "", -1
 def nodes_of(services: Services, listener: AdvertisedListener, *, fenced: bool = False) -> list[Node]:
     """The brokers that clients may go to, by node id; or those that they may not go to."""
     image = services.root.image
-    if not image.brokers:
-        return [] if fenced else [Node(services.node_id, listener.host, listener.port)]
     return [
         _registered(services, image, listener, node_id)
         for node_id, broker in sorted(image.brokers.items())

@@ -1,4 +1,4 @@
-"""The controller: of several brokers the one that says who is dead, who leads what, and what comes next.
+"""The controller: the broker that says who is dead, who leads what, and what comes next.
 
 Each broker has one of these, and all watch. Who is not the controller looks at the controller's signs of life
 only, and takes its place when it is gone: at once if the image has none, and after a session of silence if it

@@ -31,7 +31,6 @@ from sparklog.metadata import (
 from sparklog_server.cluster import selectors
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.heart import Heart
-from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.joining import join
 from sparklog_server.cluster.node_lock import NodeLock
 from sparklog_server.cluster.registration import Registration
@@ -129,7 +128,7 @@ class Registering:
                 _log.info("joined again, with epoch %d", registration.broker_epoch)
                 return registration
 
-    async def _join(self, lock: NodeLock, until_ms: int = 0) -> Joined:
+    async def _join(self, lock: NodeLock, until_ms: int = 0) -> Registration:
         joined = await join(
             self._root,
             self._settings,

@@ -5,7 +5,7 @@ would wait for; and the scheduler and the disk can put a process behind the brok
 what can wait does (idle_moments.py). What groups wait for cannot (sparklog/maintenance/urgent.py): a round
 for those topics alone, at the broker's own priority, breaks off one that has the machine's idle time only,
 and has had it for one interval at least: what can wait gets its turn after each that cannot.
-Invariants: one round at a time; only while this broker is in charge, and of several brokers the controller:
+Invariants: one round at a time; only while this broker is in charge, and the controller:
     else it breaks off, since it keeps the next controller's from this machine. What is due is told from the
     image that the broker holds, in a storage thread. A failure is logged, once until another one comes, and
     never harms requests. With the broker's stop, or its death, the round breaks off: nothing is lost, it is
@@ -119,7 +119,7 @@ class MaintenanceService:
             if await self._is_told_within(self._pace.wait_ms(self._usual_ms) / 1000):
                 continue  # of another interval
             if not self._is_ours:
-                continue  # of several brokers one does it; who takes over finds what is due
+                continue  # one broker does it; who takes over finds what is due
             try:
                 await self._look()
             except (SparklogError, OSError) as error:

@@ -97,7 +97,7 @@ def test_an_old_root_goes_on(old: tuple[Path, dict[str, Any]]) -> None:
 def registered(image: Image, node: int) -> Action:
     """As today's brokers do."""
     if image.brokers:
-        return plan_join_broker(image, node, incarnation_id=new_id(), metadata_version=VERSION)
+        return plan_join_broker(image, node, incarnation_id=new_id())
     return plan_register_broker(image, node, incarnation_id=new_id())
 
 

@@ -203,7 +203,6 @@ def joining(image: Any, node: int) -> Any:
         image,
         node,
         incarnation_id=f"{node}" * 22,
-        metadata_version=8,
         listeners=listeners,
         rack=f"rack {node}",
     )

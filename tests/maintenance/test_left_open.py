@@ -128,7 +128,7 @@ def test_brokers_are_left_to_do_it(log: SparkLog, clock: ManualClock, *, several
         version = int(log.image.configs[METADATA_VERSION_KEY])
         log.metadata.publish(
             lambda image: [
-                plan_join_broker(image, 1, incarnation_id=new_id(), metadata_version=version)
+                plan_join_broker(image, 1, incarnation_id=new_id())
                 if several
                 else plan_register_broker(image, 1, incarnation_id=new_id())
             ]
@@ -148,7 +148,7 @@ def test_brokers_are_left_to_do_it(log: SparkLog, clock: ManualClock, *, several
 def test_not_those_that_are_fenced(log: SparkLog, clock: ManualClock) -> None:
     version = int(log.image.configs[METADATA_VERSION_KEY])
     log.metadata.publish(
-        lambda image: [plan_join_broker(image, 1, incarnation_id=new_id(), metadata_version=version)]
+        lambda image: [plan_join_broker(image, 1, incarnation_id=new_id())]
     )
     leave_open(log, "app")
     clock.advance_ms(TIMEOUT_MS)

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog, open_log
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import SystemClock
 from sparklog.errors import RetriableError, StorageError
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY

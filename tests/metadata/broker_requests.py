@@ -76,7 +76,7 @@ class Broker:
         """Register, whoever else is."""
 
         def plan(image: Image) -> list[Action]:
-            values = {"incarnation_id": new_id(), "metadata_version": VERSION, "listeners": LISTENERS}
+            values = {"incarnation_id": new_id(), "listeners": LISTENERS}
             return [plan_join_broker(image, self.node_id, **values)]  # type: ignore[arg-type]
 
         self.log.publish(plan)

@@ -37,7 +37,7 @@ def applied(image: Image, *actions: Action | None) -> Image:
 def joined(image: Image, *nodes: int, **fields: object) -> Image:
     """Each by a commit of its own."""
     for node in nodes:
-        values: dict[str, object] = {"metadata_version": VERSION, "listeners": LISTENERS, **fields}
+        values: dict[str, object] = {"listeners": LISTENERS, **fields}
         action = plan_join_broker(image, node, incarnation_id=new_id(), **values)  # type: ignore[arg-type]
         image = applied(image, action)
     return image

@@ -37,11 +37,10 @@ ACTIONS_8_BROKERS: tuple[Action, ...] = (
         node_id=1,
         broker_epoch=5,
         incarnation_id="I" * 22,
-        metadata_version=8,
         listeners=(BrokerListener(host="localhost", port=9092),),
         rack="east",
     ),
-    JoinBroker(node_id=2, broker_epoch=5, incarnation_id="H" * 22, metadata_version=8),
+    JoinBroker(node_id=2, broker_epoch=5, incarnation_id="H" * 22),
     ElectController(node_id=1, broker_epoch=5, controller_epoch=3),
     AssignReplicas(
         controller_epoch=3,

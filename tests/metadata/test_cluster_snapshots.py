@@ -40,7 +40,7 @@ def join(log: MetadataLog, node: int) -> Image:
     def plan(image: Image) -> list[Action]:
         return [
             plan_join_broker(
-                image, node, incarnation_id=new_id(), metadata_version=8, listeners=LISTENERS, rack=f"r{node}"
+                image, node, incarnation_id=new_id(), listeners=LISTENERS, rack=f"r{node}"
             )
         ]
 

@@ -63,7 +63,6 @@ def test_several_are_registered_each_with_an_epoch_of_its_own() -> None:
         node_id=7,
         broker_epoch=3,
         incarnation_id=image.brokers[7].incarnation_id,
-        metadata_version=VERSION,
         listeners=LISTENERS,
         rack="east",
     )
@@ -105,7 +104,7 @@ def test_a_broker_epoch_is_the_number_of_its_commit(away: int) -> None:
 )
 def test_malformed_brokers(fields: dict[str, object]) -> None:
     image = applied(empty_image("C" * 22), AGREED)
-    values: dict[str, object] = {"node_id": 1, "incarnation_id": new_id(), "metadata_version": 8, **fields}
+    values: dict[str, object] = {"node_id": 1, "incarnation_id": new_id(), **fields}
     action = JoinBroker(broker_epoch=1, **values)  # type: ignore[arg-type]
     refuses(image, action, "broker: ")
     node_id = values.pop("node_id")
@@ -130,12 +129,12 @@ def test_a_root_that_has_not_agreed_has_no_brokers_beside_each_other(agreed: str
     with pytest.raises(InvalidRequestError, match="expected 8 for several brokers") as raised:
         joined(image, 1)
     assert raised.value.code == "METADATA_VERSION_TOO_LOW"
-    action = JoinBroker(node_id=1, broker_epoch=1, incarnation_id=new_id(), metadata_version=8)
+    action = JoinBroker(node_id=1, broker_epoch=1, incarnation_id=new_id())
     refuses(image, action, "expected at least 8 for 1 registered brokers")
 
 
 def test_the_agreed_version_is_one_that_every_broker_reads() -> None:
-    image = joined(joined(applied(empty_image("C" * 22), AGREED), 1, metadata_version=10), 2)
+    image = joined(joined(applied(empty_image("C" * 22), AGREED), 1), 2)
     for version in ("10", "7", None):
         change = {METADATA_VERSION_KEY: version}
         refuses(image, SetConfigs(configs=change), "sparklog.metadata.version")
@@ -143,7 +142,7 @@ def test_the_agreed_version_is_one_that_every_broker_reads() -> None:
             plan_set_configs(image, None, change)
     newer = applied(image, SetConfigs(configs={"retention.ms": "1"}))
     assert newer.configs["retention.ms"] == "1"
-    action = JoinBroker(node_id=3, broker_epoch=image.commit + 1, incarnation_id=new_id(), metadata_version=7)
+    action = JoinBroker(node_id=3, broker_epoch=image.commit + 1, incarnation_id=new_id())
     refuses(image, action, "expected at most 7, which broker 3 reads")
 
 

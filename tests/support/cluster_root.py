@@ -59,7 +59,6 @@ class ClusterRoot:
                     image,
                     node,
                     incarnation_id=new_id(),
-                    metadata_version=VERSION,
                     listeners=[listener],
                     rack=rack,
                 )

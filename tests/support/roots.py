@@ -6,9 +6,8 @@ from pathlib import Path
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import Clock
-from sparklog.log.root_config import AGREEMENTS
+from sparklog.log.root_config import OWNERS_KEYS
 from sparklog.metadata import METADATA_VERSION_KEY, WRITERS_VERSION, MetadataLog, SetConfigs
 from sparklog.metadata.documents.paths import DIRECTORY
 from sparklog.storage import MemoryStore, Store
@@ -23,12 +22,12 @@ def opened(store: Store, clock: Clock) -> SparkLog:
 
 def founded(store: Store, clock: Clock) -> SparkLog:
     """As `opened`; a root that is made says what every new one does (client/founding.py)."""
-    return SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    return SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
 
 
 def own_configs(log: SparkLog) -> dict[str, str]:
     """What the root's settings are, but for what every new root says."""
-    return {key: value for key, value in log.refresh().configs.items() if key not in AGREEMENTS}
+    return {key: value for key, value in log.refresh().configs.items() if key not in OWNERS_KEYS}
 
 
 def for_one_broker(root: str) -> str:

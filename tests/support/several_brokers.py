@@ -19,7 +19,7 @@ from sparklog.metadata import (
     plan_fence_broker,
 )
 from sparklog.storage import Store
-from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.registration import Registration
 from tests.support.roots import opened
 
 CONTROLLER = 100
@@ -35,11 +35,11 @@ class SeveralBrokers:
         broker_epoch = self.join(CONTROLLER, self.log).broker_epoch
         self._publish(plan_elect_controller(self.log.image, CONTROLLER, broker_epoch))
 
-    def join(self, node_id: int, log: SparkLog | None = None, *, port: int = 9092, rack: str = "") -> Joined:
+    def join(self, node_id: int, log: SparkLog | None = None, *, port: int = 9092, rack: str = "") -> Registration:
         """The node's registration, made through its own log or that of the controller."""
         metadata = (log or self.log).metadata
         listeners = [BrokerListener(host=f"broker-{node_id}", port=port)]
-        registration = Joined.join(metadata, node_id, listeners, rack=rack)
+        registration = Registration.join(metadata, node_id, listeners, rack=rack)
         self.log.refresh()
         return registration
 

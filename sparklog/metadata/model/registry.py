@@ -179,7 +179,7 @@ def plan_join_broker(
     listeners: Sequence[BrokerListener] = (),
     rack: str = "",
 ) -> JoinBroker:
-    """Serve the root beside others. `incarnation_id` from new_id().
+    """Become one of the brokers of a root. `incarnation_id` from new_id().
 
     Raises:
         FencedError: DUPLICATE_BROKER, the node id is another's who is not fenced.

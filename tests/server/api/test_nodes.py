@@ -39,7 +39,6 @@ def brokers() -> Image:
             image,
             node_id,
             incarnation_id=f"{node_id}" * 21 + "A",
-            metadata_version=8,
             listeners=listeners(*addresses),
             rack=rack,
         )

@@ -9,7 +9,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.metadata import Action, Image
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.registration import Registration
 from tests.server.publish.surroundings import Surroundings
 from tests.support.roots import founded
 
@@ -43,7 +43,7 @@ def test_who_falls_silent_is_fenced_while_clients_ask_without_a_pause(
                 controller.submit(order).add_done_callback(ask)
 
         await surroundings.membership.start()
-        Joined.join(log.metadata, SILENT)
+        Registration.join(log.metadata, SILENT)
         await controller.start()
         ask()
         ask()

@@ -13,7 +13,7 @@ from sparklog.metadata.documents.paths import HEARTBEATS
 from sparklog.storage import IndefinitePutError, MemoryStore
 from sparklog_server.cluster import joining
 from sparklog_server.cluster.heartbeats import Heartbeat
-from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.registration import Registration
 from tests.server.publish.surroundings import Surroundings
 from tests.support.broker_process import until
 from tests.support.roots import founded
@@ -35,10 +35,10 @@ def test_who_is_fenced_while_it_joins_notices_without_another_commit(
 ) -> None:
     """The image that says so is shown before the registration is known that it ends."""
     log = founded(store, clock)
-    surroundings, joins = Surroundings(log), list[Joined]()
+    surroundings, joins = Surroundings(log), list[Registration]()
     root, membership, join = surroundings.root, surroundings.membership, joining.join
 
-    async def join_and_be_fenced(*arguments: Any, **named: Any) -> Joined:
+    async def join_and_be_fenced(*arguments: Any, **named: Any) -> Registration:
         joins.append(await join(*arguments, **named))
         if len(joins) == fenced_join:
             fence(log)
@@ -110,7 +110,7 @@ def test_a_join_of_its_own_that_arrives_unnoticed_is_not_taken_for_another_proce
     surroundings, join, tries = Surroundings(founded(store, clock), **QUICKLY), joining.join, list[str]()
     membership, refusing = surroundings.membership, list[Refusing]()
 
-    async def join_or_be_refused(*arguments: Any, **named: Any) -> Joined:
+    async def join_or_be_refused(*arguments: Any, **named: Any) -> Registration:
         try:
             return await join(*arguments, **named)
         except StorageError as error:
@@ -147,7 +147,7 @@ def test_who_stops_while_it_joins_again_leaves_no_registration(
     async def main() -> None:
         has_tried = asyncio.Event()
 
-        async def join_in_vain(*arguments: Any, **named: Any) -> Joined:
+        async def join_in_vain(*arguments: Any, **named: Any) -> Registration:
             try:
                 return await join(*arguments, **named)
             finally:
@@ -178,7 +178,7 @@ def test_who_stops_leaves_a_registration_of_another_process_alone(
 
     async def main() -> None:
         await fenced(surroundings)
-        other = Joined.join(root.metadata, NODE)
+        other = Registration.join(root.metadata, NODE)
         root.show()
         await membership.stop()
         broker = root.log.refresh(force=True).brokers[NODE]
@@ -224,7 +224,7 @@ def test_signs_of_life_of_an_older_registration_are_none_of_the_one_that_is_watc
     old, incarnation_id = Heartbeat(store, NODE, 0), new_id()
     log.create_topic("orders", 1)  # so that the epoch, which is the commit's number, is above 0
     log.metadata.publish(
-        lambda image: [plan_join_broker(image, NODE, incarnation_id=incarnation_id, metadata_version=VERSION)]
+        lambda image: [plan_join_broker(image, NODE, incarnation_id=incarnation_id)]
     )
     dead = log.image.brokers[NODE]
     # Whoever lives would be refused at once, so that what counts is whether it is taken to live.

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
 from sparklog.errors import FencedError
 from sparklog.log.config import TopicConfig
@@ -23,7 +22,6 @@ from sparklog.metadata import (
     PublishResult,
     plan_append,
 )
-from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.leadership import LEADER_EPOCH, Images, Leader, Leadership
 from sparklog_server.cluster.registration import Registration
 from sparklog_server.coordination.host import Host
@@ -239,7 +237,7 @@ class Surroundings:
         self.log.close()
 
 
-def _join(log: SparkLog, node_id: int) -> Joined:
+def _join(log: SparkLog, node_id: int) -> Registration:
     listeners = (BrokerListener(host=f"node{node_id}.example", port=9092),)
     log.metadata.publish(lambda image: FOUNDING if image.commit < 0 else [])
-    return Joined.join(log.metadata, node_id, listeners)
+    return Registration.join(log.metadata, node_id, listeners)

@@ -140,7 +140,6 @@ def racked(racks: str, partitions: int = 1) -> Image:
             image,
             node,
             incarnation_id=new_id(),
-            metadata_version=VERSION,
             listeners=LISTENERS,
             rack=rack.strip("-"),
         )
