@@ -53,7 +53,7 @@ from sparklog.metadata.model.expiring import ExpireProducers, plan_expire_produc
 from sparklog.metadata.model.extent import DraftExtent, Extent
 from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentColumns, ExtentList
 from sparklog.metadata.model.extents import AppendExtents, plan_append, sequenced, unknown_producer
-from sparklog.metadata.model.features import RequireFeatures
+from sparklog.metadata.model.features import RequireFeatures, validate_writable
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import (
     NEVER_CLEANED,
@@ -314,6 +314,7 @@ __all__ = [
     "validate_controller",
     "validate_producer",
     "validate_room",
+    "validate_writable",
     "was_staged",
     "which_hold",
     "why_illegal_topic_name",

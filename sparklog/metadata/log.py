@@ -36,6 +36,7 @@ from sparklog.metadata.documents.properties import open_properties
 from sparklog.metadata.following import Moment, make_follower
 from sparklog.metadata.loading import refuse_another_history, reload_image
 from sparklog.metadata.looks import Looks
+from sparklog.metadata.model.features import validate_writable
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.others import Plan, SharedPlan
@@ -195,9 +196,11 @@ class MetadataLog:
 
     def clean(self, *, grace_ms: int | None = None) -> int:
         """Remove commits and snapshots that are no longer needed; returns the number of files."""
+        image = self.refresh(force=True)
+        validate_writable(image)
         return clean_metadata(
             self._store,
-            self.refresh(force=True),
+            image,
             grace_ms=self._settings.clean_grace_ms if grace_ms is None else grace_ms,
             snapshots_kept=self._settings.snapshots_kept,
             now_ms=self._clock.now_ms(),

@@ -33,6 +33,7 @@ from sparklog.metadata.cleaning import clean_in_steps
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_of
 from sparklog.metadata.documents.snapshot import write_snapshot
 from sparklog.metadata.documents.snapshot_hint import write_hint
+from sparklog.metadata.model.features import validate_writable
 from sparklog.metadata.model.image import Image, weigh
 from sparklog.metadata.requests import RequestBox
 from sparklog.metadata.settings import MetadataSettings
@@ -98,7 +99,8 @@ class LogUpkeep:
         return image.replayed.weight - self._newest(image).weight
 
     def write_snapshot(self, image: Image) -> None:
-        """Write one now."""
+        """Write one now. UnsupportedVersionError: UNSUPPORTED_METADATA, a writer has to know more than we do."""
+        validate_writable(image)
         write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
         write_hint(self._store, image.commit)
         self._known = _Known(image.commit, image.replayed.snapshot, image.replayed.weight)

@@ -16,8 +16,8 @@ then, the start fails, as where the storage is away.
 3. so it looks on, and joins after as many silent looks as a controller needs, or when that was quicker.
 
 Invariants: a registration that is not fenced is ended by proof, or after as many silent looks as mean death.
-Not here: joining again after a fence (membership.py), the commit (registration.py), trying again while the node id
-    is taken (registering.py).
+Not here: joining again after a fence (membership.py), the commit (registration.py), trying again while the
+    node id is taken (registering.py).
 Concurrency: event loop; storage work in storage threads. `is_stopping` ends the waiting.
 After a crash: the next start begins anew.
 Sources: docs/adr/0026; tests/models/liveness.py.

@@ -77,20 +77,6 @@ def test_a_topic_made_anew_gets_it_again(log: SparkLog) -> None:
     assert values(log, "a") == ["new"]
 
 
-def test_an_old_root_remembers_for_all_topics(log: SparkLog) -> None:
-    log.create_topic("a", 1)
-    log.metadata.publish(lambda image: [WriterTxn(application="job", version=7)])  # as version 3 wrote it
-    staged = [stage(log, "a", "1"), stage(log, "b", "1")]
-    result = log.publish(staged, txn=("job", 7))
-    assert (result.duplicate, result.commit) == (True, None)
-    before = AppliedBefore(version=7, commit=None)
-    assert result.skipped == {"a": before, "b": before}
-    assert "b" not in log.image.topics
-    assert log.append("a", rows("1"), txn=("job", 7)).skipped == {"a": before}
-    log.append("a", rows("2"), txn=("job", 8))
-    assert values(log, "a") == ["2"]
-
-
 def test_other_content_is_an_error(log: SparkLog) -> None:
     log.publish([stage(log, "a", "1")], txn=("job", 7), content="x")
     with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):

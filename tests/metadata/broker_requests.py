@@ -27,7 +27,7 @@ from sparklog.metadata.documents.document import CONDITIONS_VERSION
 from sparklog.metadata.posted import Posted
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import MemoryStore
-from tests.metadata.cluster_roots import AGREED, LISTENERS, TOPIC, epoch_of
+from tests.metadata.cluster_roots import FOUNDING, LISTENERS, TOPIC, epoch_of
 from tests.metadata.combining_publishers import SleepyClock
 
 VERSION = CONDITIONS_VERSION
@@ -131,7 +131,7 @@ def cluster(store: MemoryStore, clock: SleepyClock, *leaders: int) -> list[Broke
     """Brokers 1, 2 and 3, of which the third is controller; each partition of a topic has its leader."""
     brokers = [Broker(store, clock, node_id) for node_id in (1, 2, 3)]
     last = brokers[-1]
-    last.log.publish(lambda _: [AGREED])
+    last.log.publish(lambda _: [FOUNDING])
     for broker in brokers:
         broker.join()
     replicas = PartitionLeadership((1, 2, 3))

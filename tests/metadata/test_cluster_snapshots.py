@@ -38,11 +38,7 @@ def publish(log: MetadataLog, *actions: Action | None) -> Image:
 
 def join(log: MetadataLog, node: int) -> Image:
     def plan(image: Image) -> list[Action]:
-        return [
-            plan_join_broker(
-                image, node, incarnation_id=new_id(), listeners=LISTENERS, rack=f"r{node}"
-            )
-        ]
+        return [plan_join_broker(image, node, incarnation_id=new_id(), listeners=LISTENERS, rack=f"r{node}")]
 
     log.publish(plan)
     return log.image

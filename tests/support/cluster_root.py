@@ -6,7 +6,6 @@ from sparklog.client import SparkLog
 from sparklog.metadata import (
     NO_COMMIT,
     NO_NODE,
-    VERSION,
     Action,
     BrokerListener,
     Image,

@@ -4,21 +4,21 @@ from collections.abc import Sequence
 
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
+from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     NO_NODE,
-    VERSION,
     Action,
     BrokerListener,
     Image,
     PartitionLeadership,
-    SetConfigs,
     plan_assign_replicas,
     plan_elect_controller,
     plan_elect_leaders,
     plan_fence_broker,
 )
 from sparklog.storage import Store
+from sparklog_server.cluster.assigning import Assigning
+from sparklog_server.cluster.duties import plan_entering
 from sparklog_server.cluster.registration import Registration
 from tests.support.roots import opened
 
@@ -31,7 +31,6 @@ class SeveralBrokers:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self.log = opened(store, clock)
-        self._publish(SetConfigs(configs={METADATA_VERSION_KEY: str(VERSION)}))
         broker_epoch = self.join(CONTROLLER, self.log).broker_epoch
         self._publish(plan_elect_controller(self.log.image, CONTROLLER, broker_epoch))
 
@@ -74,3 +73,29 @@ class SeveralBrokers:
     @staticmethod
     def _epoch(image: Image) -> int:
         return image.controller.controller_epoch
+
+
+def take_over(
+    log: SparkLog, node_id: int = 1, listeners: Sequence[BrokerListener] = (), *, rack: str = ""
+) -> Registration:
+    """The registration of a broker that is controller, and leads every partition; all others are fenced.
+
+    Topics that are made through it are led by it, too: `registration.fenced`.
+    """
+
+    def fence_all(image: Image) -> list[Action]:
+        fences = (plan_fence_broker(image, one.node_id, one.broker_epoch) for one in image.brokers.values())
+        return [one for one in fences if one is not None]
+
+    log.metadata.publish(fence_all)
+    assigning = Assigning(lambda image: RootConfig.parse(image.configs))
+    registration = Registration.join(
+        log.metadata,
+        node_id,
+        listeners,
+        rack=rack,
+        entering=lambda before, after, joined: plan_entering(before, after, joined, assigning),
+        completing=assigning.assignments,
+    )
+    log.refresh()
+    return registration

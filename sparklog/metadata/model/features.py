@@ -5,11 +5,14 @@ which features readers, and which writers, have to know. Software that lacks one
 not open the root; software that lacks one of a writer's still reads it, and publishes nothing. A root that
 does not use a feature stays usable by everybody. (Delta's table features.)
 
+Writing is: to publish, to write a snapshot, and to remove commits and segments. What a file is needed for may
+be just what an older writer does not know.
+
 Invariants: a feature that a root needs, it needs from then on.
 Not here: the version of a document (documents/document.py), which changes only where a document itself could
     not be decoded.
 Concurrency: pure functions.
-Sources: FORMAT.md#metadata-log; adr/0020; Delta's protocol, table features.
+Sources: FORMAT.md#versions-and-features; adr/0034; Delta's protocol, table features.
 """
 
 import re

@@ -16,7 +16,6 @@ from tests.server.api.config_requests import (
     resource,
 )
 from tests.server.api.controlling import settled
-from tests.support.roots import own_configs
 from tests.support.told import Told
 from tests.support.wire_client import WireClient
 
@@ -163,7 +162,7 @@ def test_validate_only(asker: WireClient, log: sparklog.SparkLog) -> None:
 def test_the_clusters_settings_have_the_brokers_names(asker: WireClient, log: sparklog.SparkLog) -> None:
     changes = ("log.retention.ms", SET, "5"), ("message.max.bytes", SET, "99"), ("num.partitions", SET, "3")
     assert alter(asker, resource(BROKER, "", *changes)) == [("none", None)]
-    assert own_configs(log) == {"retention.ms": "5", "max.message.bytes": "99", "num.partitions": "3"}
+    assert dict(log.refresh().configs) == {"retention.ms": "5", "max.message.bytes": "99", "num.partitions": "3"}
     more = ("log.retention.ms", DELETE, None), ("log.cleanup.policy", APPEND, "compact")
     assert alter(asker, resource(BROKER, "", *more)) == [("none", None)]
     assert log.refresh().configs["cleanup.policy"] == "delete,compact"
@@ -186,4 +185,4 @@ def test_what_cannot_be_set_for_the_cluster(
     ((found, message),) = alter(asker, resource(BROKER, "", (key, SET, value)))
     assert found == code
     assert text in str(message)
-    assert own_configs(log) == {}
+    assert dict(log.refresh().configs) == {}

@@ -9,7 +9,7 @@ from sparklog_server.api.nodes import hint_of, node_of, nodes_of, nodes_of_leade
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.protocol.nodes import LeaderHint, Node
 from sparklog_server.settings.addresses import AdvertisedListener
-from tests.metadata.cluster_roots import AGREED, applied, cluster, elected, fenced, led
+from tests.metadata.cluster_roots import FOUNDING, applied, cluster, elected, fenced, led
 
 INSIDE, OUTSIDE = AdvertisedListener("inside-1", 9092), AdvertisedListener("outside-1", 19092)
 
@@ -28,7 +28,7 @@ def listeners(*addresses: tuple[str, int]) -> Sequence[BrokerListener]:
 
 def brokers() -> Image:
     """1 and 2 with two listeners, 3 with one, 4 with none."""
-    image = applied(empty_image("C" * 22), AGREED)
+    image = applied(empty_image("C" * 22), FOUNDING)
     for node_id, rack, addresses in (
         (1, "a", [("inside-1", 9092), ("outside-1", 19092)]),
         (2, "b", [("inside-2", 9092), ("outside-2", 19092)]),

@@ -16,7 +16,7 @@ from sparklog_server.cluster.heartbeats import Heartbeat
 from sparklog_server.cluster.registration import Registration
 from tests.server.publish.surroundings import Surroundings
 from tests.support.broker_process import until
-from tests.support.roots import founded
+from tests.support.roots import opened
 
 NODE = 7
 
@@ -34,7 +34,7 @@ def test_who_is_fenced_while_it_joins_notices_without_another_commit(
     fenced_join: int, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The image that says so is shown before the registration is known that it ends."""
-    log = founded(store, clock)
+    log = opened(store, clock)
     surroundings, joins = Surroundings(log), list[Registration]()
     root, membership, join = surroundings.root, surroundings.membership, joining.join
 
@@ -107,7 +107,7 @@ def test_a_join_of_its_own_that_arrives_unnoticed_is_not_taken_for_another_proce
     """1. a try to join again is not answered, and given up; 2. its commit is there, or comes to be there with
     the next publish; 3. the next try finds the node id taken.
     """
-    surroundings, join, tries = Surroundings(founded(store, clock), **QUICKLY), joining.join, list[str]()
+    surroundings, join, tries = Surroundings(opened(store, clock), **QUICKLY), joining.join, list[str]()
     membership, refusing = surroundings.membership, list[Refusing]()
 
     async def join_or_be_refused(*arguments: Any, **named: Any) -> Registration:
@@ -141,7 +141,7 @@ def test_who_stops_while_it_joins_again_leaves_no_registration(
     store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The try arrives with the next publish, which is the end's: nobody would lead what it gets."""
-    surroundings, join = Surroundings(founded(store, clock), **QUICKLY), joining.join
+    surroundings, join = Surroundings(opened(store, clock), **QUICKLY), joining.join
     membership = surroundings.membership
 
     async def main() -> None:
@@ -173,7 +173,7 @@ def test_who_stops_while_it_joins_again_leaves_no_registration(
 def test_who_stops_leaves_a_registration_of_another_process_alone(
     store: MemoryStore, clock: ManualClock
 ) -> None:
-    surroundings = Surroundings(founded(store, clock), **QUICKLY)
+    surroundings = Surroundings(opened(store, clock), **QUICKLY)
     root, membership = surroundings.root, surroundings.membership
 
     async def main() -> None:
@@ -193,7 +193,7 @@ def test_who_is_fenced_gives_no_signs_of_life_until_it_has_joined_again(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     """Another process may have the node id by then: they would hide its own."""
-    surroundings = Surroundings(founded(store, clock), **QUICKLY)
+    surroundings = Surroundings(opened(store, clock), **QUICKLY)
     membership = surroundings.membership
 
     async def main() -> None:
@@ -220,7 +220,7 @@ def test_signs_of_life_of_an_older_registration_are_none_of_the_one_that_is_watc
     store: MemoryStore, clock: ManualClock
 ) -> None:
     """Writes of the process before may land late, any number of them."""
-    log = founded(store, clock)
+    log = opened(store, clock)
     old, incarnation_id = Heartbeat(store, NODE, 0), new_id()
     log.create_topic("orders", 1)  # so that the epoch, which is the commit's number, is above 0
     log.metadata.publish(
