@@ -147,9 +147,7 @@ def test_brokers_are_left_to_do_it(log: SparkLog, clock: ManualClock, *, several
 
 def test_not_those_that_are_fenced(log: SparkLog, clock: ManualClock) -> None:
     version = int(log.image.configs[METADATA_VERSION_KEY])
-    log.metadata.publish(
-        lambda image: [plan_join_broker(image, 1, incarnation_id=new_id())]
-    )
+    log.metadata.publish(lambda image: [plan_join_broker(image, 1, incarnation_id=new_id())])
     leave_open(log, "app")
     clock.advance_ms(TIMEOUT_MS)
     assert not is_due(log)

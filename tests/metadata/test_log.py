@@ -182,7 +182,7 @@ def test_fork_while_another_thread_holds_the_lock(local: LocalStore) -> None:
 def test_exports() -> None:
     import sparklog.metadata
 
-    assert len(set(sparklog.metadata.__all__)) == len(sparklog.metadata.__all__) == 163
+    assert len(set(sparklog.metadata.__all__)) == len(sparklog.metadata.__all__) == 151
     for name in sparklog.metadata.__all__:
         assert hasattr(sparklog.metadata, name)
 

@@ -266,6 +266,7 @@ def test_replay_refuses_replacements_that_do_not_fit(
         start_offset=start,
         end_offset=end,
         removed_count=count,
+        removed_crc32c=checksum_of(columns_of(extents[:2])),
         added=(merged(*extents),),
     )
     with pytest.raises(ActionRefusedError, match=found):

@@ -16,7 +16,6 @@ from sparklog.metadata import (
     FenceBroker,
     JoinBroker,
     RegisteredBroker,
-    SetConfigs,
     UnregisterBroker,
     empty_image,
     new_id,

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 import pytest
 
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     Action,
-    SetConfigs,
     plan_begin_producer,
     plan_end_transaction,
 )
 from sparklog.metadata.documents.paths import REQUESTS
 from sparklog.storage import MemoryStore
-from tests.metadata import broker_requests
 from tests.metadata.broker_requests import Broker, accepted, cluster, ends
 from tests.metadata.combining_publishers import REMOTE, SleepyClock
 from tests.metadata.test_staging_conditions import staged
@@ -31,10 +28,8 @@ def store(clock: SleepyClock) -> MemoryStore:
 
 
 @pytest.fixture
-def brokers(store: MemoryStore, clock: SleepyClock, monkeypatch: pytest.MonkeyPatch) -> list[Broker]:
-    monkeypatch.setattr(broker_requests, "VERSION", 9)
+def brokers(store: MemoryStore, clock: SleepyClock) -> list[Broker]:
     found = cluster(store, clock, 1, 1, 2)
-    do(found[0], [SetConfigs(configs={METADATA_VERSION_KEY: "9"})])
     found[0].log.publish(lambda image: plan_begin_producer(image, "app", timeout_ms=1_000, now_ms=1).actions)
     return found
 
@@ -46,7 +41,7 @@ def do(broker: Broker, actions: Sequence[Action]) -> None:
 def test_another_broker_stages_what_holds(brokers: list[Broker]) -> None:
     one, two, _ = brokers
     parts = [staged(0, 0, opens_ms=5), accepted(1), staged(0, 1, opens_ms=5), staged(1, 5)]
-    request = one.leave(parts, version=9)
+    request = one.leave(parts)
     two.publish([accepted(2)])
     assert ends(two.log) == [0, 1, 1]
     assert two.log.image.has_settled(request.publisher, 0)
@@ -57,19 +52,8 @@ def test_another_broker_stages_what_holds(brokers: list[Broker]) -> None:
     assert ends(one.log) == [2, 1, 1]
 
 
-def test_a_request_that_stages_is_of_version_9(brokers: list[Broker], store: MemoryStore) -> None:
-    brokers[0].leave([staged(0, 0, opens_ms=5), accepted(1)], version=9)
+def test_a_request_says_what_it_stages(brokers: list[Broker], store: MemoryStore) -> None:
+    brokers[0].leave([staged(0, 0, opens_ms=5), accepted(1)])
     (name,) = [file.name for file in store.list(REQUESTS)]
-    header, body = map(json.loads, store.read(name).splitlines())
-    assert header["version"] == 9
+    _, body = map(json.loads, store.read(name).splitlines())
     assert body["publish"]["staging"] == {"transactional": [1, 0], "opens_ms": [5, -1]}
-
-
-def test_one_of_version_8_is_refused(brokers: list[Broker], caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever knows version 8 only would append what it asks to stage."""
-    one, two, _ = brokers
-    one.leave([staged(0, 0, opens_ms=5)], version=8)
-    two.publish([accepted(2)])
-    assert ends(two.log) == [0, 0, 1]
-    assert not two.log.image.transactions["app"].is_ongoing
-    assert "found version 8, expected 9 for a request that stages" in caplog.text

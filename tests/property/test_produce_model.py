@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from sparklog_server.cluster.alone import Alone
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
@@ -17,7 +18,6 @@ from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart
 from tests.support.roots import opened

@@ -34,7 +34,9 @@ class SeveralBrokers:
         broker_epoch = self.join(CONTROLLER, self.log).broker_epoch
         self._publish(plan_elect_controller(self.log.image, CONTROLLER, broker_epoch))
 
-    def join(self, node_id: int, log: SparkLog | None = None, *, port: int = 9092, rack: str = "") -> Registration:
+    def join(
+        self, node_id: int, log: SparkLog | None = None, *, port: int = 9092, rack: str = ""
+    ) -> Registration:
         """The node's registration, made through its own log or that of the controller."""
         metadata = (log or self.log).metadata
         listeners = [BrokerListener(host=f"broker-{node_id}", port=port)]

@@ -162,7 +162,11 @@ def test_validate_only(asker: WireClient, log: sparklog.SparkLog) -> None:
 def test_the_clusters_settings_have_the_brokers_names(asker: WireClient, log: sparklog.SparkLog) -> None:
     changes = ("log.retention.ms", SET, "5"), ("message.max.bytes", SET, "99"), ("num.partitions", SET, "3")
     assert alter(asker, resource(BROKER, "", *changes)) == [("none", None)]
-    assert dict(log.refresh().configs) == {"retention.ms": "5", "max.message.bytes": "99", "num.partitions": "3"}
+    assert dict(log.refresh().configs) == {
+        "retention.ms": "5",
+        "max.message.bytes": "99",
+        "num.partitions": "3",
+    }
     more = ("log.retention.ms", DELETE, None), ("log.cleanup.policy", APPEND, "compact")
     assert alter(asker, resource(BROKER, "", *more)) == [("none", None)]
     assert log.refresh().configs["cleanup.policy"] == "delete,compact"

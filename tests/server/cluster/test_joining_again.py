@@ -223,9 +223,7 @@ def test_signs_of_life_of_an_older_registration_are_none_of_the_one_that_is_watc
     log = opened(store, clock)
     old, incarnation_id = Heartbeat(store, NODE, 0), new_id()
     log.create_topic("orders", 1)  # so that the epoch, which is the commit's number, is above 0
-    log.metadata.publish(
-        lambda image: [plan_join_broker(image, NODE, incarnation_id=incarnation_id)]
-    )
+    log.metadata.publish(lambda image: [plan_join_broker(image, NODE, incarnation_id=incarnation_id)])
     dead = log.image.brokers[NODE]
     # Whoever lives would be refused at once, so that what counts is whether it is taken to live.
     surroundings = Surroundings(log, **QUICKLY, initial_broker_registration_timeout_ms="0")
