@@ -1,17 +1,19 @@
 """Features that a root needs: who does not know them reads nothing, or publishes nothing; by name."""
 
+import msgspec
 import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, UnsupportedVersionError
 from sparklog.metadata import Action, Image, MetadataLog, RequireFeatures, SharedPlan, empty_image
-from sparklog.metadata.documents.paths import DIRECTORY, REQUESTS
-from sparklog.metadata.documents.snapshot import read_snapshot
+from sparklog.metadata.documents.document import checksum, encode_document
+from sparklog.metadata.documents.paths import DIRECTORY, REQUESTS, manifest_name, snapshot_directory
+from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot
 from sparklog.metadata.model import features
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.storage import MemoryStore
 from tests.metadata.cluster_roots import applied
-from tests.metadata.opened_logs import opened, set_config
+from tests.metadata.opened_logs import opened, replace_file, set_config
 from tests.metadata.remote_logs import REMOTE
 
 UNREADABLE = r"SPARKLOG_UNSUPPORTED_METADATA.*reading it needs the features new-read, which .*Fix: upgrade"
@@ -61,15 +63,29 @@ def test_it_stops_opening_from_a_snapshot(
     set_config(elsewhere, "after")
     commit = elsewhere.write_snapshot()
     memory.delete(f"{DIRECTORY}/{0:020d}.json")
-    for open_it in (
-        lambda: opened(memory),
-        lambda: read_snapshot(memory, commit, cluster_id=elsewhere.cluster_id),
-    ):
-        with pytest.raises(UnsupportedVersionError, match=UNREADABLE):
-            open_it()
+    with pytest.raises(UnsupportedVersionError, match=UNREADABLE):
+        opened(memory)
+    with pytest.raises(UnsupportedVersionError, match=UNREADABLE):
+        read_snapshot(memory, commit, cluster_id=elsewhere.cluster_id)
     monkeypatch.setattr(features, "READER_FEATURES", frozenset({"new-read"}))
     assert opened(memory).image == elsewhere.image
     assert elsewhere.image.reader_features == {"new-read"}
+
+
+def test_a_snapshot_that_cannot_be_decoded_for_want_of_a_feature_names_it(
+    memory: MemoryStore, elsewhere: MetadataLog
+) -> None:
+    require(elsewhere, RequireFeatures(readers=("new-read",)))
+    commit = elsewhere.write_snapshot()
+    header, body = read_manifest(memory, commit, cluster_id=elsewhere.cluster_id)
+    name = f"{snapshot_directory(commit)}/{body.state.name}"
+    data = msgspec.json.encode({**msgspec.json.decode(memory.read(name)), "new_field": 1})
+    replace_file(memory, name, data)
+    part = msgspec.structs.replace(body.state, size=len(data), crc32c=checksum(data))
+    new = encode_document(header, msgspec.structs.replace(body, state=part))
+    replace_file(memory, manifest_name(commit), new)
+    with pytest.raises(UnsupportedVersionError, match=UNREADABLE):
+        read_snapshot(memory, commit, cluster_id=elsewhere.cluster_id)
 
 
 def test_an_unknown_feature_of_writers_lets_read_and_publishes_nothing(
@@ -127,7 +143,7 @@ def test_features_are_never_given_up() -> None:
 @pytest.mark.parametrize("name", ["", "A", "1a", "a b", "a\n", "\u00e4", "a" * 64, "a/b"])
 def test_illegal_names_are_refused(name: str, memory: MemoryStore) -> None:
     for action in (RequireFeatures(readers=(name,)), RequireFeatures(writers=(name,))):
-        with pytest.raises(ActionRefusedError, match="features: feature .* expected"):
+        with pytest.raises(ActionRefusedError, match=r"features: feature .* expected"):
             applied(empty_image("C" * 22), action)
     with pytest.raises(InvalidRequestError, match="would not apply"):
         opened(memory).publish(lambda _: [RequireFeatures(writers=(name,))])

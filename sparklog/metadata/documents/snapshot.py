@@ -11,6 +11,8 @@ After a crash: a directory without a manifest is no snapshot; cleaning removes i
 Sources: FORMAT.md#metadata-log.
 """
 
+import contextlib
+
 import msgspec
 import numpy as np
 
@@ -93,6 +95,10 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     leadership: StoredLeadership | None = None
 
 
+class _Needed(msgspec.Struct, frozen=True):
+    reader_features: tuple[str, ...] = ()
+
+
 class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     configs: dict[str, str]
     topics: tuple[_Topic, ...]
@@ -144,10 +150,9 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
     """
     header, body = read_manifest(store, commit, cluster_id=cluster_id)
     where = f"{store.url}/{snapshot_directory(commit)}"
-    state = _decode_state(_read_part(store, commit, body.state), f"{where}/{body.state.name}")
+    state = _decode_state(_read_part(store, commit, body.state), f"{where}/{body.state.name}", cluster_id)
     if state.next_producer_id < 0 or state.sweep_horizon < NO_HORIZON:
         raise corrupt(_CODE, where, "found a negative producer id or sweep horizon")
-    validate_readable(state.reader_features, cluster_id)
     columns = decode_extents(_read_part(store, commit, body.extents), f"{where}/{body.extents.name}")
     published, staged = split_rows(columns, state.transactions, where)
     topics = _topics(state, published, where)
@@ -270,11 +275,16 @@ def _state(image: Image) -> SnapshotState:
     )
 
 
-def _decode_state(data: memoryview, where: str) -> SnapshotState:
+def _decode_state(data: memoryview, where: str, cluster_id: str) -> SnapshotState:
+    """UnsupportedVersionError, which names features, comes before what cannot be decoded for want of them."""
     try:
-        return msgspec.json.decode(data, type=SnapshotState)
+        state = msgspec.json.decode(data, type=SnapshotState)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            validate_readable(msgspec.json.decode(data, type=_Needed).reader_features, cluster_id)
         raise corrupt(_CODE, where, f"cannot be decoded: {error}") from error
+    validate_readable(state.reader_features, cluster_id)
+    return state
 
 
 def _brokers(state: SnapshotState, where: str) -> dict[int, RegisteredBroker]:
