@@ -143,5 +143,5 @@ def test_a_root_that_needs_unknown_features_is_refused_by_their_names(
     old: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "READER_FEATURES", frozenset())
-    with pytest.raises(UnsupportedVersionError, match="reading it needs the features golden.read, which"):
+    with pytest.raises(UnsupportedVersionError, match=r"reading it needs the features golden\.read, which"):
         sparklog.open(old[0], create=False)

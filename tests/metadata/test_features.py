@@ -1,5 +1,7 @@
 """Features that a root needs: who does not know them reads nothing, or publishes nothing; by name."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -95,7 +97,8 @@ def test_an_unknown_feature_of_writers_lets_read_and_publishes_nothing(
     require(elsewhere, RequireFeatures(writers=("known",)), RequireFeatures(writers=("new-write", "known")))
     assert log.refresh().writer_features == {"known", "new-write"}
     before = {file.name for file in memory.list("", recursive=True)}
-    for attempt in (lambda: set_config(log, "after"), log.write_snapshot, log.clean):
+    attempts: list[Callable[[], object]] = [lambda: set_config(log, "after"), log.write_snapshot, log.clean]
+    for attempt in attempts:
         with pytest.raises(UnsupportedVersionError, match=r"features known, new-write, which"):
             attempt()
     assert {file.name for file in memory.list("", recursive=True)} == before

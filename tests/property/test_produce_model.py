@@ -10,7 +10,6 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from sparklog_server.cluster.alone import Alone
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
@@ -21,6 +20,7 @@ from sparklog.storage import MemoryStore
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart
 from tests.support.roots import opened
+from tests.support.several_brokers import take_over
 
 PARTITIONS = 2
 IN_FLIGHT = 5
@@ -92,7 +92,7 @@ class ProduceMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.log = opened(self.store, self.clock)
-        registration = Alone.register(self.log.metadata, 1)
+        registration = take_over(self.log)
         self.writer = BundleWriter(self.log, lambda: registration, lambda topic: CONFIG)
 
     # --- producers -----------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ from sparklog_server.cluster import elections, selectors
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.duties import Duties
 from sparklog_server.cluster.heartbeats import Heartbeat, read_heartbeats
-from sparklog_server.cluster.registration import Registration
 from sparklog_server.cluster.observer import Observer, looks_until_dead
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.simulation.coordinators import Asked, Coordinators

@@ -17,8 +17,8 @@ from typing import Any
 from sparklog.client import SparkLog
 from sparklog.errors import FencedError
 from sparklog.metadata import Plan, PublishResult
-from sparklog_server.cluster.registration import Registration
 from sparklog_server.cluster.leadership import Leadership
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.coordination.host import Host
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.metrics import Metrics

@@ -9,8 +9,7 @@ import pytest
 
 import sparklog
 from sparklog.log.broker_keys import broker_key
-from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
-from sparklog.metadata import METADATA_VERSION_KEY
+from sparklog.log.root_config import TRANSACTION_VERSION_KEY
 from sparklog_server.settings.config import SETTINGS
 from sparklog_server.settings.updating import DYNAMIC, TOPIC_DEFAULTS, Update, update_of
 from tests.server.api.config_requests import BROKER, DELETE, SET, TOPIC, alter, describe, resource, synonyms
@@ -131,7 +130,7 @@ REFUSED = (
     ("log.cleaner.threads", "2", "invalid_config", "one process of low priority"),
     ("num.io.threads", "9", "invalid_request", "should not be greater than double the current value 4"),
     ("num.io.threads", "1", "invalid_request", "should be at least half the current value 4"),
-    ("sparklog.metadata.version", "4", "invalid_config", "unknown"),
+    (TRANSACTION_VERSION_KEY, "1", "invalid_config", "unknown"),
 )
 
 
@@ -222,10 +221,10 @@ def test_alter_configs_replaces_those_of_one_resource(asker: WireClient, log: sp
     assert dict(log.refresh().configs) == {"brokers/1/max.connections": "9"}
 
 
-def test_clients_touch_nothing_that_the_owner_agreed_to(asker: WireClient, log: sparklog.SparkLog) -> None:
-    log.alter_root(set={"retention.ms": "5"})
+def test_clients_touch_nothing_that_only_the_owner_sets(asker: WireClient, log: sparklog.SparkLog) -> None:
+    log.alter_root(set={"retention.ms": "5", TRANSACTION_VERSION_KEY: "1"})
     before = dict(log.image.configs)
-    keys = (AUTOMATIC_REMOVAL_KEY, METADATA_VERSION_KEY, "retention.ms", "brokers/2/max.connections")
+    keys = (TRANSACTION_VERSION_KEY, "retention.ms", "brokers/2/max.connections")
     for name in ("", "1"):
         deleted = resource(BROKER, name, *((key, DELETE, None) for key in keys))
         assert alter(asker, deleted) == [("none", None)]

@@ -3,7 +3,6 @@
 import pytest
 
 import sparklog
-from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from tests.server.api.config_requests import (
     APPEND,
     BROKER,
@@ -16,24 +15,7 @@ from tests.server.api.config_requests import (
     resource,
 )
 from tests.server.api.controlling import settled
-from tests.support.told import Told
 from tests.support.wire_client import WireClient
-
-
-def test_settings_that_nothing_acts_on_leave_a_line_in_the_log(
-    asker: WireClient, log: sparklog.SparkLog, told: Told
-) -> None:
-    log.create_topic("t")
-    log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
-    changes = [
-        resource(TOPIC, "t", ("cleanup.policy", "compact")),
-        resource(BROKER, "", ("log.retention.ms", "7")),
-    ]
-    alter(asker, *changes, key=33, validate_only=True)
-    assert told("sparklog.log.not_acted_on") == []
-    assert alter(asker, *changes, key=33) == [("none", None), ("none", None)]
-    lines = [one.split(": kept")[0] for one in told("sparklog.log.not_acted_on")]
-    assert lines == ["topic 't': cleanup.policy=compact", "root: retention.ms=7"]
 
 
 def test_operations_on_a_topic(asker: WireClient, log: sparklog.SparkLog) -> None:

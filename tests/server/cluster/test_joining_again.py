@@ -8,7 +8,7 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
-from sparklog.metadata import VERSION, new_id, plan_fence_broker, plan_join_broker
+from sparklog.metadata import new_id, plan_fence_broker, plan_join_broker
 from sparklog.metadata.documents.paths import HEARTBEATS
 from sparklog.storage import IndefinitePutError, MemoryStore
 from sparklog_server.cluster import joining

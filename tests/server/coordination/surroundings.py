@@ -120,7 +120,7 @@ class HeldPublisher:
         return outcome
 
     def _bundles(self) -> BundleWriter:
-        registration = self._registration or _Nobody()
+        registration = self._registration or _Nobody(node_id=1, broker_epoch=0, incarnation_id="")
         return BundleWriter(self._log, lambda: registration, lambda _: TopicConfig())
 
     async def submit_plan(self, plan: Any) -> PublishResult:
@@ -132,10 +132,10 @@ class HeldPublisher:
         return result
 
 
-class _Nobody:
-    """The registration of a broker that is alone, and not even registered."""
+class _Nobody(Registration):
+    """The registration of a broker that is not registered, and leads everything all the same."""
 
-    node_id, broker_epoch, is_alone = 1, 0, True
+    __slots__ = ()
 
     def validate(self, image: Image) -> None: ...
 
@@ -169,16 +169,17 @@ class HeldRoot(LiveRoot):
 
 
 class SharedLeadership(Leadership):
-    """Of a broker among several: others lead the partitions that a test names."""
+    """Others lead the partitions that a test names; without a registration this broker leads the rest."""
 
-    def __init__(self, node_id: int, images: Images) -> None:
+    def __init__(self, node_id: int, images: Images, *, is_registered: bool) -> None:
         super().__init__(node_id, images)
         self.led_by_others: set[int] = set()
+        self._is_registered = is_registered
 
     def leader_of(self, partition: PartitionState) -> Leader:
         if partition.partition in self.led_by_others:
             return Leader(NO_NODE, LEADER_EPOCH)
-        return super().leader_of(partition)
+        return super().leader_of(partition) if self._is_registered else Leader(self.node_id, LEADER_EPOCH)
 
 
 class Surroundings:
@@ -187,7 +188,7 @@ class Surroundings:
     def __init__(
         self, url: str, clock: ManualClock, settings: Mapping[str, str], *, joins_as: int | None = None
     ) -> None:
-        """`joins_as`: the node id of one of several brokers; else it is alone, and not even registered."""
+        """`joins_as`: the node id of a broker that registers; else it leads everything unregistered."""
         self.config = ServerConfig.parse(settings)
         self.clock = clock
         self.log: SparkLog = sparklog.open(url, clock=clock)
@@ -199,7 +200,9 @@ class Surroundings:
         self.registration = None if joins_as is None else _join(self.log, joins_as)
         self.root.show()
         self.publisher = HeldPublisher(self.log, self.root, self.registration)
-        self.leadership = SharedLeadership(1 if joins_as is None else joins_as, self.log)
+        self.leadership = SharedLeadership(
+            1 if joins_as is None else joins_as, self.log, is_registered=joins_as is not None
+        )
         self.is_in_charge = True  # this is the role, too
         self.host = Host(
             root=self.root,
@@ -239,5 +242,4 @@ class Surroundings:
 
 def _join(log: SparkLog, node_id: int) -> Registration:
     listeners = (BrokerListener(host=f"node{node_id}.example", port=9092),)
-    log.metadata.publish(lambda image: FOUNDING if image.commit < 0 else [])
     return Registration.join(log.metadata, node_id, listeners)

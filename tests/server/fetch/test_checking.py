@@ -4,7 +4,6 @@ import pytest
 
 from sparklog.metadata import (
     NO_NODE,
-    VERSION,
     Action,
     DraftExtent,
     Image,

@@ -17,7 +17,7 @@ from sparklog.client.round_process import RoundRequest, encode_request
 from sparklog.clock import ManualClock
 from sparklog.maintenance import Budget, due_steps
 from sparklog.maintenance.choose_compactions import Dirtiness
-from sparklog.metadata import METADATA_VERSION_KEY, VERSION, Transaction, TransactionPhase, empty_image
+from sparklog.metadata import Transaction, TransactionPhase, empty_image
 from sparklog.metadata.model.transaction_values import transactions_of
 from sparklog_server.maintenance.idle_moments import IdleMoments
 from sparklog_server.maintenance.service import MaintenanceService
@@ -174,7 +174,6 @@ def test_transactions_are_no_rounds_matter_where_a_broker_looks(monkeypatch: pyt
     image = replace(
         empty_image("C" * 22),
         transactions=transactions_of([hanging]),
-        configs={METADATA_VERSION_KEY: str(VERSION)},
     )
     assert list(due_steps(image, ManualClock().now_ms())) == ["transactions"]
 

@@ -157,11 +157,10 @@ def left_behind(a: Node, store: MemoryStore, clock: SleepyClock, sequence: int) 
     parts = [AcceptedDraft(draft=one, leader_epoch=1, sent_timestamp_ms=one.max_timestamp_ms)]
     registration = a.registration
     shared = share_accepted(
-        log.image, lambda: parts, node_id=registration.node_id, broker_epoch=registration.broker_epoch
+        lambda: parts, node_id=registration.node_id, broker_epoch=registration.broker_epoch
     )
-    assert shared is not None
     box, posted = RequestBox(store, clock, log.cluster_id), a_request(log)
-    box.post(posted, box.encode(posted, shared.payload(), version=shared.version))
+    box.post(posted, box.encode(posted, shared.payload()))
     clock.advance_ms(1)
 
 
