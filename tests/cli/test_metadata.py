@@ -206,7 +206,7 @@ def test_a_commit_is_shown_in_full(cluster: ClusterRoot, run: Run, run_json: Run
     assert heading.split("  ")[-1] == "controller 1 of epoch 1"
     assert action == "  elect_leaders: leaders: orders-0 broker 3 (epoch 2)"
     found = run_json("metadata", "show", str(commit))
-    assert (found["commit"], found["version"], found["uuid"]) == (commit, 8, cluster.image.commit_uuid)
+    assert (found["commit"], found["version"], found["uuid"]) == (commit, 1, cluster.image.commit_uuid)
     (action,) = found["actions"]
     assert (action["type"], action["leader"], action["leader_epoch"]) == ("elect_leaders", 3, 2)
 
