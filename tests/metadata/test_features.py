@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from sparklog.clock import ManualClock
@@ -17,6 +18,7 @@ from sparklog.storage import MemoryStore
 from tests.metadata.cluster_roots import applied
 from tests.metadata.opened_logs import opened, replace_file, set_config
 from tests.metadata.remote_logs import REMOTE
+from tests.support.roots import opened as open_root
 
 UNREADABLE = r"SPARKLOG_UNSUPPORTED_METADATA.*reading it needs the features new-read, which .*Fix: upgrade"
 UNWRITABLE = (
@@ -103,6 +105,15 @@ def test_an_unknown_feature_of_writers_lets_read_and_publishes_nothing(
             attempt()
     assert {file.name for file in memory.list("", recursive=True)} == before
     assert opened(memory).image == log.image
+
+
+def test_an_append_of_the_embedded_client_is_refused(memory: MemoryStore, elsewhere: MetadataLog) -> None:
+    with open_root(memory, ManualClock()) as log:
+        log.append("t", pa.table({"value": ["before"]}))
+        require(elsewhere, RequireFeatures(writers=("new-write",)))
+        with pytest.raises(UnsupportedVersionError, match=UNWRITABLE):
+            log.append("t", pa.table({"value": ["after"]}))
+        assert log.read("t", 0, 0)["value"].to_pylist() == [b"before"]
 
 
 def test_it_survives_a_snapshot(

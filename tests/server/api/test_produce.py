@@ -11,9 +11,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog.errors import RetriableError
+from sparklog.errors import RetriableError, UnsupportedVersionError
 from sparklog.format.codec import Codec
-from sparklog.metadata import BrokerListener
+from sparklog.metadata import BrokerListener, RequireFeatures
 from sparklog_server.api import init_producer_id, produce
 from sparklog_server.api.registry import declared_apis
 from sparklog_server.protocol.entities import topic_uuid
@@ -289,6 +289,23 @@ def test_fenced_broker_answers_who_leads_now(start_broker: Callable[..., Running
     (endpoint,) = response.node_endpoints
     assert (endpoint.node_id, endpoint.host, endpoint.port) == (8, "elsewhere", 1234)
     assert one.current_leader.leader_id == 8
+
+
+def test_a_root_that_needs_a_feature_of_writers_takes_nothing(
+    start_broker: Callable[..., RunningBroker],
+) -> None:
+    broker = start_broker()
+    with sparklog.open(broker.root) as log, ProducingClient(broker.host, broker.port) as client:
+        log.create_topic("orders", 1)
+        broker.settle()
+        needed = RequireFeatures(writers=("new-write",))
+        commit = log.metadata.publish(lambda _: [needed]).commit
+        (response,) = client.produce(("orders", 0, ONE))
+        assert response.error_code is ErrorCode.kafka_storage_error
+        assert "features new-write, which this sparklog does not know" in response.error_message
+        assert (log.refresh().commit, log.log_end_offset("orders", 0)) == (commit, 0)
+    with pytest.raises(UnsupportedVersionError, match=r"UNSUPPORTED_METADATA.*features new-write"):
+        start_broker({"node.id": "2"})
 
 
 def test_second_broker_of_a_node_id_is_refused(
