@@ -13,7 +13,9 @@ from sparklog.metadata import (
     MetadataLog,
     RequestApplied,
     SetConfigs,
+    plan_begin_producer,
     plan_delete_topic,
+    plan_end_transaction,
     posted,
     which_hold,
 )
@@ -24,6 +26,7 @@ from sparklog.metadata.posted import image_before
 from sparklog.storage import MemoryStore
 from tests.metadata.broker_requests import Broker, accepted, cluster, draft, ends, taken
 from tests.metadata.combining_publishers import REMOTE, SleepyClock, requests_left
+from tests.metadata.test_staging_conditions import staged
 
 
 @pytest.fixture
@@ -340,3 +343,28 @@ def test_a_broker_that_loses_to_a_queue_joins_it(
     clock.advance_ms(5_000)
     result = one.publish([accepted(0)], crowded=False)
     assert kinds(one.log, result.commit)[0] is ActAsBroker
+
+
+# --- transactions ----------------------------------------------------------------------------------------
+
+
+def test_another_broker_stages_what_holds(brokers: list[Broker]) -> None:
+    one, two, _ = brokers
+    one.log.publish(lambda image: plan_begin_producer(image, "app", timeout_ms=1_000, now_ms=1).actions)
+    parts = [staged(0, 0, opens_ms=5), accepted(1), staged(0, 1, opens_ms=5), staged(1, 5)]
+    request = one.leave(parts)
+    two.publish([accepted(2)])
+    assert ends(two.log) == [0, 1, 1]
+    assert two.log.image.has_settled(request.publisher, 0)
+    assert two.log.image.transactions["app"].staged_extents == 2
+    two.log.publish(
+        lambda image: plan_end_transaction(image, "app", 0, 0, committed=True, second=True, now_ms=9).actions
+    )
+    assert ends(one.log) == [2, 1, 1]
+
+
+def test_a_request_says_what_it_stages(brokers: list[Broker], store: MemoryStore) -> None:
+    brokers[0].leave([staged(0, 0, opens_ms=5), accepted(1)])
+    (name,) = [file.name for file in store.list(REQUESTS)]
+    _, body = map(json.loads, store.read(name).splitlines())
+    assert body["publish"]["staging"] == {"transactional": [1, 0], "opens_ms": [5, -1]}
