@@ -38,7 +38,6 @@ from sparklog.failpoints import failpoint
 from sparklog.log.past_retention import past_retention
 from sparklog.metadata import (
     MAX_WRITER_TXNS,
-    NO_COMMIT,
     AcceptedDraft,
     Action,
     AppendExtents,
@@ -81,17 +80,16 @@ class AppliedBefore:
 
     Args:
         version: the application's newest version in the topic: the one that was to be written, or a later.
-        commit: the commit that has it; None where that was not recorded (by version 3 of the metadata).
+        commit: the commit that has it.
         content: what is known of what it holds; "" if nothing.
     """
 
     version: int
-    commit: int | None
+    commit: int
     content: str = ""
 
     def __str__(self) -> str:
-        where = "before sparklog noted where" if self.commit is None else f"in commit {self.commit}"
-        return f"version {self.version}, {where}"
+        return f"version {self.version}, in commit {self.commit}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +197,7 @@ def plan_publish(image: Image, staged: Sequence[StagedAppend], writer: WriterVer
         marker = plan_writer_txn(image, writer.application, writer.version, wanted, content=writer.content)
         if marker is None:
             return []
-        left = set(marker.topics or ())
+        left = set(marker.topics)
         staged = [_only(one, real_ids, left) for one in staged]
     image, creates = _plan_topics(image, staged)
     actions: list[Action] = list(creates)
@@ -336,19 +334,16 @@ def _skipped(
     """The topics that got nothing, and why."""
     appended = {extent.topic_id for extent in extents}
     real_ids = _real_ids(image, staged)
-    names = {real_ids[plan.topic_id]: plan.name for one in staged for plan in one.planned}
     skipped = {}
     for topic_id in _topics_of(staged, real_ids):
         found = image.applied(writer.application, writer.version, topic_id)
         if topic_id not in appended and found is not None:
-            topic = image.topic_by_id.get(topic_id)
-            skipped[names[topic_id] if topic is None else topic.name] = _before(found)
+            skipped[image.topic_by_id[topic_id].name] = _before(found)
     return skipped
 
 
 def _before(found: WriterTxnState) -> AppliedBefore:
-    commit = None if found.commit == NO_COMMIT else found.commit
-    return AppliedBefore(version=found.version, commit=commit, content=found.content)
+    return AppliedBefore(version=found.version, commit=found.commit, content=found.content)
 
 
 def _warn_of_forgetting(topic: str, application: str) -> None:

@@ -99,7 +99,7 @@ class LogUpkeep:
         return image.replayed.weight - self._newest(image).weight
 
     def write_snapshot(self, image: Image) -> None:
-        """Write one now. UnsupportedVersionError: UNSUPPORTED_METADATA, a writer has to know more than we do."""
+        """Write one now. UnsupportedVersionError: a writer has to know more than we do."""
         validate_writable(image)
         write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
         write_hint(self._store, image.commit)

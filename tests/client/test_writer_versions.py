@@ -40,7 +40,9 @@ def test_two_topics_with_the_same_version(log: SparkLog, other: SparkLog) -> Non
 def test_a_rerun_leaves_out_the_topics_that_have_it(log: SparkLog) -> None:
     first = log.publish([stage(log, "a", "1")], txn=("job", 7))
     second = log.publish([stage(log, "a", "1"), stage(log, "b", "2")], txn=("job", 7))
-    assert (second.commit, second.duplicate) == (log.image.commit, False)
+    assert first.commit is not None
+    assert second.commit == log.image.commit
+    assert not second.duplicate
     assert second.ranges.keys() == {("b", 0)}
     assert second.skipped == {"a": AppliedBefore(version=7, commit=first.commit)}
     third = log.publish([stage(log, "a", "1"), stage(log, "b", "2")], txn=("job", 6))
@@ -54,6 +56,7 @@ def test_a_rerun_leaves_out_the_topics_that_have_it(log: SparkLog) -> None:
 
 def test_append_says_what_it_skipped(log: SparkLog) -> None:
     commit = log.append("a", rows("1"), txn=("job", 7)).commit
+    assert commit is not None
     assert log.append("a", rows("1"), txn=("job", 7)).skipped == {
         "a": AppliedBefore(version=7, commit=commit)
     }
