@@ -1,17 +1,20 @@
 """Several brokers over a root, and a controller beside them that does what a test tells it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
 from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
+    NO_EPOCH,
     NO_NODE,
     Action,
     BrokerListener,
     Image,
     PartitionLeadership,
+    new_id,
     plan_assign_replicas,
+    plan_create_topic,
     plan_elect_controller,
     plan_elect_leaders,
     plan_fence_broker,
@@ -82,22 +85,41 @@ def take_over(
 ) -> Registration:
     """The registration of a broker that is controller, and leads every partition; all others are fenced.
 
-    Topics that are made through it are led by it, too: `registration.fenced`.
+    Topics that it makes are led by it, too (`create_led`).
     """
 
-    def fence_all(image: Image) -> list[Action]:
-        fences = (plan_fence_broker(image, one.node_id, one.broker_epoch) for one in image.brokers.values())
+    def fence_others(image: Image) -> list[Action]:
+        others = [one for one in image.brokers.values() if one.node_id != node_id]
+        fences = (plan_fence_broker(image, one.node_id, one.broker_epoch) for one in others)
         return [one for one in fences if one is not None]
 
-    log.metadata.publish(fence_all)
+    log.metadata.publish(fence_others)
+    before = log.image.brokers.get(node_id)
     assigning = Assigning(lambda image: RootConfig.parse(image.configs))
     registration = Registration.join(
         log.metadata,
         node_id,
         listeners,
         rack=rack,
+        replaces=NO_EPOCH if before is None else before.broker_epoch,
         entering=lambda before, after, joined: plan_entering(before, after, joined, assigning),
         completing=assigning.assignments,
     )
     log.refresh()
     return registration
+
+
+def create_led(
+    log: SparkLog,
+    registration: Registration,
+    name: str,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+) -> None:
+    """A topic that the broker makes, and so leads, in its first leader epoch."""
+    topic_id = new_id()
+
+    def plan(image: Image) -> list[Action]:
+        return [plan_create_topic(image, name, partitions, topic_id=topic_id, configs=configs or {})]
+
+    log.metadata.publish(registration.fenced(plan))

@@ -31,6 +31,7 @@ from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.timer import Timer
 from sparklog_server.settings.config import ServerConfig
+from tests.support.several_brokers import take_over
 
 T = TypeVar("T")
 
@@ -126,7 +127,8 @@ class HeldPublisher:
     async def submit_plan(self, plan: Any) -> PublishResult:
         if self.failure is not None:
             raise self.failure
-        result = self._log.metadata.publish(plan)
+        registration = self._registration
+        result = self._log.metadata.publish(plan if registration is None else registration.fenced(plan))
         await asyncio.sleep(0)
         self._root.show()
         return result
@@ -186,9 +188,17 @@ class Surroundings:
     """The parts of a broker that coordinators are given."""
 
     def __init__(
-        self, url: str, clock: ManualClock, settings: Mapping[str, str], *, joins_as: int | None = None
+        self,
+        url: str,
+        clock: ManualClock,
+        settings: Mapping[str, str],
+        *,
+        joins_as: int | None = None,
+        takes_over: bool = False,
     ) -> None:
-        """`joins_as`: the node id of a broker that registers; else it leads everything unregistered."""
+        """`joins_as`: the node id of a broker that registers; else it leads everything unregistered, or
+        takes everything over as node 1.
+        """
         self.config = ServerConfig.parse(settings)
         self.clock = clock
         self.log: SparkLog = sparklog.open(url, clock=clock)
@@ -197,11 +207,13 @@ class Surroundings:
             self.log, defaults=self.config.root_defaults(), metrics=self.metrics, storage_threads=1
         )
         self.timer = Timer(clock)
-        self.registration = None if joins_as is None else _join(self.log, joins_as)
+        self.registration = take_over(self.log) if takes_over else None
+        if joins_as is not None:
+            self.registration = _join(self.log, joins_as)
         self.root.show()
         self.publisher = HeldPublisher(self.log, self.root, self.registration)
         self.leadership = SharedLeadership(
-            1 if joins_as is None else joins_as, self.log, is_registered=joins_as is not None
+            1 if joins_as is None else joins_as, self.log, is_registered=self.registration is not None
         )
         self.is_in_charge = True  # this is the role, too
         self.host = Host(

@@ -31,7 +31,7 @@ def transaction(name: str, phase: TransactionPhase, started_ms: int = 0, timeout
 
 
 def told(*found: Transaction, metrics: Metrics | None = None) -> dict[str, float]:
-    image = replace(cluster(), transactions=transactions_of(found))
+    image = replace(cluster((1,)), transactions=transactions_of(found))
     seen = Observation(
         node_id=1,
         state="RUNNING",

@@ -95,8 +95,7 @@ def test_records_past_their_retention_are_told_of_once_they_are_published(
 
 
 def test_order_in_a_partition_is_the_order_of_parts(bundles: BundleWriter, log: SparkLog) -> None:
-    tid = log.image.topic("orders").topic_id
-    bundles.write([part(batch([b"%d" % n]), topic_id=tid) for n in range(50)])
+    bundles.write([orders(log, data=batch([b"%d" % n])) for n in range(50)])
     assert values(log) == [b"%d" % n for n in range(50)]
 
 

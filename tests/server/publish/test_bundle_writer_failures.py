@@ -19,7 +19,7 @@ from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.server.publish.batches import part
 from tests.server.publish.test_bundle_writer import FULL, failing, offsets, orders, values
 from tests.support.roots import opened
-from tests.support.several_brokers import take_over
+from tests.support.several_brokers import create_led, take_over
 
 FATAL = FatalStorageError("DURABILITY_UNKNOWN", "fsync failed", fix="stop")
 
@@ -50,9 +50,9 @@ def test_full_disk_fails_what_could_not_be_written(
 
 
 def test_a_bundle_is_one_write_for_each_segment(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, registration: Registration
 ) -> None:
-    log.create_topic("apart", 2, {"sparklog.segment.apart": "true"})
+    create_led(log, registration, "apart", 2, {"sparklog.segment.apart": "true"})
     writes: list[str] = []
     store.hook = lambda operation, name: (
         writes.append(name) if operation == "write" and name.endswith(".log") else None
