@@ -1,4 +1,4 @@
-"""What an image remembers of publishers: their window, how many, and those of before."""
+"""What an image remembers of publishers: their window, and how many."""
 
 import dataclasses
 
