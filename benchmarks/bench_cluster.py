@@ -1,19 +1,15 @@
-"""What several brokers cost: one that has joined beside one that is alone, and 1, 2 and 4 over one root.
+"""What several brokers cost: 1, 2 and 4 over one root.
 
-    python -m benchmarks.bench_cluster [--only joined|count] [--rounds 5] [--seconds 4]
-                                       [--stores directory,s3] [--root DIR]
+    python -m benchmarks.bench_cluster [--rounds 5] [--seconds 4] [--stores directory,s3] [--root DIR]
 
-`joined`: the same load by turns on a broker that registers as one of several (new roots) and on one that
-serves a root alone (roots of before): records/s of a producer, and p50 and p99 of acknowledgements.
-`count`: as many brokers, each leads a partition, to which a producer of its own sends one record at a time
-and waits: acknowledged requests a second of all, and how long each took. Everything is durable.
+Each leads a partition, to which a producer of its own sends one record at a time and waits: acknowledged
+requests a second of all, and how long each took. Everything is durable.
 """
 
 import argparse
 import contextlib
 import json
 import os
-import statistics
 import tempfile
 import threading
 import time
@@ -23,72 +19,12 @@ from typing import Any
 
 import confluent_kafka
 import numpy as np
-import psutil
 
-import sparklog
-from benchmarks.bench_broker import PARTITIONS, run
 from tests.brokers.cluster import brokers
 from tests.brokers.working import TOPIC
 from tests.seaweed import SeaweedServer
-from tests.support.broker_process import BrokerProcess
-from tests.support.roots import for_one_broker
 
 STORES = ("directory", "s3")
-
-
-class Alone(BrokerProcess):
-    """One broker, as bench_broker.run needs it."""
-
-    def __init__(self, root: str) -> None:
-        super().__init__(root, {"num.partitions": str(PARTITIONS)})
-        self._usage = psutil.Process(self.process.pid)
-
-    def cpu(self) -> float:
-        """Seconds so far."""
-        times = self._usage.cpu_times()
-        return times.user + times.system
-
-
-def bench_joined(rounds: int, seconds: float, parent: str) -> None:
-    """By turns; the ratios are those of one round."""
-    ratios: dict[str, list[float]] = {}
-    for number in range(rounds):
-        found: dict[bool, dict[str, float]] = {}
-        for joined in (True, False) if number % 2 else (False, True):
-            with tempfile.TemporaryDirectory(dir=parent) as directory:
-                root = f"{directory}/log"
-                if joined:
-                    sparklog.open(root, create=True).close()
-                else:
-                    for_one_broker(root)
-                server = Alone(root)
-                try:
-                    found[joined] = measured(server, seconds)
-                finally:
-                    server.close()
-            print(json.dumps({"joined": joined, **found[joined], "load": load()}), flush=True)
-        for name, value in found[True].items():
-            ratios.setdefault(name, []).append(value / found[False][name])
-    for name, values in ratios.items():
-        row = {
-            "joined / alone": name,
-            "median": statistics.median(values),
-            "range": [min(values), max(values)],
-        }
-        print(json.dumps(row), flush=True)
-
-
-def measured(server: Alone, seconds: float) -> dict[str, float]:
-    """A producer as fast as it goes; then 200 acknowledgements a second."""
-    fast = run(server, 1, "produce", 1000, "none", seconds)
-    steady = run(server, 1, "acknowledge", 200, seconds)
-    p50, p99 = np.percentile(np.array(steady["took"]) * 1000, [50, 99])
-    return {
-        "mb_per_s": fast["bytes"] / 1e6 / fast["seconds"],
-        "cpu_ms_per_mb": fast["broker_cpu"] / fast["bytes"] * 1e9,
-        "p50_ms": float(p50),
-        "p99_ms": float(p99),
-    }
 
 
 def bench_count(store: str, count: int, seconds: float, parent: str) -> None:
@@ -170,19 +106,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=["joined", "count"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--stores", default=",".join(STORES))
     parser.add_argument("--root", default=tempfile.gettempdir(), help="on the file system to measure")
     options = parser.parse_args()
-    if options.only != "count":
-        bench_joined(options.rounds, options.seconds, options.root)
-    if options.only != "joined":
-        for number in range(options.rounds):
-            for store in options.stores.split(","):
-                for count in (1, 2, 4) if number % 2 else (4, 2, 1):
-                    bench_count(store, count, options.seconds, options.root)
+    for number in range(options.rounds):
+        for store in options.stores.split(","):
+            for count in (1, 2, 4) if number % 2 else (4, 2, 1):
+                bench_count(store, count, options.seconds, options.root)
 
 
 if __name__ == "__main__":

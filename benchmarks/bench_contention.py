@@ -25,8 +25,6 @@ from sparklog.client.publish import publish, share_accepted
 from sparklog.clock import SystemClock
 from sparklog.errors import AlreadyExistsError
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
-    VERSION,
     AcceptedDraft,
     Action,
     BrokerListener,
@@ -34,7 +32,6 @@ from sparklog.metadata import (
     Image,
     MetadataLog,
     PartitionLeadership,
-    SetConfigs,
     new_id,
     plan_accepted,
     plan_assign_replicas,
@@ -82,7 +79,6 @@ class ModelStore(MemoryStore):
 def found_root(store: ModelStore, brokers: int) -> list[int]:
     """As many brokers, each of which leads a partition, and a partition for writers; their broker epochs."""
     log = MetadataLog.open(store, SystemClock(), create=True)
-    log.publish(lambda _: [SetConfigs(configs={METADATA_VERSION_KEY: str(VERSION)})])
     for node in range(brokers):
         log.publish(lambda image, node=node: [joining(image, node)])
     epochs = [log.image.brokers[node].broker_epoch for node in range(brokers)]
@@ -100,9 +96,7 @@ def found_root(store: ModelStore, brokers: int) -> list[int]:
 
 def joining(image: Image, node: int) -> Action:
     listeners = (BrokerListener(host="localhost", port=9092),)
-    return plan_join_broker(
-        image, node, incarnation_id=new_id(), metadata_version=VERSION, listeners=listeners
-    )
+    return plan_join_broker(image, node, incarnation_id=new_id(), listeners=listeners)
 
 
 def some(action: Action | None) -> list[Action]:

@@ -260,7 +260,7 @@ class Broker:
             groups=self.groups,
             transactions=self.transactions,
             changes=Changes(self.root, self.publisher),
-            topic_listing=TopicListing(self.config.broker.node_id),
+            topic_listing=TopicListing(),
             log_dirs=LogDirListing(lambda: self.root.image),
             searching=asyncio.Lock(),
         )

@@ -25,17 +25,15 @@ def check_brokers(image: Image, seen: Mapping[int, int]) -> Finding | None:
     """How those are that serve the root; None where nobody does, and nobody did.
 
     Args:
-        seen: how many ms ago each of several gave a sign of life.
+        seen: how many ms ago each gave a sign of life.
     """
     from sparklog.client.cluster_view import describe_brokers, is_served
-    from sparklog.metadata import agreed_version
 
     if not is_served(image):
         return None
     found = describe_brokers(image)
-    detail = f"{_told(found)}; metadata version {agreed_version(image.configs)} agreed"
-    problem, fix = _problem(image, found, seen) if image.broker is None else ("", "")
-    return Finding(CHECK, Status.WARN if fix else Status.OK, detail + problem, fix)
+    problem, fix = _problem(image, found, seen)
+    return Finding(CHECK, Status.WARN if fix else Status.OK, _told(found) + problem, fix)
 
 
 def _problem(image: Image, found: list[BrokerView], seen: Mapping[int, int]) -> tuple[str, str]:

@@ -81,7 +81,6 @@ def describe(node_id: int, moment: Moment | None) -> None:
         ("Rack", "rack"),
         ("Broker epoch", "epoch"),
         ("Incarnation", "incarnation_id"),
-        ("Metadata version", "metadata_version"),
         ("Leads", "leads"),
         ("Preferred leader of", "preferred"),
         ("Replica of", "replicas"),
@@ -119,7 +118,7 @@ def unregister(node_id: int, yes: bool) -> None:
 
 
 def last_seen(log: SparkLog, image: Image, moment: Moment | None) -> Mapping[int, int]:
-    """How long ago each of several brokers gave a sign of life; of the past nothing is known."""
+    """How long ago each broker gave a sign of life; of the past nothing is known."""
     from sparklog.client.signs_of_life import last_seen_ms
 
     return last_seen_ms(log.store, log.clock) if moment is None and image.brokers else {}
@@ -152,7 +151,6 @@ def broker_document(image: Image, node_id: int, seen: Mapping[int, int] = NOT_SE
     return {
         **broker_row(one, seen),
         "incarnation_id": one.incarnation_id,
-        "metadata_version": one.metadata_version,
         "listeners": [{"host": at.host, "port": at.port} for at in one.listeners],
         "preferred": sum(1 for led in found if led.replicas[:1] == (node_id,)),
         "replicas": sum(1 for led in found if node_id in led.replicas),

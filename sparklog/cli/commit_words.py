@@ -36,9 +36,9 @@ from sparklog.metadata import (
     JoinBroker,
     MoveSweepHorizon,
     NoteCleaned,
-    RegisterBroker,
     ReplaceExtents,
     RequestApplied,
+    RequireFeatures,
     RestoreRoot,
     RetireSegments,
     SetConfigs,
@@ -60,7 +60,7 @@ def authors(actions: Iterable[Action], controllers: Mapping[int, int]) -> list[s
     found: dict[str, None] = {}
     for action in actions:
         match action:
-            case ActAsBroker() | JoinBroker() | RegisterBroker() | BeginControlledShutdown():
+            case ActAsBroker() | JoinBroker() | BeginControlledShutdown():
                 found[f"broker {action.node_id}"] = None
             case ElectController():
                 found[f"broker {action.node_id}"] = None
@@ -226,7 +226,7 @@ _WORDS: Mapping[type[Action], Callable[[Any, Names], str]] = {
         f"the root was restored: incarnation {one.incarnation_id}, producer ids from {one.producer_id}, "
         f"leader epochs from {one.leader_epoch}"
     ),
-    RegisterBroker: lambda one, _: f"broker {one.node_id} serves the root alone, epoch {one.broker_epoch}",
+    RequireFeatures: lambda one, _: f"features are needed: {', '.join(one.readers + one.writers)}",
     JoinBroker: _joined,
     FenceBroker: _fenced,
     BeginControlledShutdown: lambda one, _: f"broker {one.node_id} is about to stop",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import OnceCommand
-from sparklog.cli.maintenance_words import chosen_topics, note_of_version, topics_argument
+from sparklog.cli.maintenance_words import chosen_topics, topics_argument
 from sparklog.cli.notes import note
 from sparklog.cli.output import Column, show_json, show_rows, tell
 from sparklog.cli.progress import byte_bar
@@ -57,14 +57,11 @@ def compact(topics: tuple[str, ...], dry_run: bool, only_due: bool) -> None:
     """
     from sparklog.maintenance import CompactionLimits, why_not_due
     from sparklog.maintenance import compact as clean
-    from sparklog.metadata import CLEANED_VERSION
 
     log = current().open_log()
     chosen = chosen_topics(
         log, topics, lambda name: "compact" in log.describe_topic(name).config.cleanup_policy
     )
-    if not dry_run:
-        note_of_version(log, CLEANED_VERSION)
     limits = CompactionLimits(only_due=only_due)
     with byte_bar("compacting") as show:
         report = clean(

@@ -1,4 +1,4 @@
-"""What the commands of maintenance have in common: which topics they are for, and whom an order may stop.
+"""What the commands of maintenance have in common: which topics they are for.
 
 Not here: the commands (optimize.py, compact.py, expire.py, vacuum.py, maintain.py).
 """
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparklog.cli.near_names import require_topics
-from sparklog.cli.notes import note
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
@@ -65,16 +64,3 @@ def chosen_topics(
             f"found {' '.join(words)!r}, expected names of topics; without any all are meant."
         )
     return list(found) or None
-
-
-def note_of_version(log: SparkLog, version: int) -> None:
-    """Before an order is carried out, say whom it may stop: its commits are documents of this version."""
-    from sparklog.metadata import METADATA_VERSION_KEY, agreed_version
-
-    agreed = agreed_version(log.image.configs)
-    if version > agreed:
-        note(
-            f"This root has {METADATA_VERSION_KEY}={agreed}; what this command publishes is of version "
-            f"{version}. An older sparklog that does not know it stops there with UNSUPPORTED_METADATA, "
-            "until it is upgraded."
-        )

@@ -13,7 +13,6 @@ from sparklog.cli.group import OnceCommand
 from sparklog.cli.maintenance_words import (
     chosen_topics,
     min_input_files_option,
-    note_of_version,
     topics_argument,
 )
 from sparklog.cli.notes import note
@@ -57,12 +56,9 @@ def optimize(topics: tuple[str, ...], dry_run: bool, target_bytes: int | None, f
     """
     from sparklog.maintenance import MergeLimits
     from sparklog.maintenance import optimize as merge
-    from sparklog.metadata import REPLACEMENT_VERSION
 
     log = current().open_log()
     chosen = chosen_topics(log, topics)
-    if not dry_run:
-        note_of_version(log, REPLACEMENT_VERSION)
     with byte_bar("merging") as show:
         report = merge(
             log.metadata,

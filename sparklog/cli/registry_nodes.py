@@ -147,17 +147,6 @@ def _brokers(image: Image) -> Iterator[Node]:
         for node_id, one in sorted(image.brokers.items()):
             if one.is_fenced is is_fenced:
                 yield Node(f"/brokers/{directory}/{node_id}", lambda one=one: _broker(one))  # type: ignore[misc]
-    alone = image.broker
-    if alone is not None:
-        yield Node(
-            f"/brokers/ids/{alone.node_id}",
-            lambda: {
-                "version": _BROKER_VERSION,
-                **_endpoints([(one.host, one.port) for one in alone.listeners]),
-                "broker_epoch": alone.broker_epoch,
-                "incarnation_id": alone.incarnation_id,
-            },
-        )
 
 
 def _endpoints(listeners: list[tuple[str, int]]) -> dict[str, object]:
@@ -176,16 +165,15 @@ def _broker(one: RegisteredBroker) -> object:
         "rack": one.rack or None,
         "broker_epoch": one.broker_epoch,
         "incarnation_id": one.incarnation_id,
-        "metadata_version": one.metadata_version,
         "in_controlled_shutdown": one.in_controlled_shutdown,
     }
 
 
 def _topic(image: Image, topic: Topic) -> Iterator[Node]:
-    from sparklog.client.cluster_view import describe_partition, leadership_of_partition
+    from sparklog.client.cluster_view import describe_partition
 
     def replicas() -> object:
-        found = [leadership_of_partition(image, state) for state in topic.partitions]
+        found = [state.leadership for state in topic.partitions]
         return {
             "version": 3,
             "topic_id": topic.topic_id,

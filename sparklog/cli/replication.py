@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def validate_factor(image: Image, factor: int | None) -> bool:
-    """Is there somebody to be asked for that many? A note, where there are not several brokers.
+    """Is there somebody to be asked for that many? A note, where there are no brokers.
 
     Raises:
         InvalidRequestError: INVALID_OPTION, more replicas than brokers.

@@ -178,7 +178,6 @@ def _served(found: Document) -> list[str]:
         f"Brokers: {cell(running)}",
         f"Fenced: {cell(fenced)}",
         f"Controller: {cell(controller)}",
-        f"MetadataVersion: {found['metadata_version']}",
     ]
 
 
@@ -190,7 +189,7 @@ def root_document(log: SparkLog, *, all_settings: bool) -> Document:
     from sparklog.log.config import TopicConfig
     from sparklog.log.root_config import RootConfig
     from sparklog.log.setting import declared_settings
-    from sparklog.metadata import NO_NODE, agreed_version
+    from sparklog.metadata import NO_NODE
 
     image = log.refresh()
     controller = describe_controller(image).node_id
@@ -224,6 +223,5 @@ def root_document(log: SparkLog, *, all_settings: bool) -> Document:
         "topics": len(log.topics()),
         "brokers": [broker_row(one) for one in describe_brokers(image)],
         "controller": None if controller == NO_NODE else controller,
-        "metadata_version": agreed_version(image.configs),
         "settings": settings,
     }

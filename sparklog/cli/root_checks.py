@@ -8,7 +8,6 @@ every batch of every extent, visible or staged, is read and its checksum compare
 from __future__ import annotations
 
 import contextlib
-import itertools
 import secrets
 import shutil
 import stat
@@ -58,8 +57,6 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     yield from check_lifecycle(store)
     if store.traits.is_remote:
         yield from check_incarnation(log)
-    yield check_settings(log)
-    yield check_metadata_version(log)
     brokers = check_brokers(log.image, last_seen_ms(store, log.clock) if log.image.brokers else {})
     if brokers is not None:
         yield brokers
@@ -190,51 +187,6 @@ def check_lifecycle(store: Store) -> Iterator[Finding]:
         yield Finding("lifecycle rules", Status.FAIL, "; ".join(harmful), fix)
     else:
         yield Finding("lifecycle rules", Status.OK, "none takes objects of the root away")
-
-
-def check_settings(log: SparkLog) -> Finding:
-    """Settings that somebody may rely on, and that nothing acts on by itself."""
-    from sparklog.log.not_acted_on import not_acted_on
-    from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
-
-    if RootConfig.parse(log.image.configs).automatic_removal:
-        return Finding(
-            "settings", Status.OK, "retention and compaction are acted on by whoever maintains the root"
-        )
-    asked = {"the root": not_acted_on(log.image.configs)}
-    asked |= {name: not_acted_on(log.image.topic(name).configs) for name in log.topics()}
-    found = [
-        f"{name} has {', '.join(sorted(itertools.chain(*settings.values())))}"
-        for name, settings in asked.items()
-        if settings
-    ]
-    if not found:
-        return Finding("settings", Status.OK, "none is set that is not acted on by itself")
-    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return Finding(
-        "settings",
-        Status.WARN,
-        f"kept, but not acted on by themselves: {'; '.join(found[:MAX_NAMED])}{more}",
-        "run `sparklog expire` and `sparklog compact`, or let records go by themselves: "
-        f"`sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true`",
-    )
-
-
-def check_metadata_version(log: SparkLog) -> Finding:
-    """Up to which version of the metadata documents it is written by itself."""
-    from sparklog.metadata import METADATA_VERSION_KEY, VERSION, agreed_version
-
-    agreed = agreed_version(log.image.configs)
-    if agreed >= VERSION:
-        return Finding("metadata version", Status.OK, f"{agreed}: all that this sparklog writes")
-    return Finding(
-        "metadata version",
-        Status.WARN,
-        f"{agreed}, of {VERSION}: older sparklogs on other machines can go on, and not all of merging, "
-        "compaction and vacuum runs by itself",
-        "once every machine that uses this root is upgraded: "
-        f"`sparklog root alter --config {METADATA_VERSION_KEY}={VERSION}`",
-    )
 
 
 def check_uncleanable(log: SparkLog) -> Finding:

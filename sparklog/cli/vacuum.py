@@ -13,7 +13,6 @@ import click
 
 from sparklog.cli.durations import METAVAR, parse_duration
 from sparklog.cli.group import OnceCommand
-from sparklog.cli.maintenance_words import note_of_version
 from sparklog.cli.notes import is_terminal, note
 from sparklog.cli.output import Column, human_bytes, show_json, show_rows
 from sparklog.cli.progress import byte_bar
@@ -61,7 +60,6 @@ def vacuum(dry_run: bool, retain_ms: int, force: bool, words: tuple[str, ...]) -
     """
     from sparklog.maintenance import RETAIN_MS
     from sparklog.maintenance import vacuum as remove
-    from sparklog.metadata import HORIZON_VERSION, NO_HORIZON
 
     if words:
         raise click.UsageError(
@@ -71,8 +69,6 @@ def vacuum(dry_run: bool, retain_ms: int, force: bool, words: tuple[str, ...]) -
     if retain_ms < RETAIN_MS and not dry_run:
         _confirm(force=force)
     log = current().open_log()
-    if not dry_run and log.image.sweep_horizon == NO_HORIZON:
-        note_of_version(log, HORIZON_VERSION)
     with byte_bar("looking at files") as show:
         report = remove(
             log.metadata,

@@ -24,7 +24,6 @@ from sparklog.log.config import (
     validate_root_configs,
     validate_topic_configs,
 )
-from sparklog.log.not_acted_on import warn_of_settings
 from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
     NO_NODE,
@@ -179,9 +178,7 @@ def _config_changes(changed: Mapping[str, str], deleted: list[str], *, root: boo
 
 
 def _publish(metadata: MetadataLog, plan: Callable[[Image], list[Action]]) -> tuple[Action, ...]:
-    actions = metadata.publish(plan).actions
-    warn_of_settings(actions, metadata.image)
-    return actions
+    return metadata.publish(plan).actions
 
 
 def _some(action: Action | None) -> list[Action]:

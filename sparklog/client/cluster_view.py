@@ -1,8 +1,5 @@
 """What an image says of brokers, controller and leaders, as clients are told of them.
 
-A root is served by nobody, by one broker alone, or by several together. Who asks for a table wants one answer
-for all three: a broker that is alone leads everything, in epoch 0, and is controller.
-
 Invariants: pure; of what an image says, nothing is left out, and nothing is added that clients are not told.
 Not here: whether a broker lives: an image knows who is fenced, and nothing of processes.
 Concurrency: pure functions of an immutable image.
@@ -17,7 +14,6 @@ from sparklog.metadata import (
     NO_NODE,
     BrokerListener,
     Image,
-    PartitionLeadership,
     PartitionState,
     in_sync,
 )
@@ -28,8 +24,6 @@ class BrokerView:
     """A broker that is registered.
 
     Fields:
-        metadata_version: the newest of metadata documents that it reads; None: it is alone.
-        is_controller: a broker that is alone is.
         leads: how many partitions.
     """
 
@@ -38,7 +32,6 @@ class BrokerView:
     incarnation_id: str
     listeners: tuple[BrokerListener, ...]
     rack: str
-    metadata_version: int | None
     is_fenced: bool
     in_controlled_shutdown: bool
     is_controller: bool
@@ -46,9 +39,7 @@ class BrokerView:
 
     @property
     def state(self) -> str:
-        """In a word; of one that is alone it is not known whether it runs."""
-        if self.metadata_version is None:
-            return "alone"
+        """In a word."""
         if self.is_fenced:
             return "fenced"
         return "stopping" if self.in_controlled_shutdown else "running"
@@ -108,28 +99,12 @@ class ControllerView:
 
 
 def is_served(image: Image) -> bool:
-    """Is a broker registered, or was one ever of several?"""
-    return image.broker is not None or bool(image.brokers) or image.controller.controller_epoch > 0
+    """True if a broker is registered, or was one ever."""
+    return bool(image.brokers) or image.controller.controller_epoch > 0
 
 
 def describe_brokers(image: Image) -> list[BrokerView]:
     """All that are registered, by node id."""
-    if image.broker is not None:
-        alone = image.broker
-        return [
-            BrokerView(
-                node_id=alone.node_id,
-                broker_epoch=alone.broker_epoch,
-                incarnation_id=alone.incarnation_id,
-                listeners=alone.listeners,
-                rack="",
-                metadata_version=None,
-                is_fenced=False,
-                in_controlled_shutdown=False,
-                is_controller=True,
-                leads=image.partition_count,
-            )
-        ]
     leads = dict.fromkeys(image.brokers, 0)
     for topic in image.topics.values():
         for state in topic.partitions:
@@ -142,7 +117,6 @@ def describe_brokers(image: Image) -> list[BrokerView]:
             incarnation_id=one.incarnation_id,
             listeners=one.listeners,
             rack=one.rack,
-            metadata_version=one.metadata_version,
             is_fenced=one.is_fenced,
             in_controlled_shutdown=one.in_controlled_shutdown,
             is_controller=image.controller.node_id == node_id,
@@ -154,10 +128,6 @@ def describe_brokers(image: Image) -> list[BrokerView]:
 
 def describe_controller(image: Image) -> ControllerView:
     """Who it is."""
-    if image.broker is not None:
-        return ControllerView(
-            node_id=image.broker.node_id, broker_epoch=image.broker.broker_epoch, controller_epoch=0
-        )
     now = image.controller
     return ControllerView(
         node_id=now.node_id,
@@ -166,28 +136,16 @@ def describe_controller(image: Image) -> ControllerView:
     )
 
 
-def leadership_of_partition(image: Image, state: PartitionState) -> PartitionLeadership:
-    """As clients are told: a broker that is alone leads everything, and is its only replica."""
-    if image.broker is not None:
-        return PartitionLeadership((image.broker.node_id,), image.broker.node_id, 0)
-    return state.leadership
-
-
-def in_sync_replicas(image: Image, leadership: PartitionLeadership) -> tuple[int, ...]:
-    """Those that could lead it now, who does so first."""
-    return leadership.replicas if image.broker is not None else in_sync(leadership, image)
-
-
 def describe_partition(image: Image, topic: str, state: PartitionState) -> PartitionView:
     """Who leads it."""
-    found = leadership_of_partition(image, state)
+    found = state.leadership
     return PartitionView(
         topic=topic,
         partition=state.partition,
         leader=found.leader,
         leader_epoch=found.leader_epoch,
         replicas=found.replicas,
-        isr=in_sync_replicas(image, found),
+        isr=in_sync(found, image),
         adding=found.adding,
         removing=found.removing,
     )

@@ -148,8 +148,7 @@ def _ask_controller(place: _Place, key: int, body: bytes, read: Callable[..., A]
             raise UnsupportedVersionError(
                 "API_NOT_SERVED",
                 f"broker {place.node_id} at {host}:{port}, the controller, does not serve {NAMES[key]}",
-                fix="upgrade the brokers, and let the root agree to sparklog.metadata.version 8: a broker "
-                "that serves a root alone has nothing to elect and nothing to reassign",
+                fix="upgrade the brokers",
             )
         return read(connection.ask(key, VERSIONS[key], body, is_flexible=True))
 

@@ -59,7 +59,7 @@ def expire_groups(
         RetriableError, StorageError: some may be gone, the others are not.
     """
     image = log.refresh(force=True)
-    brokers = sorted(image.brokers) if image.broker is None else [image.broker.node_id]
+    brokers = sorted(image.brokers)
     if brokers and not force:
         raise InvalidRequestError(
             "BROKER_COORDINATES",

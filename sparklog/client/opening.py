@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sparklog.client.founding import FOUNDING
 from sparklog.client.log import SparkLog
 from sparklog.clock import Clock, SystemClock
 from sparklog.metadata import Background, MetadataLog
@@ -53,5 +52,5 @@ def open_log(
         found = open_properties(store, create=False, new_cluster_id="")
         rules.validate_cluster_id(found, f"root {store.url}")
     upkeep = Background("sparklog upkeep")
-    metadata = MetadataLog.open(store, clock, create=create, upkeep=upkeep, founding=FOUNDING)
+    metadata = MetadataLog.open(store, clock, create=create, upkeep=upkeep)
     return SparkLog(store, metadata, clock)

@@ -30,7 +30,6 @@ from sparklog.client.request_payload import (
     decode_payload,
     encode_broker_payload,
     encode_payload,
-    payload_version,
 )
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
@@ -39,7 +38,6 @@ from sparklog.failpoints import failpoint
 from sparklog.log.past_retention import past_retention
 from sparklog.metadata import (
     MAX_WRITER_TXNS,
-    NO_COMMIT,
     AcceptedDraft,
     Action,
     AppendExtents,
@@ -50,14 +48,12 @@ from sparklog.metadata import (
     Plan,
     SharedPlan,
     WriterTxnState,
-    agreed_version,
     apply_actions,
     plan_accepted,
     plan_append,
     plan_create_topic,
     plan_writer_txn,
 )
-from sparklog.metadata.documents.document import CONDITIONS_VERSION, STAGING_REQUEST_VERSION
 
 _log = logging.getLogger(__name__)
 _RACES_OF_BROKERS = 8  # at no cost: two brokers had better race, and three soon lose so many
@@ -84,17 +80,16 @@ class AppliedBefore:
 
     Args:
         version: the application's newest version in the topic: the one that was to be written, or a later.
-        commit: the commit that has it; None where that was not recorded (by version 3 of the metadata).
+        commit: the commit that has it.
         content: what is known of what it holds; "" if nothing.
     """
 
     version: int
-    commit: int | None
+    commit: int
     content: str = ""
 
     def __str__(self) -> str:
-        where = "before sparklog noted where" if self.commit is None else f"in commit {self.commit}"
-        return f"version {self.version}, {where}"
+        return f"version {self.version}, in commit {self.commit}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +164,7 @@ def publish(
             forgetting.update(writer.makes_forget(image, actions))
         return actions
 
-    most = agreed_version(metadata.image.configs)
-    result = metadata.publish(plan, shared=_shared(staged, writer, most))
+    result = metadata.publish(plan, shared=_shared(staged, writer))
     failpoint("publish.after")
     for topic, application in forgetting.items():
         _warn_of_forgetting(topic, application)
@@ -187,12 +181,11 @@ def publish(
     )
 
 
-def _shared(staged: Sequence[StagedAppend], writer: WriterVersion | None, most: int) -> SharedPlan:
+def _shared(staged: Sequence[StagedAppend], writer: WriterVersion | None) -> SharedPlan:
     """The same, as a request to others."""
     return SharedPlan(
-        payload=lambda: encode_payload(staged, writer, most=most),
+        payload=lambda: encode_payload(staged, writer),
         interpret=interpret_request,
-        version=payload_version(staged, most=most),
     )
 
 
@@ -204,7 +197,7 @@ def plan_publish(image: Image, staged: Sequence[StagedAppend], writer: WriterVer
         marker = plan_writer_txn(image, writer.application, writer.version, wanted, content=writer.content)
         if marker is None:
             return []
-        left = set(marker.topics or ())
+        left = set(marker.topics)
         staged = [_only(one, real_ids, left) for one in staged]
     image, creates = _plan_topics(image, staged)
     actions: list[Action] = list(creates)
@@ -247,29 +240,14 @@ def interpret_request(payload: bytes) -> Plan:
 
 
 def share_accepted(
-    image: Image,
-    accepted: Callable[[], Sequence[AcceptedDraft]],
-    *,
-    node_id: int,
-    broker_epoch: int,
-    stages: bool = False,
-) -> SharedPlan | None:
-    """What a broker has accepted, as a request to others; None where the root has not agreed to such
-    requests.
-
-    Args:
-        accepted: made only if it is posted.
-        stages: some of it is transactional.
-    """
-    version = STAGING_REQUEST_VERSION if stages else CONDITIONS_VERSION
-    if agreed_version(image.configs) < version:
-        return None
+    accepted: Callable[[], Sequence[AcceptedDraft]], *, node_id: int, broker_epoch: int
+) -> SharedPlan:
+    """What a broker has accepted, as a request to others; `accepted` is called only if it is posted."""
     return SharedPlan(
         payload=lambda: encode_broker_payload(
             BrokerAsks(accepted=tuple(accepted()), node_id=node_id, broker_epoch=broker_epoch)
         ),
         interpret=interpret_request,
-        version=version,
         races=_RACES_OF_BROKERS,
     )
 
@@ -356,19 +334,16 @@ def _skipped(
     """The topics that got nothing, and why."""
     appended = {extent.topic_id for extent in extents}
     real_ids = _real_ids(image, staged)
-    names = {real_ids[plan.topic_id]: plan.name for one in staged for plan in one.planned}
     skipped = {}
     for topic_id in _topics_of(staged, real_ids):
         found = image.applied(writer.application, writer.version, topic_id)
         if topic_id not in appended and found is not None:
-            topic = image.topic_by_id.get(topic_id)
-            skipped[names[topic_id] if topic is None else topic.name] = _before(found)
+            skipped[image.topic_by_id[topic_id].name] = _before(found)
     return skipped
 
 
 def _before(found: WriterTxnState) -> AppliedBefore:
-    commit = None if found.commit == NO_COMMIT else found.commit
-    return AppliedBefore(version=found.version, commit=commit, content=found.content)
+    return AppliedBefore(version=found.version, commit=found.commit, content=found.content)
 
 
 def _warn_of_forgetting(topic: str, application: str) -> None:

@@ -15,14 +15,11 @@ from sparklog.client.appender import StagedAppend
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import CorruptLogError
-from sparklog.metadata import NEVER_OPENS, NO_NUMBER, VERSION, AcceptedDraft, DraftExtent
-from sparklog.metadata.documents.document import REQUEST_VERSION
+from sparklog.metadata import NEVER_OPENS, NO_NUMBER, AcceptedDraft, DraftExtent
 from sparklog.metadata.documents.extent_columns import (
-    COLUMNS_VERSION,
     DraftColumns,
     draft_columns,
     drafts_of,
-    goes_into_columns,
 )
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.columns import Column, column_of, expanded
@@ -104,12 +101,10 @@ class BrokerAsks:
     broker_epoch: int
 
 
-def encode_payload(
-    staged: Sequence[StagedAppend], writer: WriterVersion | None, *, most: int = VERSION
-) -> bytes:
-    """The JSON from which anybody can plan the same; `most`: the version that it may need."""
+def encode_payload(staged: Sequence[StagedAppend], writer: WriterVersion | None) -> bytes:
+    """The JSON from which anybody can plan the same."""
     drafts = tuple(draft for one in staged for draft in one.drafts)
-    columns = draft_columns(drafts) if most >= COLUMNS_VERSION else None
+    columns = draft_columns(drafts)
     request = _Request(
         drafts=drafts if columns is None else (),
         columns=columns,
@@ -129,13 +124,6 @@ def encode_payload(
         else _Writer(application=writer.application, version=writer.version, content=writer.content),
     )
     return msgspec.json.encode(request)
-
-
-def payload_version(staged: Sequence[StagedAppend], *, most: int = VERSION) -> int:
-    """The lowest version of a request that may hold these, as `encode_payload` writes them."""
-    drafts = sum(len(one.drafts) for one in staged)
-    in_columns = goes_into_columns(drafts) and most >= COLUMNS_VERSION
-    return COLUMNS_VERSION if in_columns else REQUEST_VERSION
 
 
 def encode_broker_payload(asks: BrokerAsks) -> bytes:

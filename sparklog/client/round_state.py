@@ -42,7 +42,7 @@ class RoundState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         in_vain: so many rounds, one after the other, came to nothing, or have not come back.
         look_ms: nobody looks before, in Unix time.
         expiry_ms: nobody looks before for what is only past its retention.
-        told, told_withheld: what somebody was last told of: what went wrong, and what waits for consent.
+        told: what went wrong, as it was last reported.
         uncleanable: partitions that are left out.
     """
 
@@ -50,7 +50,6 @@ class RoundState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     look_ms: int = 0
     expiry_ms: int = 0
     told: str = ""
-    told_withheld: str = ""
     uncleanable: tuple[Remembered, ...] = ()
 
 

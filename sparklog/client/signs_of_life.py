@@ -14,7 +14,7 @@ from sparklog.storage import Store
 
 
 def last_seen_ms(store: Store, clock: Clock) -> dict[int, int]:
-    """How long ago, by node id; without those that never gave one, or serve the root alone."""
+    """How long ago, by node id; without those that never gave one."""
     now_ms = store.storage_now_ms(clock.now_ms())
     found = {}
     for file in store.list(HEARTBEATS):

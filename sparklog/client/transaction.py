@@ -118,7 +118,7 @@ class LogTransaction:
         Raises:
             FencedError: PRODUCER_FENCED, another process has taken it since.
             InvalidRequestError: INVALID_TRANSACTIONAL_ID, INVALID_TRANSACTION_TIMEOUT,
-                METADATA_VERSION_TOO_LOW; TRANSACTION_STATE, one is open; TRANSACTION_FORKED.
+                TRANSACTION_STATE, one is open; TRANSACTION_FORKED.
             StorageError: none is begun.
         """
         self._require_same_process()

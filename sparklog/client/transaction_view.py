@@ -93,7 +93,7 @@ def running_ms(one: Transaction, now_ms: int) -> int | None:
 
 
 def coordinator_of(transactional_id: str, image: Image) -> int:
-    """The broker to which clients are sent; NO_NODE: none of several lives."""
+    """The broker to which clients are sent; NO_NODE: none lives."""
     return coordinators(image)(transactional_id)
 
 
@@ -112,8 +112,6 @@ def coordinated(image: Image, node_id: int) -> Iterator[Transaction]:
 
 def _nodes(image: Image) -> list[int]:
     """Those that live and stay."""
-    if not image.brokers:
-        return [] if image.broker is None else [image.broker.node_id]
     return sorted(
         node_id
         for node_id, broker in image.brokers.items()

@@ -35,7 +35,7 @@ class WriterVersion:
         """Topics that forget another application through these actions, and which."""
         forgotten = {}
         for action in actions:
-            for topic_id in (action.topics or ()) if isinstance(action, WriterTxn) else ():
+            for topic_id in action.topics if isinstance(action, WriterTxn) else ():
                 topic = image.topic_by_id.get(topic_id)
                 if topic is None or self.application in topic.writer_txns:
                     continue

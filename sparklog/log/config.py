@@ -6,7 +6,7 @@ Invariants: a stored value has been accepted by `validate_topic_configs` or
 Layers of defaults: a topic's own value, then the root's value under the same key, then the
     default declared here.
 Not here: settings of whole roots (root_config.py); storing values (metadata); acting on retention and
-    compaction (maintenance/), which in some roots is done by order only (not_acted_on.py).
+    compaction (maintenance/).
 Documentation: `describe_configs` and `render_properties` are generated from the declarations.
 Sources: Kafka TopicConfig and ServerLogConfigs.
 """
@@ -23,14 +23,12 @@ from sparklog.log.root_config import RootConfig
 from sparklog.log.setting import (
     LONG_MAX,
     TYPE_NAMES,
-    ActedOn,
     declared_settings,
     lookup_setting,
     parse_settings,
     setting,
     validate_settings,
 )
-from sparklog.metadata import METADATA_VERSION_KEY, VERSION
 
 MIB = 1 << 20
 INT_MAX = (1 << 31) - 1
@@ -55,7 +53,6 @@ class TopicConfig:
         "cleanup.policy",
         default=("delete",),
         choices=("delete", "compact"),
-        acted_on=ActedOn.BY_COMPACT,
         may_be_empty=True,
         doc="""delete: old records go, as retention.ms and retention.bytes say; compact: the latest record of
         each key stays. Both together bound a compacted topic; empty: everything stays. Compaction costs
@@ -74,7 +71,6 @@ class TopicConfig:
         minimum=0,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=ActedOn.BY_COMPACT,
         doc="""How long a tombstone stays in a compacted topic. Longer: a slow consumer still learns of
         the deletion; shorter: less space.""",
     )
@@ -120,7 +116,6 @@ class TopicConfig:
         minimum=1,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=ActedOn.BY_COMPACT,
         doc="""What is compacted by itself, or with --due, is so at the latest after so long. Shorter:
         deletions take effect sooner; longer: less rewriting.""",
     )
@@ -163,7 +158,6 @@ class TopicConfig:
         default=0.5,
         minimum=0,
         maximum=1,
-        acted_on=ActedOn.BY_COMPACT,
         doc="""A partition is compacted by itself, or with --due, when more than this share of it has not
         been yet. Smaller: less space for duplicates, more rewriting; larger: the other way round.""",
     )
@@ -173,7 +167,6 @@ class TopicConfig:
         minimum=0,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=ActedOn.BY_COMPACT,
         doc="""A record stays untouched by compaction for at least so long. Longer: consumers see every
         version for that time; shorter: less space.""",
     )
@@ -197,7 +190,6 @@ class TopicConfig:
         minimum=-1,
         maximum=LONG_MAX,
         unit="bytes",
-        acted_on=ActedOn.BY_EXPIRE,
         doc="""Keep at most this much per partition; -1: no limit. Smaller: less space; larger: consumers may
         lag further behind.""",
     )
@@ -207,7 +199,6 @@ class TopicConfig:
         minimum=-1,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=ActedOn.BY_EXPIRE,
         doc="""Keep records for this long after their timestamp; -1: forever, which is not Kafka's default.
         Shorter: less space; longer: consumers may lag further behind, and more can be replayed.""",
     )
@@ -289,14 +280,6 @@ def validate_root_configs(configs: Mapping[str, str]) -> None:
             fix="set them through a broker, by their own names: kafka-configs --entity-type brokers",
         )
     validate_settings(configs, declared_settings(TopicConfig) | declared_settings(RootConfig), "root")
-    # A bound on what is set, not on what is read: a newer sparklog may have set it.
-    version = RootConfig.parse(configs).metadata_version
-    if version > VERSION:
-        raise InvalidRequestError(
-            "CONFIG_OUT_OF_BOUNDS",
-            f"{METADATA_VERSION_KEY}: found {version}, expected at most {VERSION}, which this sparklog knows",
-            fix="upgrade sparklog on every machine that uses this root first",
-        )
 
 
 def validate_config_keys(keys: list[str], *, root: bool = False) -> None:

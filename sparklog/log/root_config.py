@@ -1,7 +1,7 @@
 """Settings of a whole root, beside which the defaults of its topics are stored (config.py).
 
-Invariants: as in config.py. What a root's owner agrees to (AGREEMENTS) is no matter of Kafka's clients.
-Sources: Kafka ServerLogConfigs, TransactionLogConfig, GroupCoordinatorConfig; adr/0023, adr/0024.
+Invariants: as in config.py. OWNERS_KEYS are set by the command line, and not by Kafka's clients.
+Sources: Kafka ServerLogConfigs, TransactionLogConfig, GroupCoordinatorConfig; adr/0023.
 """
 
 import dataclasses
@@ -12,21 +12,17 @@ from sparklog.log.setting import parse_settings, setting
 from sparklog.metadata import (
     DEFAULT_MAX_PARTITIONS,
     MAX_PARTITIONS_KEY,
-    METADATA_VERSION_KEY,
-    WRITERS_VERSION,
 )
 
 PRODUCER_ID_EXPIRATION_KEY = "producer.id.expiration.ms"
 TRANSACTIONAL_ID_EXPIRATION_KEY = "transactional.id.expiration.ms"
 TRANSACTION_VERSION_KEY = "sparklog.transaction.version"
 NEWEST_TRANSACTION_VERSION = 2
-AUTOMATIC_REMOVAL_KEY = "sparklog.automatic.removal"
-# What a root's owner agrees to: no matter of Kafka's clients.
 # Set by vacuum: files show that the log has lost commits, up to this one at least (docs/adr/0019).
 LOST_COMMITS_KEY = "sparklog.lost.until.commit"
-AGREEMENTS = frozenset(
-    {AUTOMATIC_REMOVAL_KEY, METADATA_VERSION_KEY, LOST_COMMITS_KEY, TRANSACTION_VERSION_KEY}
-)
+OWNERS_KEYS = frozenset(
+    {LOST_COMMITS_KEY, TRANSACTION_VERSION_KEY}
+)  # Kafka's clients neither see nor set them
 _DAY_MS = 86_400_000
 _INT_MAX = (1 << 31) - 1
 
@@ -115,25 +111,6 @@ class RootConfig:
         __cluster_metadata was put back. While it is set vacuum removes nothing, since it cannot tell what
         only the lost commits refer to. Putting the newest copy back takes it away, and so does `sparklog root
         restore`, when what came after is given up. -1: nothing is known to be lost.""",
-    )
-    automatic_removal: bool = setting(
-        AUTOMATIC_REMOVAL_KEY,
-        default=False,
-        doc="""Whether records go by themselves: what is past its topic's retention, and what compaction
-        leaves out. A new root has true from its first commit on. One that was made before brokers and
-        streams did this has false: settings that nobody acted on remove nothing because sparklog was
-        upgraded. true agrees to it; `sparklog maintain --dry-run` shows what would go.""",
-    )
-
-    metadata_version: int = setting(
-        METADATA_VERSION_KEY,
-        default=WRITERS_VERSION,
-        minimum=WRITERS_VERSION,
-        doc="""Up to which version of the metadata documents (FORMAT.md) a root is written by itself: by
-        merging, compaction and vacuum in the background, and by the shorter form of appends to many
-        partitions. A sparklog stops at a document of a version that it does not know. A new root says what
-        the sparklog that made it knows. One that was made before stays at the default until you have
-        upgraded every machine that uses it, and raise this. `sparklog doctor` says how far.""",
     )
     transaction_version: int = setting(
         TRANSACTION_VERSION_KEY,

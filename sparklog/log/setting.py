@@ -7,7 +7,6 @@ Sources: Kafka ConfigDef.
 """
 
 import dataclasses
-import enum
 import functools
 import itertools
 from collections.abc import Iterable, Mapping
@@ -16,23 +15,10 @@ from typing import Any, TypeVar, cast
 from sparklog.errors import InvalidRequestError
 
 LONG_MAX = (1 << 63) - 1
-BY_EXPIRE = (
-    "Acted on by `sparklog expire`, and by itself where the root has sparklog.automatic.removal=true and is "
-    "maintained (docs/maintenance.md)."
-)
-BY_COMPACT = BY_EXPIRE.replace("expire", "compact")
 _LONGEST_KEY = 100  # of which a likeness is looked for
 _ALIKE = 0.5  # of all pairs of both: what is so much like a known key is taken for it, misspelt
 TYPE_NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", tuple: "list"}
 ConfigT = TypeVar("ConfigT")
-
-
-class ActedOn(enum.Enum):
-    """Is a setting that promises that records go kept to? The values are what its documentation says."""
-
-    ALWAYS = ""  # not (): Python before 3.11.4 gives that member no value
-    BY_EXPIRE = BY_EXPIRE
-    BY_COMPACT = BY_COMPACT
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +33,6 @@ class Setting:
     maximum: float | None
     choices: tuple[str, ...]
     doc: str
-    acted_on: ActedOn
     may_be_empty: bool = False
     excluded: tuple[float, ...] = ()
 
@@ -127,14 +112,12 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
-    acted_on: ActedOn = ActedOn.ALWAYS,
     may_be_empty: bool = False,
     excluded: tuple[float, ...] = (),
 ) -> Any:
     """Declare a field of a configuration class.
 
     Args:
-        acted_on: what is not acted on always says so first in its documentation.
         excluded: values between the bounds that are not allowed.
     """
     declared = Setting(
@@ -145,8 +128,7 @@ def setting(
         minimum=minimum,
         maximum=maximum,
         choices=choices,
-        doc=" ".join([acted_on.value, *doc.split()]).strip(),
-        acted_on=acted_on,
+        doc=" ".join(doc.split()),
         may_be_empty=may_be_empty,
         excluded=excluded,
     )

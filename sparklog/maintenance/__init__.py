@@ -13,12 +13,11 @@ from sparklog.maintenance.budget import NO_LIMIT, Budget
 from sparklog.maintenance.choose import MergeLimits
 from sparklog.maintenance.choose_compactions import CompactionLimits, CompactionWork, why_not_due
 from sparklog.maintenance.compact import CompactedTopic, CompactionReport, compact
-from sparklog.maintenance.maintain import RoundReport, due_steps, maintain, withheld_by_version
+from sparklog.maintenance.maintain import RoundReport, due_steps, maintain
 from sparklog.maintenance.restore import RestoreReport, restore
 from sparklog.maintenance.retain import Expiry, expire
 from sparklog.maintenance.round_step import StepReport, Terms
 from sparklog.maintenance.run import Progress, Report, TopicReport, optimize
-from sparklog.maintenance.steps import withheld_by_root
 from sparklog.maintenance.sweep import (
     RETAIN_MS,
     DeadFile,
@@ -78,6 +77,4 @@ __all__ = [
     "urgent_topics",
     "vacuum",
     "why_not_due",
-    "withheld_by_root",
-    "withheld_by_version",
 ]

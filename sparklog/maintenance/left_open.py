@@ -26,7 +26,7 @@ BROKERS_MS: Final = 600_000  # far above how often they look, and how long it ta
 
 def choose_left_open(image: Image, now_ms: int) -> list[str]:
     """The transactional ids to abort, as many as go into a commit. Pure."""
-    is_served = image.broker is not None or any(not one.is_fenced for one in image.brokers.values())
+    is_served = any(not one.is_fenced for one in image.brokers.values())
     return timed_out(image, now_ms - BROKERS_MS if is_served else now_ms)
 
 

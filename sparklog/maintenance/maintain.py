@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.maintenance.budget import NO_LIMIT, Budget, Meter, StoppedError
-from sparklog.maintenance.round_step import Round, Step, StepReport, Terms, why_withheld
+from sparklog.maintenance.round_step import Round, Step, StepReport, Terms
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.steps import STEPS
 from sparklog.maintenance.uncleanable import Uncleanable, failure_of
@@ -80,18 +80,8 @@ def due_steps(
     """
     terms = terms or Terms()
     for step in STEPS:
-        if step.name not in but and step.is_agreed(image) and step.is_due(image, now_ms, terms):
+        if step.name not in but and step.is_due(image, now_ms, terms):
             yield step.name
-
-
-def withheld_by_version(image: Image, now_ms: int, terms: Terms | None = None) -> str:
-    """What to tell people of a root in which something is due that would be written with metadata documents
-    of a version that it does not agree to; empty if there is nothing to tell.
-    """
-    terms = terms or Terms()
-    held = [step for step in STEPS if not step.is_agreed(image)]
-    names = [step.name for step in held if step.is_due(image, now_ms, terms)]
-    return f"{', '.join(names)}: due, and not done. {why_withheld(image)}" if names else ""
 
 
 def maintain(
@@ -154,7 +144,7 @@ def _run_step(step: Step, round_: Round) -> StepReport | None:
     """None: the round is to end, and the step has not begun."""
     try:
         round_.meter.check()
-        return step.run(round_) if step.is_agreed(round_.metadata.image) else step.withheld(round_)
+        return step.run(round_)
     except StoppedError:
         return None
     except FatalStorageError:

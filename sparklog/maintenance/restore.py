@@ -101,5 +101,5 @@ def _report(image: Image, incarnation_id: str, now_ms: int, *, commit: int | Non
         transactions=len(image.transactions),
         aborted=tuple(name for name, one in image.transactions.items() if one.is_ongoing),
         brokers=tuple(sorted(one.node_id for one in image.brokers.values() if not one.is_fenced)),
-        applications=tuple(sorted(applications | set(image.writer_txns))),
+        applications=tuple(sorted(applications)),
     )

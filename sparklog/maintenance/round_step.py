@@ -1,7 +1,5 @@
-"""What a step of a round of maintenance is: what it is given, what it says, and what the root agrees to.
+"""What a step of a round of maintenance is: what it is given, and what it reports.
 
-Invariants: a step removes records only where the root agrees to it (`sparklog.automatic.removal`), and writes
-    only metadata documents of a version that it agrees to (`sparklog.metadata.version`).
 Not here: the steps (steps.py), a round of them (maintain.py).
 """
 
@@ -10,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparklog.clock import Clock
-from sparklog.log.root_config import RootConfig
 from sparklog.maintenance.budget import Meter
 from sparklog.maintenance.choose import MergeLimits
 from sparklog.maintenance.choose_compactions import DEDUPE_BUFFER_BYTES, NO_DEFAULTS, CompactionLimits
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.uncleanable import Uncleanable
-from sparklog.metadata import METADATA_VERSION_KEY, VERSION, Image, MetadataLog, agreed_version
+from sparklog.metadata import Image, MetadataLog
 
 Figures = Mapping[str, int]
 
@@ -84,8 +81,8 @@ class StepReport:
 
     Fields:
         step: its name, that of the command which does the same.
-        outcome: done, nothing (was due), due (in a dry run), withheld (the root does not agree), cut (by the
-            budget, or because somebody asked for an end), busy (another process does it), failed.
+        outcome: done, nothing (was due), due (in a dry run), cut (by the budget, or because somebody
+            asked for an end), busy (another process does it), failed.
         figures: counts by name, such as offsets or read_bytes.
         message: for people, where the outcome says too little.
         uncleanable: partitions that were left as they are, since they cannot be read; the others were done.
@@ -101,40 +98,8 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`is_due` is pure: (image, time, terms), and asks for nobody's consent to the version of the metadata
-    documents that the step writes, `version`.
-    """
+    """`is_due` is pure: (image, time, terms)."""
 
     name: str
-    version: int
     is_due: Callable[[Image, int, Terms], bool]
     run: Callable[[Round], StepReport]
-    is_command: bool = True  # that can be given, of this name
-
-    def is_agreed(self, image: Image) -> bool:
-        """May the root be written with documents of that version by itself?"""
-        return agreed_version(image.configs) >= self.version
-
-    def withheld(self, round_: Round) -> StepReport:
-        """What is said instead of doing it, where the root does not agree."""
-        image = round_.metadata.image
-        if not self.is_due(image, round_.clock.now_ms(), round_.terms):
-            return StepReport(step=self.name, outcome="nothing")
-        once = f"; to do it once: sparklog {self.name}" if self.is_command else ""
-        message = f"{self.name} is due. {why_withheld(image)}{once}"
-        return StepReport(step=self.name, outcome="withheld", message=message)
-
-
-def why_withheld(image: Image) -> str:
-    """Of a step that the root does not agree to for its version."""
-    return (
-        "This root is written by itself with metadata documents of version "
-        f"{agreed_version(image.configs)} at most, which older sparklogs on other machines can read. "
-        "Once every machine that uses it is upgraded: "
-        f"sparklog root alter --config {METADATA_VERSION_KEY}={VERSION}"
-    )
-
-
-def may_remove(image: Image) -> bool:
-    """Does the root agree that records go by themselves?"""
-    return RootConfig.parse(image.configs).automatic_removal

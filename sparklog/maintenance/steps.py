@@ -4,18 +4,16 @@ Order: what goes is not rewritten first (expire and compact, then merge), produc
 which makes more extents fit for it, and files go last, those that were written more than a week ago; what
 nobody is going to commit is dropped before all.
 Invariants: whether a step is due is told from the image, the time and limits alone, without looking at the
-    storage. Where the root does not agree to one (round_step.py), it says what is due, and how to agree.
+    storage.
 Not here: what a step is (round_step.py), a round (maintain.py), what the steps do (left_open.py,
     retain.py, compact.py, run.py, sweep.py).
 Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 """
 
-from collections.abc import Collection
-from dataclasses import replace
 from functools import partial
 
 from sparklog.log.config import TopicConfig
-from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
+from sparklog.log.root_config import RootConfig
 from sparklog.maintenance.choose import choose_merges, choose_rewrites
 from sparklog.maintenance.choose_compactions import (
     Dirtiness,
@@ -27,22 +25,15 @@ from sparklog.maintenance.compact import CompactionReport, compact
 from sparklog.maintenance.left_open import abort_left_open, choose_left_open
 from sparklog.maintenance.retain import choose_expired, expire
 from sparklog.maintenance.retire import retire, retire_is_due
-from sparklog.maintenance.round_step import Figures, Round, Step, StepReport, Terms, may_remove
+from sparklog.maintenance.round_step import Figures, Round, Step, StepReport, Terms
 from sparklog.maintenance.run import Report, optimize
 from sparklog.maintenance.sober_time import both_now_ms, sober_now_ms
 from sparklog.maintenance.sweep import DAY_MS, mostly_dead_segments, vacuum
 from sparklog.maintenance.uncleanable import MAX_TOLD
 from sparklog.metadata import (
-    CLEANED_VERSION,
-    HORIZON_VERSION,
-    PRODUCERS_VERSION,
-    REPLACEMENT_VERSION,
-    TRANSACTIONS_VERSION,
-    WRITERS_VERSION,
     Action,
     Image,
     SetConfigs,
-    is_internal,
     plan_expire_producers,
 )
 
@@ -74,36 +65,15 @@ def _transactions(round_: Round) -> StepReport:
 
 
 def _expire_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
-    return may_remove(image) and any(
-        True for _ in choose_expired(image, now_ms, terms.topics, terms.defaults)
-    )
-
-
-def withheld_by_root(image: Image, now_ms: int, terms: Terms) -> str:
-    """What to tell people of a root in which records are past their retention and stay, since it does not let
-    records go by themselves; empty if there is nothing to tell.
-    """
-    if may_remove(image):
-        return ""
-    topics = {one.topic for one in choose_expired(image, now_ms, terms.topics, terms.defaults)}
-    return _stay(topics) if topics else ""
-
-
-def _stay(topics: Collection[str], count: str = "") -> str:
-    return (
-        f"{count}records of {_named(sorted(topics))} are past their retention and stay, since this root does "
-        f"not let records go by themselves. To agree: sparklog root alter --config "
-        f"{AUTOMATIC_REMOVAL_KEY}=true; to remove them once: sparklog expire"
-    )
+    return any(True for _ in choose_expired(image, now_ms, terms.topics, terms.defaults))
 
 
 def _expire(round_: Round) -> StepReport:
-    agreed = may_remove(round_.metadata.image)
     gone = expire(
         round_.metadata,
         sober_now_ms(round_.metadata.store, round_.clock),
         round_.terms.topics,
-        dry_run=round_.dry_run or not agreed,
+        dry_run=round_.dry_run,
         defaults=round_.terms.defaults,
     )
     figures = {
@@ -111,17 +81,8 @@ def _expire(round_: Round) -> StepReport:
         "offsets": sum(one.offsets for one in gone),
         "bytes": sum(one.size_bytes for one in gone),
     }
-    if not gone:
-        return StepReport(step="expire", outcome="nothing", figures=figures)
-    if agreed:
-        return StepReport(step="expire", outcome="due" if round_.dry_run else "done", figures=figures)
-    message = _stay({one.topic for one in gone}, f"{figures['offsets']} ")
-    return StepReport(step="expire", outcome="withheld", figures=figures, message=message)
-
-
-def _named(topics: list[str]) -> str:
-    more = f" and {len(topics) - 3} more topics" if len(topics) > 3 else ""
-    return ", ".join(topics[:3]) + more
+    done = "due" if round_.dry_run else "done"
+    return StepReport(step="expire", outcome=done if gone else "nothing", figures=figures)
 
 
 # --- producers ---------------------------------------------------------------------------------------------
@@ -165,35 +126,30 @@ def _count_producers(image: Image) -> int:
 
 
 def dirtiness_of(image: Image, now_ms: int, terms: Terms) -> Dirtiness:
-    """How much there is for compaction by itself, due or not."""
-    names = _compactable(image, terms, agreed=may_remove(image))
-    return dirtiness(image, now_ms, terms.compaction_limits, names)
+    """How much there is to compact, due or not."""
+    return dirtiness(image, now_ms, terms.compaction_limits, _compactable(image, terms))
 
 
-def _compactable(image: Image, terms: Terms, *, agreed: bool) -> list[str]:
-    """Topics that are to be compacted by themselves: also internal ones of a root that does not agree, of
-    which nobody reads what is superseded.
-    """
+def _compactable(image: Image, terms: Terms) -> list[str]:
+    """The topics whose cleanup.policy has compact."""
     return [
         name
         for name in (sorted(image.topics) if terms.topics is None else terms.topics)
-        if (agreed or is_internal(name)) and name in image.topics and is_compacted(image.topics[name], image)
+        if name in image.topics and is_compacted(image.topics[name], image)
     ]
 
 
 def _compact_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
-    names = _compactable(image, terms, agreed=may_remove(image))
+    names = _compactable(image, terms)
     return bool(names) and bool(choose_compactions(image, now_ms, terms.compaction_limits, names))
 
 
 def _compact(round_: Round) -> StepReport:
-    image, limits = round_.metadata.image, round_.terms.compaction_limits
-    agreed = may_remove(image)
     report = compact(
         round_.metadata,
         round_.clock,
-        _compactable(image, round_.terms, agreed=agreed),
-        limits,
+        _compactable(round_.metadata.image, round_.terms),
+        round_.terms.compaction_limits,
         **round_.how,
     )
     topics = report.topics.values()
@@ -205,20 +161,7 @@ def _compact(round_: Round) -> StepReport:
         "left_out": sum(one.left_out for one in topics),
     }
     works = figures["partitions"] if round_.dry_run else sum(one.rounds for one in topics)
-    done = _report("compact", round_, figures, report, work_done=works)
-    kept = [] if agreed else _compactable(image, round_.terms, agreed=True)
-    now_ms = sober_now_ms(round_.metadata.store, round_.clock)
-    waiting = choose_compactions(image, now_ms, limits, kept) if kept else []
-    topics_kept = sorted({work.topic for work in waiting if not is_internal(work.topic)})
-    if not topics_kept:
-        return done
-    return replace(
-        done,
-        outcome="withheld" if done.outcome == "nothing" else done.outcome,
-        message=f"{done.message} {_named(topics_kept)}: cleanup.policy=compact is not acted on, since this "
-        "root does not let records go by themselves. To agree: sparklog root alter --config "
-        f"{AUTOMATIC_REMOVAL_KEY}=true; to compact once: sparklog compact".lstrip(),
-    )
+    return _report("compact", round_, figures, report, work_done=works)
 
 
 def _report(
@@ -356,11 +299,11 @@ def _rewrite_mostly_dead(round_: Round) -> Report:
 
 
 STEPS: tuple[Step, ...] = (
-    Step("transactions", TRANSACTIONS_VERSION, _transactions_are_due, _transactions, is_command=False),
-    Step("expire", WRITERS_VERSION, _expire_is_due, _expire),
-    Step("producers", PRODUCERS_VERSION, _producers_are_due, _producers, is_command=False),
-    Step("compact", CLEANED_VERSION, _compact_is_due, _compact),
-    Step("optimize", REPLACEMENT_VERSION, _merge_is_due, _merge),
-    Step("retire", TRANSACTIONS_VERSION, _retire_is_due, _retire, is_command=False),
-    Step("vacuum", HORIZON_VERSION, _vacuum_is_due, _vacuum),
+    Step("transactions", _transactions_are_due, _transactions),
+    Step("expire", _expire_is_due, _expire),
+    Step("producers", _producers_are_due, _producers),
+    Step("compact", _compact_is_due, _compact),
+    Step("optimize", _merge_is_due, _merge),
+    Step("retire", _retire_is_due, _retire),
+    Step("vacuum", _vacuum_is_due, _vacuum),
 )

@@ -29,7 +29,15 @@ from sparklog.log.root_config import LOST_COMMITS_KEY, RootConfig
 from sparklog.maintenance.alone import alone
 from sparklog.maintenance.dead_files import Evidence, ForeseeingJudge, Judge, Verdict, live_bytes_of
 from sparklog.maintenance.run import Progress
-from sparklog.metadata import Action, Image, MetadataLog, born_of, plan_move_sweep_horizon, plan_set_configs
+from sparklog.metadata import (
+    Action,
+    Image,
+    MetadataLog,
+    born_of,
+    plan_move_sweep_horizon,
+    plan_set_configs,
+    validate_writable,
+)
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_of
 from sparklog.metadata.past import load_past
 from sparklog.metadata.requests import RequestBox
@@ -219,6 +227,7 @@ class _Vacuum:
     def run(self, *, dry_run: bool) -> VacuumReport:
         evidence = self._survey()
         image = self._metadata.refresh(force=True)
+        validate_writable(image)
         self._refuse_older_copy(image, evidence, dry_run=dry_run)
         horizon = self._horizon(image, evidence)
         report = VacuumReport(horizon_before=image.sweep_horizon, horizon=horizon)

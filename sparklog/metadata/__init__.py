@@ -10,8 +10,7 @@ from sparklog.metadata.model.acting import (
     plan_act_as_broker,
 )
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.actions import VERSION, Action
-from sparklog.metadata.model.agreed_version import METADATA_VERSION_KEY, WRITERS_VERSION, agreed_version
+from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.broker_values import (
     NO_CONTROLLER,
@@ -19,15 +18,13 @@ from sparklog.metadata.model.broker_values import (
     NO_NODE,
     UNASSIGNED,
     BrokerListener,
-    BrokerRegistration,
     Controller,
     PartitionLeadership,
     RegisteredBroker,
 )
-from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
 from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
 from sparklog.metadata.model.columns import MAX_PARTITIONS_OF_ACTION
-from sparklog.metadata.model.compacting import CLEANED_VERSION, NoteCleaned, plan_note_cleaned
+from sparklog.metadata.model.compacting import NoteCleaned, plan_note_cleaned
 from sparklog.metadata.model.conditions import (
     AcceptedDraft,
     Judged,
@@ -52,10 +49,11 @@ from sparklog.metadata.model.ending import (
     plan_end_transaction,
     timed_out,
 )
-from sparklog.metadata.model.expiring import PRODUCERS_VERSION, ExpireProducers, plan_expire_producers
+from sparklog.metadata.model.expiring import ExpireProducers, plan_expire_producers
 from sparklog.metadata.model.extent import DraftExtent, Extent
 from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentColumns, ExtentList
 from sparklog.metadata.model.extents import AppendExtents, plan_append, sequenced, unknown_producer
+from sparklog.metadata.model.features import RequireFeatures, validate_writable
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import (
     NEVER_CLEANED,
@@ -85,7 +83,6 @@ from sparklog.metadata.model.leading import (
 from sparklog.metadata.model.producers import AllocateProducerIds, plan_allocate_producer_ids
 from sparklog.metadata.model.publishers import RequestApplied
 from sparklog.metadata.model.registry import (
-    CLUSTER_VERSION,
     BeginControlledShutdown,
     FenceBroker,
     JoinBroker,
@@ -99,7 +96,6 @@ from sparklog.metadata.model.registry import (
 from sparklog.metadata.model.restoring import RestoreRoot, plan_restore_root
 from sparklog.metadata.model.retired import born_of
 from sparklog.metadata.model.rewriting import (
-    REPLACEMENT_VERSION,
     AdvanceLogStart,
     ReplaceExtents,
     plan_advance_log_start,
@@ -127,7 +123,6 @@ from sparklog.metadata.model.staging import (
     was_staged,
 )
 from sparklog.metadata.model.sweeping import (
-    HORIZON_VERSION,
     MoveSweepHorizon,
     RetireSegments,
     plan_move_sweep_horizon,
@@ -149,7 +144,7 @@ from sparklog.metadata.model.topics import (
     plan_create_topic,
     plan_delete_topic,
 )
-from sparklog.metadata.model.transaction_refusals import validate_producer, validate_transactions_version
+from sparklog.metadata.model.transaction_refusals import validate_producer
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
     MAX_ROOT_WEIGHT,
@@ -162,7 +157,6 @@ from sparklog.metadata.model.transaction_values import (
     NO_TRANSACTIONS,
     PARTITION_WEIGHT,
     TOPIC_WEIGHT,
-    TRANSACTIONS_VERSION,
     Transaction,
     TransactionPhase,
     Transactions,
@@ -190,10 +184,7 @@ from sparklog.metadata.results import PublishResult
 from sparklog.metadata.settings import MetadataSettings
 
 __all__ = [
-    "CLEANED_VERSION",
-    "CLUSTER_VERSION",
     "DEFAULT_MAX_PARTITIONS",
-    "HORIZON_VERSION",
     "LAST_PRODUCER_EPOCH",
     "MAX_PARTITIONS_KEY",
     "MAX_PARTITIONS_OF_ACTION",
@@ -203,7 +194,6 @@ __all__ = [
     "MAX_TRANSACTIONAL_IDS",
     "MAX_TRANSACTIONAL_ID_LENGTH",
     "MAX_WRITER_TXNS",
-    "METADATA_VERSION_KEY",
     "MOST_STAGED_WEIGHT",
     "NEVER_CLEANED",
     "NEVER_MARKED_MS",
@@ -222,14 +212,9 @@ __all__ = [
     "NO_TRANSACTIONS",
     "NUMBER_COLUMNS",
     "PARTITION_WEIGHT",
-    "PRODUCERS_VERSION",
-    "REPLACEMENT_VERSION",
     "SEQUENCES",
     "TOPIC_WEIGHT",
-    "TRANSACTIONS_VERSION",
     "UNASSIGNED",
-    "VERSION",
-    "WRITERS_VERSION",
     "AcceptedDraft",
     "AcceptedPart",
     "ActAsBroker",
@@ -246,7 +231,6 @@ __all__ = [
     "BeginProducer",
     "Begun",
     "BrokerListener",
-    "BrokerRegistration",
     "Cleaned",
     "Controller",
     "CreateTopic",
@@ -275,10 +259,10 @@ __all__ = [
     "Plan",
     "ProducerState",
     "PublishResult",
-    "RegisterBroker",
     "RegisteredBroker",
     "ReplaceExtents",
     "RequestApplied",
+    "RequireFeatures",
     "RestoreRoot",
     "RetireSegments",
     "SequenceCheck",
@@ -297,7 +281,6 @@ __all__ = [
     "WriterTxn",
     "WriterTxnState",
     "added_partitions",
-    "agreed_version",
     "appended_offset",
     "apply_actions",
     "born_of",
@@ -342,7 +325,6 @@ __all__ = [
     "plan_join_broker",
     "plan_move_sweep_horizon",
     "plan_note_cleaned",
-    "plan_register_broker",
     "plan_replace_extents",
     "plan_replacements",
     "plan_restore_root",
@@ -359,7 +341,7 @@ __all__ = [
     "validate_controller",
     "validate_producer",
     "validate_room",
-    "validate_transactions_version",
+    "validate_writable",
     "was_staged",
     "weight_of_groups",
     "which_hold",

@@ -171,7 +171,7 @@ class Combiner:
         posted = Posted(
             publisher=self.publisher, sequence=self.sequence + 1, base=image.commit, nonce=new_id()
         )
-        data = box.encode(posted, shared.payload(), version=shared.version)
+        data = box.encode(posted, shared.payload())
         if len(data) > MAX_REQUEST_BYTES or not can_settle(image.publishers, posted.publisher):
             return None
         self.sequence = posted.sequence

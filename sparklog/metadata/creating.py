@@ -26,16 +26,16 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.failpoints import failpoint
-from sparklog.metadata.documents.document import Header, encode_commit
+from sparklog.metadata.documents.document import VERSION, Header, encode_commit
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.following import Follower
 from sparklog.metadata.incarnation import IncarnationCheck
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.model.action import FIRST_VERSION, ActionRefusedError
+from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.agreed_version import agreed_version
 from sparklog.metadata.model.apply import ImageBuilder
 from sparklog.metadata.model.extents import count_replayed
+from sparklog.metadata.model.features import validate_writable
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import Image
 from sparklog.storage import IndefinitePutError, Store
@@ -66,7 +66,9 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
 
     Raises:
         InvalidRequestError: they do not apply, are too large, or would be read as something else.
+        UnsupportedVersionError: who writes to the root has to know more than we do.
     """
+    validate_writable(image)
     commit, uuid = image.commit + 1, new_id()
     builder = ImageBuilder(image)
     try:
@@ -74,7 +76,7 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
     except ActionRefusedError as error:
         raise refused_error(image, error) from error
     header = Header(
-        version=FIRST_VERSION,  # or what the actions need
+        version=VERSION,
         kind="commit",
         commit=commit,
         cluster_id=image.cluster_id,
@@ -84,7 +86,7 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
         length=0,
     )
     try:
-        data = encode_commit(header, tuple(actions), most=agreed_version(builder.configs))
+        data = encode_commit(header, tuple(actions))
     except (TypeError, ValueError) as error:
         raise _unreadable_error(commit, str(error)) from error
     newer = builder.image(image.replayed.after(len(data), count_replayed(actions)))

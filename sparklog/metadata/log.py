@@ -18,7 +18,6 @@ After a crash: a commit exists whole or not at all; opening again shows which.
 """
 
 import contextlib
-import dataclasses
 import random
 import threading
 from collections.abc import Callable
@@ -38,8 +37,7 @@ from sparklog.metadata.following import Moment, make_follower
 from sparklog.metadata.incarnation import IncarnationCheck
 from sparklog.metadata.loading import refuse_another_history, refuse_another_root, reload_image
 from sparklog.metadata.looks import Looks
-from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.features import validate_writable
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.others import Plan, SharedPlan
@@ -64,12 +62,10 @@ class MetadataLog:
         cluster_id: str,
         settings: MetadataSettings,
         upkeep: Runner,
-        founding: tuple[Action, ...],
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._founding = founding
         self._random = random.Random()
         self._turns = Turns(store, clock, self._random)
         self._lock = threading.RLock()
@@ -102,21 +98,19 @@ class MetadataLog:
         create: bool = False,
         settings: MetadataSettings | None = None,
         upkeep: Runner | None = None,
-        founding: tuple[Action, ...] = (),
     ) -> Self:
         """Open the log of a root; with `create`, make the root if it is none yet.
 
         Args:
             upkeep: who does what may fall due with a publish, snapshots and cleaning; None: the publish
                 itself, before it returns.
-            founding: what commit 0 says besides, before all else, if it is ours to make.
 
         Raises:
             InvalidRequestError: ROOT_NOT_FOUND, not a root.
             CorruptLogError, UnsupportedVersionError: see FORMAT.md.
         """
         cluster_id = open_properties(store, create=create, new_cluster_id=new_id())
-        return cls(store, clock, cluster_id, settings or MetadataSettings(), upkeep or AtOnce(), founding)
+        return cls(store, clock, cluster_id, settings or MetadataSettings(), upkeep or AtOnce())
 
     @property
     def store(self) -> Store:
@@ -219,9 +213,11 @@ class MetadataLog:
 
     def clean(self, *, grace_ms: int | None = None) -> int:
         """Remove commits and snapshots that are no longer needed; returns the number of files."""
+        image = self.refresh(force=True)
+        validate_writable(image)
         return clean_metadata(
             self._store,
-            self.refresh(force=True),
+            image,
             grace_ms=self._settings.clean_grace_ms if grace_ms is None else grace_ms,
             snapshots_kept=self._settings.snapshots_kept,
             now_ms=self._clock.now_ms(),
@@ -327,7 +323,7 @@ class MetadataLog:
         self, plan: Plan, shared: SharedPlan | None, deadline_ms: int, *, look: bool
     ) -> tuple[PublishResult, bool]:
         image, losses, started_ms = self._image, 0, self._clock.monotonic_ms()
-        if not self._may_combine(image):
+        if not self._may_combine():
             shared = None
         if shared is not None and not self.combiner.crowd.is_worth_posting(shared):
             self.combiner.look_around(image)
@@ -342,8 +338,10 @@ class MetadataLog:
                     raise error
                 self.combiner.note_commits(self._follower.followed, has_lost=losses > 0)
             try:
-                actions = tuple(plan(self._founded(image)))
-                candidate = make_candidate(image, (*self._besides(image), *actions), self._clock.now_ms())
+                actions = tuple(plan(image))
+                candidate = make_candidate(
+                    image, (*self.combiner.fencing_actions(image), *actions), self._clock.now_ms()
+                )
             except Exception:
                 # "Exists already" is an answer too: it must rest on the newest commits, and on durable ones.
                 if look:
@@ -389,22 +387,9 @@ class MetadataLog:
             fix="Publish again, less often or from fewer processes",
         )
 
-    def _may_combine(self, image: Image) -> bool:
-        """May others publish for us? Not commit 0: they do not know what else we would say in it."""
-        has_more_to_say = self._founding and image.commit == NO_COMMIT
-        return self._is_remote and self._settings.combine and not has_more_to_say
-
-    def _founded(self, image: Image) -> Image:
-        """As plans see it: one for commit 0 comes after what that commit says besides."""
-        if image.commit != NO_COMMIT or not self._founding:
-            return image
-        founded = apply_actions(image, self._founding, commit=image.commit + 1, commit_uuid="")
-        return dataclasses.replace(founded, commit=image.commit)
-
-    def _besides(self, image: Image) -> tuple[Action, ...]:
-        """What the commit after this image says before what was planned."""
-        founding = self._founding if image.commit == NO_COMMIT else ()
-        return (*founding, *self.combiner.fencing_actions(image))
+    def _may_combine(self) -> bool:
+        """May others publish for us?"""
+        return self._is_remote and self._settings.combine
 
     def after_fork_in_child(self) -> None:
         """Another thread of the parent may have held the lock. The image is whole."""

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from sparklog.metadata.documents.document import REQUEST_VERSION
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.extents import count_extents
@@ -37,14 +36,12 @@ class SharedPlan:
     Fields:
         payload: makes the JSON document from which anybody can plan the same.
         interpret: the plan that such a payload stands for; SparklogError if it cannot be understood.
-        version: the lowest version of a request that may hold the payload.
         races: it is posted after so many lost races of one call, or one that was dear; a request takes longer
             than a race that is won, or lost at no cost. Or if others are seen to wait.
     """
 
     payload: Callable[[], bytes]
     interpret: Callable[[bytes], Plan]
-    version: int = REQUEST_VERSION
     races: int = 1
 
 

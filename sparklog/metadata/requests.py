@@ -25,8 +25,7 @@ import msgspec
 from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError, StorageError, UnsupportedVersionError
 from sparklog.metadata.documents.document import (
-    INCARNATION_VERSION,
-    REQUEST_VERSION,
+    VERSION,
     Header,
     RequestBody,
     decode_request,
@@ -90,10 +89,10 @@ class RequestBox:
         self._cluster_id = cluster_id
         self._incarnation_id = incarnation_id
 
-    def encode(self, posted: Posted, payload: bytes, *, version: int = REQUEST_VERSION) -> bytes:
-        """The bytes of a request; `payload` is a JSON document, and `version` the lowest that can read it."""
+    def encode(self, posted: Posted, payload: bytes) -> bytes:
+        """The bytes of a request; `payload` is a JSON document."""
         header = Header(
-            version=max(version, INCARNATION_VERSION) if self._incarnation_id else version,
+            version=VERSION,
             kind="request",
             commit=posted.sequence,
             cluster_id=self._cluster_id,

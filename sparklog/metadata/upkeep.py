@@ -34,6 +34,7 @@ from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of,
 from sparklog.metadata.documents.snapshot import write_snapshot
 from sparklog.metadata.documents.snapshot_hint import write_hint
 from sparklog.metadata.loading import refuse_another_root
+from sparklog.metadata.model.features import validate_writable
 from sparklog.metadata.model.image import Image, weigh
 from sparklog.metadata.requests import RequestBox
 from sparklog.metadata.settings import MetadataSettings
@@ -101,8 +102,11 @@ class LogUpkeep:
     def write_snapshot(self, image: Image) -> None:
         """Write one now, unless the root was replaced meanwhile: one of what is lost would bring it back.
 
-        Raises: CorruptLogError, FencedError: it was.
+        Raises:
+            CorruptLogError, FencedError: it was.
+            UnsupportedVersionError: a writer has to know more than we do.
         """
+        validate_writable(image)
         refuse_another_root(self._store, image)
         write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
         write_hint(self._store, image.commit)
@@ -183,7 +187,7 @@ class LogUpkeep:
 
 def snapshot_size(image: Image) -> int:
     """About how many bytes a snapshot of this image takes. Costs a look at each partition."""
-    size = _ENTRY_BYTES * (len(image.publishers) + len(image.writer_txns) + len(image.configs))
+    size = _ENTRY_BYTES * (len(image.publishers) + len(image.configs))
     for topic in image.topics.values():
         size += _TOPIC_BYTES + _ENTRY_BYTES * (len(topic.writer_txns) + len(topic.configs))
         for state in topic.partitions:

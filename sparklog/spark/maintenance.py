@@ -18,7 +18,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparklog.client import SparkLog, open_log
+from sparklog.client import open_log
 from sparklog.clock import SystemClock
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.maintenance import (
@@ -37,11 +37,7 @@ from sparklog.maintenance.merge import Told
 from sparklog.maintenance.run_compaction import CompactionResult
 from sparklog.maintenance.spool import groups
 from sparklog.metadata import (
-    CLEANED_VERSION,
-    METADATA_VERSION_KEY,
-    REPLACEMENT_VERSION,
     ReplaceExtents,
-    agreed_version,
 )
 from sparklog.metadata.documents.properties import open_properties
 from sparklog.storage import open_store
@@ -94,7 +90,6 @@ def optimize(
     context = _context_of(spark)
     limits = MergeLimits(fan_in=min_input_files, target_bytes=target_file_size_bytes)
     with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
-        _warn_of_version(log, REPLACEMENT_VERSION, dry_run=dry_run)
 
         def run(works: Sequence[MergeWork], _told: Told) -> Iterator[list[ReplaceExtents] | SparklogError]:
             task = _task(root, storage_options, log.cluster_id, _merged)
@@ -126,7 +121,6 @@ def compact(
     context = _context_of(spark)
     limits = CompactionLimits(only_due=only_due)
     with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
-        _warn_of_version(log, CLEANED_VERSION, dry_run=dry_run)
 
         def run(works: Sequence[CompactionWork], _told: Told) -> Iterator[CompactionResult | SparklogError]:
             task = _task(root, storage_options, log.cluster_id, _compacted)
@@ -134,18 +128,6 @@ def compact(
             yield from in_waves(context, grouped, task, max_concurrent_file_group_rewrites)
 
         return compact_log(log.metadata, log.clock, topics, limits, dry_run=dry_run, run=run)
-
-
-def _warn_of_version(log: SparkLog, version: int, *, dry_run: bool) -> None:
-    agreed = agreed_version(log.image.configs)
-    if version > agreed and not dry_run:
-        _log.warning(
-            "the root has %s=%d, and what this job publishes is of version %d: an older sparklog on another "
-            "machine that does not know it stops there with UNSUPPORTED_METADATA",
-            METADATA_VERSION_KEY,
-            agreed,
-            version,
-        )
 
 
 def _validate(**options: int | None) -> None:

@@ -8,8 +8,6 @@ Invariants: no micro-batch waits for it, and none fails by it: what goes wrong i
     ends with the driver: workers may be others with each micro-batch (spark.python.worker.reuse=false), and
     end after a minute without work. So the pace is kept on the machine, not in a worker
     (client/round_state.py).
-    Records are removed only where the root lets them go by themselves, and metadata documents are written
-    only of versions that it agrees to (maintenance/steps.py).
     After rounds that came to nothing it looks less often (client/round_pace.py).
 Cost: a comparison of times for a commit, and for a worker's first a small file; each LOOK_MS the choice of
     what is due, and at most once in EXPIRY_MS a process that only removes what is past its retention.
@@ -34,7 +32,6 @@ from sparklog.maintenance import (
     due_steps,
     keys_of,
     still_remembered,
-    withheld_by_version,
 )
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.storage_options import StorageOptions
@@ -84,9 +81,6 @@ class Keeper:
             return
         known = still_remembered(state.uncleanable, now_ms)
         terms = Terms(but=keys_of(known))
-        withheld = withheld_by_version(log.image, now_ms, terms)
-        if withheld and state.told_withheld != withheld:
-            self.tell(withheld)
         may_expire = not now_ms < state.expiry_ms <= now_ms + EXPIRY_MS
         but = () if may_expire else ("expire",)
         due = next(due_steps(log.image, now_ms, terms, but=but), None)
@@ -94,7 +88,7 @@ class Keeper:
         def looked(state: RoundState) -> RoundState:
             state = begun(state, now_ms, LOOK_MS) if due else found_nothing(state, now_ms, LOOK_MS)
             expiry_ms = now_ms + EXPIRY_MS if may_expire else state.expiry_ms
-            return msgspec.structs.replace(state, expiry_ms=expiry_ms, told_withheld=withheld)
+            return msgspec.structs.replace(state, expiry_ms=expiry_ms)
 
         states.change(looked)
         if due is not None:

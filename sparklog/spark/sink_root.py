@@ -76,9 +76,7 @@ def start_anew() -> None:
 def warn_of_first_write(log: SparkLog, query_id: str, application: str, batch_id: int) -> None:
     """Say it when a query that has run for a while has never written to this root: was it replaced?"""
     image = log.image
-    known = application in image.writer_txns or any(
-        application in topic.writer_txns for topic in image.topics.values()
-    )
+    known = any(application in topic.writer_txns for topic in image.topics.values())
     if batch_id and not known:
         logger.warning(
             "micro-batch %d of query %s is the first that writes to the root %s (cluster id %s). If earlier "

@@ -77,7 +77,7 @@ def validate_assignment(
 
 def validate_usable(image: Image, partition: int, replicas: Sequence[int]) -> None:
     """One of them has to be there, to lead it."""
-    if image.brokers and selectors.usable_brokers(image).isdisjoint(replicas):
+    if selectors.usable_brokers(image).isdisjoint(replicas):
         raise _invalid(
             f"All brokers specified in the manual partition assignment for partition {partition} are fenced "
             "or in controlled shutdown."
@@ -116,7 +116,7 @@ class Placements:
 
     def complete(self, image: Image, actions: Sequence[Action]) -> list[Action]:
         """What assigns the partitions that these actions make, as far as something was said of them."""
-        if not image.brokers or not self._wanted or not actions:
+        if not self._wanted or not actions:
             return []
         after = apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
         assigned: dict[TopicPartition, PartitionLeadership] = {}

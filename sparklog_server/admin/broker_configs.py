@@ -3,7 +3,7 @@
 A broker is asked for its own, and for those of all: it finds out whether it could run with them before
 anything is stored. Others take them up as they see the commit.
 Invariants: nothing is stored that is unknown, cannot change while brokers run, or is out of bounds; of what
-    clients name only brokers' settings and topics' defaults are touched, not what the root's owner agrees to.
+    clients name only brokers' settings and topics' defaults are touched, not what only the root's owner sets.
     Going back to what was before is always allowed.
 Not here: operations on settings (config_increments.py), showing them (config_entries.py).
 Sources: Kafka ConfigAdminManager, DynamicBrokerConfig (validateConfigs), DynamicThreadPool.

@@ -16,7 +16,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from sparklog.errors import SparklogError, as_value
-from sparklog.log.not_acted_on import warn_of_settings
 from sparklog.metadata import Action, Image, added_partitions, validate_room
 from sparklog_server.protocol.errors import ErrorCode, error_code
 from sparklog_server.publish.publisher import Publisher
@@ -162,8 +161,6 @@ class Changes:
             as_value(error)  # the future keeps it
             is_fenced = error.code == "BROKER_FENCED"
             return change.failed(Outcome(fenced, str(error)) if is_fenced else outcome_of(error))
-        actions = [one.action for one in change.outcomes.values() if one.action is not None]
-        warn_of_settings(actions, self._root.image)
         return change.outcomes
 
 

@@ -77,13 +77,6 @@ class Elections:
             actions += () if action is None else (action,)
         return actions
 
-    def of_one_broker(self, image: Image) -> None:
-        """The outcomes where one broker leads everything, by itself."""
-        self.outcomes = {
-            key: _UNKNOWN if partition is None else _NOT_NEEDED
-            for key, partition in (() if self._asked is None else self._partitions(image))
-        }
-
     def _decide(
         self, key: Named, partition: PartitionLeadership, usable: frozenset[int], chosen: dict[Named, int]
     ) -> Outcome:

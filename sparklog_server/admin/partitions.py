@@ -7,7 +7,7 @@ Not here: carrying the parts out (changes.py), Kafka's entities (api/).
 Sources: Kafka ReplicationControlManager.createPartitions.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from sparklog.client.offsets_topic import OFFSETS_TOPIC
@@ -43,13 +43,13 @@ class MorePartitions(Protocol):
     def assignments(self) -> Sequence[Replicas] | None: ...
 
 
-def additions(node_id: int, topics: Sequence[MorePartitions], placements: Placements) -> dict[str, Part]:
+def additions(topics: Sequence[MorePartitions], placements: Placements) -> dict[str, Part]:
     """A part for each name; where the partitions are to be is left in `placements`."""
     twice = duplicates([topic.name for topic in topics])
-    return {topic.name: _part(node_id, topic, placements, duplicate=topic.name in twice) for topic in topics}
+    return {topic.name: _part(topic, placements, duplicate=topic.name in twice) for topic in topics}
 
 
-def _part(node_id: int, topic: MorePartitions, placements: Placements, *, duplicate: bool) -> Part:
+def _part(topic: MorePartitions, placements: Placements, *, duplicate: bool) -> Part:
     def plan(image: Image) -> Action | None:
         if duplicate:
             raise invalid_request("Duplicate topic name.")
@@ -61,9 +61,9 @@ def _part(node_id: int, topic: MorePartitions, placements: Placements, *, duplic
             ) from None
         count = len(found.partitions)
         factor = len(found.partitions[0].leadership.replicas)  # 0: nobody has assigned it yet
-        _validate(image, node_id, topic, count, factor)
+        _validate(image, topic, count, factor)
         action = plan_add_partitions(image, topic.name, topic.count)
-        if topic.assignments is not None and image.brokers:
+        if topic.assignments is not None:
             lists = [one.broker_ids for one in topic.assignments]
             placements.want(image, found.topic_id, lists=lists, first=count)
         elif 1 <= factor <= len(image.brokers):
@@ -73,7 +73,7 @@ def _part(node_id: int, topic: MorePartitions, placements: Placements, *, duplic
     return plan
 
 
-def _validate(image: Image, node_id: int, topic: MorePartitions, count: int, factor: int) -> None:
+def _validate(image: Image, topic: MorePartitions, count: int, factor: int) -> None:
     if topic.name == OFFSETS_TOPIC:
         raise RefusedError(
             ErrorCode.invalid_partitions,
@@ -96,7 +96,6 @@ def _validate(image: Image, node_id: int, topic: MorePartitions, count: int, fac
             f"Attempted to add {topic.count - count} additional partition(s), but only "
             f"{len(topic.assignments)} assignment(s) were specified.",
         )
-    brokers: Collection[int] = image.brokers or (node_id,)
     for place, assignment in enumerate(topic.assignments):
-        validate_assignment(brokers, assignment.broker_ids, factor=factor or None)
+        validate_assignment(image.brokers, assignment.broker_ids, factor=factor or None)
         validate_usable(image, count + place, assignment.broker_ids)

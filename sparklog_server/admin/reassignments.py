@@ -43,19 +43,6 @@ class Reassignments:
                 wanted[key] = target
         return plan_reassignments(image, wanted, controller_epoch=controller_epoch)
 
-    def of_one_broker(self, image: Image, node_id: int) -> None:
-        """The outcomes where one broker has everything: that it is to be so is so already."""
-        self.outcomes = {}
-        for (name, number), target in self._targets.items():
-            try:
-                _leadership(image, name, number)
-                if target is None:
-                    raise _none_in_progress()
-                validate_assignment((node_id,), target)
-                self.outcomes[name, number] = Outcome()
-            except RefusedError as error:
-                self.outcomes[name, number] = outcome_of(error)
-
     def _validate(
         self,
         image: Image,

@@ -8,7 +8,7 @@ Not here: carrying the parts out (changes.py), Kafka's entities (api/).
 Sources: Kafka ReplicationControlManager.createTopics, AutoTopicCreationManager.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from sparklog.client.offsets_topic import OFFSETS_TOPIC, configs_of_new, partitions_of_new
@@ -76,9 +76,7 @@ class NewTopic(Protocol):
     def configs(self) -> Sequence[NewConfig]: ...
 
 
-def creations(
-    root: LiveRoot, node_id: int, topics: Sequence[NewTopic], placements: Placements
-) -> dict[str, Part]:
+def creations(root: LiveRoot, topics: Sequence[NewTopic], placements: Placements) -> dict[str, Part]:
     """A part for each name; where the partitions are to be is left in `placements`."""
     names = [topic.name for topic in topics]
     twice = duplicates(names)
@@ -86,7 +84,6 @@ def creations(
     default = _default_partitions(root)
     return {
         topic.name: _part(
-            node_id,
             topic,
             default,
             placements,
@@ -145,7 +142,6 @@ def _default_partitions(root: LiveRoot) -> Callable[[Image, str], int]:
 
 
 def _part(
-    node_id: int,
     topic: NewTopic,
     default: Callable[[Image, str], int],
     placements: Placements,
@@ -154,7 +150,6 @@ def _part(
     colliding: bool,
 ) -> Part:
     topic_id = new_id()
-    alone = (node_id,)
 
     def plan(image: Image) -> Action:
         if duplicate:
@@ -167,23 +162,22 @@ def _part(
                 f"Topic '{topic.name}' collides with another one of this request: '.' and '_' are the same "
                 "in metric names",
             )
-        brokers: Collection[int] = image.brokers or alone
-        asked = _assigned(image, brokers, topic) if topic.assignments else _partitions(brokers, topic)
+        asked = _assigned(image, topic) if topic.assignments else _partitions(image, topic)
         partitions = asked or default(image, topic.name)
         action = plan_create_topic(image, topic.name, partitions, topic_id=topic_id, configs=_configs(topic))
-        if image.brokers and topic.assignments:
+        if topic.assignments:
             lists = sorted(topic.assignments, key=lambda one: one.partition_index)
             placements.want(image, topic_id, lists=[one.broker_ids for one in lists])
-        elif image.brokers and topic.replication_factor != -1:
+        elif topic.replication_factor != -1:
             placements.want(image, topic_id, factor=topic.replication_factor)
         return action
 
     return plan
 
 
-def _partitions(brokers: Collection[int], topic: NewTopic) -> int:
+def _partitions(image: Image, topic: NewTopic) -> int:
     """How many are asked for; 0: the default."""
-    validate_replication_factor(brokers, topic.replication_factor)
+    validate_replication_factor(image.brokers, topic.replication_factor)
     count = topic.num_partitions
     if count == 0 or count < -1:
         raise RefusedError(
@@ -192,7 +186,7 @@ def _partitions(brokers: Collection[int], topic: NewTopic) -> int:
     return 0 if count == -1 else count
 
 
-def _assigned(image: Image, brokers: Collection[int], topic: NewTopic) -> int:
+def _assigned(image: Image, topic: NewTopic) -> int:
     """How many are assigned by hand."""
     for name, value in (
         ("replication factor", topic.replication_factor),
@@ -205,7 +199,7 @@ def _assigned(image: Image, brokers: Collection[int], topic: NewTopic) -> int:
     indexes = [one.partition_index for one in topic.assignments]
     factor = len(topic.assignments[0].broker_ids)
     for one in topic.assignments:
-        validate_assignment(brokers, one.broker_ids, factor=factor)
+        validate_assignment(image.brokers, one.broker_ids, factor=factor)
         validate_usable(image, one.partition_index, one.broker_ids)
     if twice := duplicates(indexes):
         raise RefusedError(

@@ -33,7 +33,7 @@ async def handle_alter_partition_reassignments(
         for one in topic.partitions
     }
     reassignments = Reassignments(targets, may_change_factor=may_change)
-    outcome = await _reassign(reassignments, services, field(request, "timeout", 0))
+    outcome = await decide(services, reassignments, timeout_ms=field(request, "timeout", 0))
     told = dict.fromkeys(targets, outcome) if outcome.is_error else reassignments.outcomes
 
     def response(number: int, of: Outcome) -> Any:
@@ -54,11 +54,3 @@ async def handle_alter_partition_reassignments(
             for name, partitions in by_topic(told, response).items()
         ),
     )
-
-
-async def _reassign(reassignments: Reassignments, services: Services, timeout_ms: int) -> Outcome:
-    if services.leadership.is_alone:
-        await services.root.look()
-        reassignments.of_one_broker(services.root.image, services.node_id)
-        return Outcome()
-    return await decide(services, reassignments, timeout_ms=timeout_ms)

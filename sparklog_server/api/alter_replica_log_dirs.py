@@ -12,7 +12,6 @@ from typing import Any
 from sparklog.metadata import Image
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.cluster.replicas import told_replicas
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
@@ -54,6 +53,6 @@ def _error(image: Image, node_id: int, name: str, number: int) -> ErrorCode:
     topic = image.topics.get(name)
     if topic is None or not 0 <= number < len(topic.partitions):
         return ErrorCode.unknown_topic_or_partition
-    if node_id not in told_replicas(image, node_id, topic.partitions[number]).replicas:
+    if node_id not in topic.partitions[number].leadership.replicas:
         return ErrorCode.replica_not_available
     return ErrorCode.none

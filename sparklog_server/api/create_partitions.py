@@ -23,7 +23,7 @@ async def handle_create_partitions(request: Any, context: RequestContext, servic
     """Plan every topic by itself; one commit for all that can be."""
     placements = Placements()
     outcomes = await services.changes.make(
-        additions(services.node_id, request.topics, placements),
+        additions(request.topics, placements),
         timeout_ms=field(request, "timeout", 0),
         validate_only=request.validate_only,
         completing=placements.complete,

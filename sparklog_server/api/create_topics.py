@@ -34,7 +34,7 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
     names = dict.fromkeys([topic.name for topic in request.topics])
     placements = Placements()
     outcomes = await services.changes.make(
-        creations(services.root, services.node_id, request.topics, placements),
+        creations(services.root, request.topics, placements),
         timeout_ms=field(request, "timeout", 0),
         validate_only=request.validate_only,
         completing=placements.complete,
@@ -127,7 +127,7 @@ class _Factors:
     def of(self, action: CreateTopic) -> int:
         """That of one; that which it would have, if it was only validated."""
         made = self._image.topic_by_id.get(action.topic_id)
-        if made is not None and self._image.brokers:
+        if made is not None:
             assigned = len(made.partitions[0].leadership.replicas)
         else:
             assigned = self._placements.factor_of(action.topic_id)

@@ -3,7 +3,6 @@
 Does: tells of the metadata log in the words that Kafka has for its own, __cluster_metadata-0. Its leader is
     the controller, its leader epoch the controller's, and its high watermark the number of the next commit.
     Its voters are the brokers that are registered: each of them publishes commits, and reads all.
-    Of a broker that serves a root alone the epoch is that of its registration.
 Does not: replicate: there is one log, on the storage that all share, so nobody lags behind. What a broker
     has seen of it is not known to others: the time at which it was caught up is told of the controller
     alone, and the log end of a fenced one is -1 (unknown). Directory ids are zero: nobody has a directory of
@@ -14,7 +13,7 @@ Sources: Kafka KafkaRaftClient.handleDescribeQuorumRequest; MetadataQuorumComman
 
 from typing import Any
 
-from sparklog.metadata import NO_NODE, Image
+from sparklog.metadata import NO_NODE
 from sparklog_server.api.nodes import nodes_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -57,7 +56,7 @@ async def handle_describe_quorum(request: Any, context: RequestContext, services
 
 def _quorum(types: Any, services: Services) -> dict[str, Any]:
     image = services.root.image
-    leader, epoch = _leader(services, image)
+    leader, epoch = image.controller.node_id, image.controller.controller_epoch
     if leader == NO_NODE:
         return {
             "error_code": ErrorCode.leader_not_available,
@@ -87,12 +86,6 @@ def _quorum(types: Any, services: Services) -> dict[str, Any]:
             ),
         ],
     }
-
-
-def _leader(services: Services, image: Image) -> tuple[int, int]:
-    if image.brokers:
-        return image.controller.node_id, image.controller.controller_epoch
-    return services.node_id, services.membership.current().broker_epoch
 
 
 def _refused(types: Any, request: Any) -> Any:

@@ -87,13 +87,13 @@ def _topic(types: Any, services: Services, image: Image, topic: Topic, numbers: 
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
-        partitions=[_partition(types, services, image, topic, number) for number in numbers],
+        partitions=[_partition(types, image, topic, number) for number in numbers],
         topic_authorized_operations=services.access.topic_operations,
     )
 
 
-def _partition(types: Any, services: Services, image: Image, topic: Topic, number: int) -> Any:
-    told = told_replicas(image, services.node_id, topic.partitions[number])
+def _partition(types: Any, image: Image, topic: Topic, number: int) -> Any:
+    told = told_replicas(image, topic.partitions[number])
     return make(
         types.DescribeTopicPartitionsResponsePartition,
         error_code=told.error,

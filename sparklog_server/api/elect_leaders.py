@@ -35,7 +35,7 @@ async def handle_elect_leaders(request: Any, context: RequestContext, services: 
     if kind not in set(ElectionType):
         return make(types.ElectLeadersResponse, error_code=ErrorCode.invalid_request)
     elections = Elections(ElectionType(kind), asked)
-    outcome = await _elect(elections, services, field(request, "timeout", 0))
+    outcome = await decide(services, elections, timeout_ms=field(request, "timeout", 0))
     told = elections.outcomes
     if outcome.is_error:
         told = {}
@@ -53,11 +53,3 @@ async def handle_elect_leaders(request: Any, context: RequestContext, services: 
             for topic, partitions in by_topic(told, result).items()
         ),
     )
-
-
-async def _elect(elections: Elections, services: Services, timeout_ms: int) -> Outcome:
-    if services.leadership.is_alone:
-        await services.root.look()
-        elections.of_one_broker(services.root.image)
-        return Outcome()
-    return await decide(services, elections, timeout_ms=timeout_ms)

@@ -4,12 +4,10 @@ Does: for each group the broker that leads its partition of __consumer_offsets, 
     creates the topic if there is none yet, as Kafka does. COORDINATOR_NOT_AVAILABLE while nobody leads it,
     which is waited for a moment: the topic may have been made just now.
     For each transactional id one of the brokers that live, by the id: any of them can do the work, so this
-    only spreads it. In a root whose owner has not agreed to transactions yet (sparklog.metadata.version):
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients show and do not retry, with a message that says why.
+    only spreads it.
 Versions: 1 key types, error messages; 3 flexible; 4 several keys at once (KIP-699).
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +22,6 @@ from sparklog_server.protocol.entities import field, make, maker
 from sparklog_server.protocol.errors import ErrorCode
 
 GROUP, TRANSACTION = 0, 1
-_log = logging.getLogger("sparklog_server.coordinator")
 _BATCHED_SINCE = 4
 _Where = dict[str, Any]
 
@@ -49,7 +46,7 @@ async def _find(
     keys: Sequence[str], key_type: int, context: RequestContext, services: Services
 ) -> list[_Where]:
     """What to answer for each key; those of one broker share it."""
-    error, message = await _refuse(key_type, context, services)
+    error, message = await _refuse(key_type, services)
     if error:
         return [_nowhere(error, message)] * len(keys)
     if key_type == TRANSACTION:
@@ -82,18 +79,9 @@ def _each(found: Sequence[_Where]) -> list[_Where]:
     return list({id(where): where for where in found}.values())
 
 
-async def _refuse(key_type: int, context: RequestContext, services: Services) -> tuple[ErrorCode, str | None]:
+async def _refuse(key_type: int, services: Services) -> tuple[ErrorCode, str | None]:
     if key_type == TRANSACTION:
-        why_not = await services.transactions.why_not_served()
-        if why_not is None:
-            return ErrorCode.none, None
-        _log.warning(
-            "client %r asked for transactions; it is told TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and no ACL "
-            "would help: %s",
-            context.client_id,
-            why_not,
-        )
-        return ErrorCode.transactional_id_authorization_failed, str(why_not)
+        return ErrorCode.none, None
     if key_type != GROUP:
         return ErrorCode.invalid_request, f"unknown coordinator type {key_type}"
     error = await services.groups.ensure_topic()

@@ -92,8 +92,6 @@ async def _until_assigned(asked: Any, services: Services) -> None:
 
 
 def _is_unassigned(one: Any, services: Services) -> bool:
-    if services.leadership.is_alone:
-        return False
     topic = _found(services.root.image, one)
     return topic is not None and not topic.partitions[-1].leadership.replicas  # new ones are the last
 

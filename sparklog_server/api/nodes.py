@@ -22,8 +22,6 @@ NOWHERE = "", -1
 def nodes_of(services: Services, listener: AdvertisedListener, *, fenced: bool = False) -> list[Node]:
     """The brokers that clients may go to, by node id; or those that they may not go to."""
     image = services.root.image
-    if not image.brokers:
-        return [] if fenced else [Node(services.node_id, listener.host, listener.port)]
     return [
         _registered(services, image, listener, node_id)
         for node_id, broker in sorted(image.brokers.items())
@@ -34,23 +32,15 @@ def nodes_of(services: Services, listener: AdvertisedListener, *, fenced: bool =
 def node_of(services: Services, listener: AdvertisedListener, node_id: int) -> Node | None:
     """Where a broker is, if it is registered, and not fenced."""
     image = services.root.image
-    if image.brokers:
-        broker = image.brokers.get(node_id)
-        if broker is None or broker.is_fenced:
-            return None
-        return _registered(services, image, listener, node_id)
-    alone = image.broker
-    if alone is not None and alone.node_id == node_id and not services.membership.is_registered:
-        return Node(node_id, *_address(alone.listeners, 0))  # which has taken the root over
-    return Node(node_id, listener.host, listener.port) if node_id == services.node_id else None
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.is_fenced:
+        return None
+    return _registered(services, image, listener, node_id)
 
 
 def hint_of(services: Services, partition: PartitionState) -> LeaderHint:
     """Who leads a partition, for a client that has asked the wrong broker."""
-    image = services.root.image
     leader = services.leadership.leader_of(partition)
-    if not image.brokers and image.broker is not None:
-        return LeaderHint(image.broker.node_id, leader.epoch)
     return LeaderHint(leader.node_id, leader.epoch)
 
 

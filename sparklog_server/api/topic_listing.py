@@ -17,7 +17,6 @@ from collections import OrderedDict
 from typing import Final
 
 from sparklog.metadata import Image, PartitionLeadership, PartitionState, Topic, is_internal
-from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.cluster.replicas import told_replicas
 from sparklog_server.protocol.answers import Pace, held_bytes
 from sparklog_server.protocol.entities import topic_uuid
@@ -28,7 +27,6 @@ from sparklog_server.protocol.metadata_response import (
     encode_topic,
     encode_topics,
     partition_bytes,
-    partitions_alike,
     partitions_led,
     partitions_like,
     rows_led,
@@ -47,15 +45,14 @@ _SAYS_OPERATIONS_FROM = 8
 class TopicListing:
     """See the module's docstring."""
 
-    def __init__(self, node_id: int) -> None:
-        self._node_id = node_id
+    def __init__(self) -> None:
         self._told: ToldTopics | None = None
 
     def as_of(self, image: Image) -> "ToldTopics":
         """What is told of topics as of this image."""
         told = self._told
         if told is None or told.cluster_changed != image.cluster_changed:
-            told = self._told = ToldTopics(image, self._node_id, told)
+            told = self._told = ToldTopics(image, told)
         return told
 
     async def of(self, image: Image, version: int, operations: int) -> list[bytes]:
@@ -66,11 +63,9 @@ class TopicListing:
 class ToldTopics:
     """What is told of topics until a commit changes it."""
 
-    def __init__(self, image: Image, node_id: int, before: "ToldTopics | None") -> None:
+    def __init__(self, image: Image, before: "ToldTopics | None") -> None:
         self.cluster_changed = image.cluster_changed
         self._brokers = image.brokers
-        self._node_id = node_id
-        self._alone = Led(0, node_id, LEADER_EPOCH, Replicas((node_id,), (node_id,)))
         self._led: dict[PartitionLeadership, Led] = {}
         # Who is in sync depends on who is fenced.
         if before is not None and before._brokers == image.brokers and len(before._led) <= MAX_LED:
@@ -128,8 +123,6 @@ class ToldTopics:
         """The array of its partitions."""
         await pace.made(1)
         like = partitions_like(version)
-        if not image.brokers:
-            return partitions_alike(like, self._alone, len(topic.partitions))
         kept = self._partitions.setdefault(like, {})
         made = kept.get(topic.topic_id)
         if made is None:
@@ -160,13 +153,13 @@ class ToldTopics:
 
     def size_of(self, image: Image, topic: Topic, version: int) -> int:
         """About how many bytes its partitions take, as the first one is led."""
-        led = self._led_as(image, topic.partitions[0]) if image.brokers else self._alone
+        led = self._led_as(image, topic.partitions[0])
         return len(topic.partitions) * partition_bytes(version, led.replicas)
 
     def _led_as(self, image: Image, partition: PartitionState) -> Led:
         led = self._led.get(partition.leadership)
         if led is None:
-            told = told_replicas(image, self._node_id, partition)
+            told = told_replicas(image, partition)
             led = self._led[partition.leadership] = Led(
                 told.error.value,
                 told.leader,

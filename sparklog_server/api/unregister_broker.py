@@ -24,7 +24,7 @@ from sparklog_server.protocol.errors import ErrorCode
 @api(ApiKey.UNREGISTER_BROKER, versions=range(1))
 async def handle_unregister_broker(request: Any, context: RequestContext, services: Services) -> Any:
     """One commit."""
-    unregistering = _Unregistering(services.node_id, request.broker_id)
+    unregistering = _Unregistering(request.broker_id)
     outcomes: dict[int, Outcome] = await services.changes.make(
         {request.broker_id: unregistering.validate},
         completing=unregistering.plan,
@@ -39,8 +39,7 @@ async def handle_unregister_broker(request: Any, context: RequestContext, servic
 class _Unregistering:
     """A change of one part, of several actions."""
 
-    def __init__(self, own_id: int, node_id: int) -> None:
-        self._own_id = own_id
+    def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._is_refused = True
 
@@ -48,12 +47,11 @@ class _Unregistering:
         """Refuse it, or let `plan` do it."""
         self._is_refused = True
         broker = image.brokers.get(self._node_id)
-        is_alone = not image.brokers and self._node_id == self._own_id
-        if broker is None and not is_alone:
+        if broker is None:
             raise RefusedError(
                 ErrorCode.broker_id_not_registered, f"Broker ID {self._node_id} is not currently registered"
             )
-        if broker is None or not broker.is_fenced:
+        if not broker.is_fenced:
             raise invalid_request(
                 f"broker {self._node_id} is running: stop it, then unregister it (one that was killed is "
                 "fenced after broker.session.timeout.ms)"

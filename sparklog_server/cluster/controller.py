@@ -1,4 +1,4 @@
-"""The controller: of several brokers the one that says who is dead, who leads what, and what comes next.
+"""The controller: the broker that says who is dead, who leads what, and what comes next.
 
 Each broker has one of these, and all watch. Who is not the controller looks at the controller's signs of life
 only, and takes its place when it is gone: at once if the image has none, and after a session of silence if it
@@ -132,8 +132,6 @@ class Controller:
 
     async def start(self) -> None:
         """Do what is due before clients are let in, if it is for this broker to do; then watch."""
-        if self._membership.current().is_alone:
-            return
         loop = asyncio.get_running_loop()
         await self._review()
         self._look_due = loop.time()
@@ -167,11 +165,9 @@ class Controller:
 
     @property
     def is_controller(self) -> bool:
-        """Is this broker the controller, or alone, as of the newest image?"""
+        """True if this broker is the controller as of the newest image."""
         registration = self._membership.registration
-        return registration is not None and (
-            registration.is_alone or _is_controller(self._root.image, registration)
-        )
+        return registration is not None and _is_controller(self._root.image, registration)
 
     def submit(self, order: Order) -> "asyncio.Future[PublishResult]":
         """Have the controller commit what `order(image, controller_epoch)` plans, in its turn.

@@ -1,4 +1,4 @@
-"""Joining a root as one of several brokers: what has to be found out about the node id before.
+"""Joining a root: what has to be found out about the node id before.
 
 A node id may still be registered, by a process that was killed, or by one that runs. Where a lock proves that
 the old one is dead (node_lock.py), its registration is ended in the commit that makes ours. Elsewhere its
@@ -16,8 +16,8 @@ then, the start fails, as where the storage is away.
 3. so it looks on, and joins after as many silent looks as a controller needs, or when that was quicker.
 
 Invariants: a registration that is not fenced is ended by proof, or after as many silent looks as mean death.
-Not here: joining again after a fence (membership.py), the commit (joined.py), trying again while the node id
-    is taken (registering.py).
+Not here: joining again after a fence (membership.py), the commit (registration.py), trying again while the
+    node id is taken (registering.py).
 Concurrency: event loop; storage work in storage threads. `is_stopping` ends the waiting.
 After a crash: the next start begins anew.
 Sources: docs/adr/0026; tests/models/liveness.py.
@@ -32,9 +32,9 @@ from sparklog.metadata import NO_EPOCH, BrokerListener, Image, RegisteredBroker
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.duties import plan_entering
 from sparklog_server.cluster.heartbeats import NO_BEAT, Beat, read_heartbeats, say_nothing
-from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.node_lock import NodeLock
 from sparklog_server.cluster.observer import Observer, looks_until_dead
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.broker import BrokerSettings
 
@@ -52,7 +52,7 @@ async def join(
     assigning: Assigning,
     until_ms: int,
     is_stopping: Callable[[], bool],
-) -> Joined:
+) -> Registration:
     """Join when the node id is free. `incarnation_id`: this process's, whatever it has tried before.
 
     Args:
@@ -60,7 +60,6 @@ async def join(
 
     Raises:
         FencedError: DUPLICATE_BROKER.
-        InvalidRequestError: METADATA_VERSION_TOO_LOW, the root is one broker's at a time.
     """
     image = await root.run(_refreshed, root)
     known = _standing(image, settings.node_id)
@@ -72,7 +71,7 @@ async def join(
         else:
             replaces = await _watch(root, settings, known, until_ms, is_stopping)
     joined = await root.run(
-        lambda: Joined.join(
+        lambda: Registration.join(
             root.metadata,
             settings.node_id,
             listeners,

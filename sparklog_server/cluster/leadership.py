@@ -1,7 +1,6 @@
 """Who leads a partition and in which epoch, who is controller, who coordinates a group: the one place to ask.
 
-Several brokers: the image says it. A partition that the controller has not assigned yet is nobody's. A broker
-that serves a root alone leads every partition, in epoch 0, which never ends, and is everything else besides.
+The image says it. A partition that the controller has not assigned yet is nobody's.
 Whether this broker may answer now is another question (membership.py).
 Invariants: an epoch that clients know is never taken back, so that they find their logs as they left them.
 Concurrency: asks the newest image at each call; any thread.
@@ -16,7 +15,7 @@ import msgspec
 from sparklog.metadata import Image, PartitionState
 from sparklog_server.protocol.errors import ErrorCode
 
-LEADER_EPOCH = 0  # of a broker that is alone; and of batches as they are stored, until they are fetched
+LEADER_EPOCH = 0  # of batches as they are stored, until they are fetched
 NO_EPOCH = -1
 
 
@@ -49,22 +48,16 @@ class Leadership:
     def __init__(self, node_id: int, images: Images) -> None:
         self.node_id = node_id
         self._images = images
-        self._alone = Leader(node_id, LEADER_EPOCH)
-
-    @property
-    def is_alone(self) -> bool:
-        """Does this broker serve the root alone? A root of several is never one broker's again."""
-        return not self._images.image.brokers
 
     @property
     def controller_id(self) -> int:
         """Who changes leaderships; NO_NODE while nobody does."""
-        return self.node_id if self.is_alone else self._images.image.controller.node_id
+        return self._images.image.controller.node_id
 
     @property
     def brokers(self) -> Sequence[int]:
         """All that may have replicas, fenced ones, too."""
-        return (self.node_id,) if self.is_alone else tuple(sorted(self._images.image.brokers))
+        return tuple(sorted(self._images.image.brokers))
 
     @property
     def has_others(self) -> bool:
@@ -73,8 +66,6 @@ class Leadership:
 
     def leader_of(self, partition: PartitionState) -> Leader:
         """Who leads a partition."""
-        if self.is_alone:
-            return self._alone
         leadership = partition.leadership
         return Leader(leadership.leader, leadership.leader_epoch)
 

@@ -8,9 +8,8 @@ them by now, and taken up again, from the log, when following works again.
 2. A publishes nothing, so that no plan of A meets the registration: A must look at it in what it follows;
 3. if A cannot follow, it never sees it: so it stops by itself, broker.session.timeout.ms after the last look.
 
-What the end of a registration means: a broker that served the root alone was replaced, and fails with what a
-refused commit would have told it. One of several was taken for dead: it resigns everything, joins again, and
-goes on with what it is given then. Only if its node id has been registered by another process it fails.
+When its registration ends, a broker was taken for dead: it resigns everything, joins again, and goes on with
+what it is given then. Only if its node id has been registered by another process it fails.
 
 Invariants: no answer of a coordinator or leader, but errors, after the image that takes the role away was
     seen, or on an image older than broker.session.timeout.ms.
@@ -168,7 +167,7 @@ class Membership:
         if lost is None or self._has_stopped or self._is_joining_again:
             return
         registration = self.current()
-        if registration.is_alone or _is_anothers(self._root.image, registration):
+        if _is_anothers(self._root.image, registration):
             self._lifecycle.fail(lost)
         elif not self._lifecycle.has_failed:
             _log.error("this broker was fenced, and joins again: %s", lost)

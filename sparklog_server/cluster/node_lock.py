@@ -31,7 +31,6 @@ from sparklog.metadata import RegisteredBroker
 from sparklog.storage import Hold, Store
 from sparklog.storage.filesystems import Trust, judge, mount_of
 from sparklog.storage.holding import hold_file, machine_directory
-from sparklog_server.cluster.root_lock import holder_of
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -61,7 +60,7 @@ class NodeLock:
             raise FencedError(
                 "DUPLICATE_BROKER",
                 f"root {store.url.removeprefix('file://')}: found a running broker {node_id}: "
-                f"{holder_of(hold.holder)}, expected no other one of this node id",
+                f"{_holder_of(hold.holder)}, expected no other one of this node id",
                 fix="give each broker a node.id of its own; or use that one, or stop it first",
             )
         return cls(hold, listeners, is_of_root=not is_remote)
@@ -108,6 +107,15 @@ def _hold_here(identity: str, note: bytes) -> Hold:
     trust, _ = judge(mount_of(str(directory)))
     name = f"broker-{hashlib.sha256(identity.encode()).hexdigest()[:32]}.lock"
     return hold_file(str(directory / name), note, is_local=trust is Trust.TRUSTED)
+
+
+def _holder_of(note: bytes) -> str:
+    """The process that wrote a note."""
+    try:
+        found = json.loads(note)
+        return f"process {int(found['pid'])}, listening at {found['listeners']}"
+    except (ValueError, TypeError, KeyError):
+        return "an unknown process"
 
 
 def _boot_id() -> str:

@@ -1,9 +1,6 @@
-"""How a broker's registrations begin and end: alone or among several, again after a fence, and with its stop.
+"""How a broker's registrations begin and end: at its start, again after a fence, and with its stop.
 
-A root that has agreed to documents for several brokers is joined; an older one is taken over, by the one
-broker that serves it (docs/adr/0026).
-
-How one of several stops, so that its clients notice next to nothing: it says so in a commit, the controller
+How a broker stops, so that its clients notice next to nothing: it says so in a commit, the controller
 hands over what it leads while it still serves, and only then it is fenced, by itself. Its next start need not
 wait for a session to be over.
 
@@ -22,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
-from sparklog.errors import FatalStorageError, FencedError, InvalidRequestError, SparklogError
+from sparklog.errors import FatalStorageError, FencedError, SparklogError
 from sparklog.metadata import (
     Action,
     BrokerListener,
@@ -32,14 +29,11 @@ from sparklog.metadata import (
     plan_fence_broker,
 )
 from sparklog_server.cluster import selectors
-from sparklog_server.cluster.alone import Alone
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.heart import Heart
-from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.joining import join
 from sparklog_server.cluster.node_lock import NodeLock
 from sparklog_server.cluster.registration import Registration
-from sparklog_server.cluster.root_lock import RootLock
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import Lifecycle
 from sparklog_server.settings.addresses import AdvertisedListener
@@ -74,18 +68,16 @@ class Registering:
             interval_ms=settings.broker_heartbeat_interval_ms,
             session_timeout_ms=settings.broker_session_timeout_ms,
         )
-        self._root_lock: RootLock | None = None
         self._node_lock: NodeLock | None = None
         self._moved = asyncio.Event()
 
     # --- beginning ----------------------------------------------------------------------------------
 
     async def begin(self) -> Registration:
-        """Register as the root has it. Whoever else has the node id may be about to stop: that is waited for.
+        """Register. Whoever else has the node id may be about to stop: that is waited for.
 
         Raises:
             FencedError: DUPLICATE_BROKER, still after initial.broker.registration.timeout.ms.
-            RetriableError: BROKER_RUNNING, another process serves the root alone.
         """
         clock, timeout_ms = self._root.log.clock, self._settings.initial_broker_registration_timeout_ms
         until_ms, pauses, is_told = clock.monotonic_ms() + timeout_ms, _pauses(), False
@@ -107,18 +99,8 @@ class Registering:
         node_id = self._settings.node_id
         root = self._root
         self._node_lock = NodeLock.acquire(root.store, node_id, self._addresses(), cluster_id=root.cluster_id)
-        registration: Registration
-        try:
-            registration = await self._join(self._node_lock, until_ms)
-        except InvalidRequestError as error:
-            if error.code != "METADATA_VERSION_TOO_LOW":
-                raise
-            self._release_locks()
-            self._root_lock = RootLock.acquire(self._root.store, self._addresses())
-            listeners = self._listeners()
-            registration = await self._root.run(Alone.register, self._root.metadata, node_id, listeners)
-        kind = "alone" if registration.is_alone else "one of several"
-        _log.info("registered as broker %d, %s, with epoch %d", node_id, kind, registration.broker_epoch)
+        registration = await self._join(self._node_lock, until_ms)
+        _log.info("registered as broker %d, with epoch %d", node_id, registration.broker_epoch)
         return registration
 
     async def again(self) -> Registration:
@@ -146,25 +128,17 @@ class Registering:
                 _log.info("joined again, with epoch %d", registration.broker_epoch)
                 return registration
 
-    async def _join(self, lock: NodeLock, until_ms: int = 0) -> Joined:
-        """Beside others. Who serves the root alone, on this machine, is not replaced while it runs."""
-        courtesy = None
-        if self._root.image.broker is not None:
-            courtesy = RootLock.acquire(self._root.store, self._addresses())
-        try:
-            joined = await join(
-                self._root,
-                self._settings,
-                lock,
-                self._listeners(),
-                incarnation_id=self._incarnation_id,
-                assigning=self._assigning,
-                until_ms=until_ms,
-                is_stopping=lambda: self._lifecycle.is_stop_requested,
-            )
-        finally:
-            if courtesy is not None:
-                courtesy.release()
+    async def _join(self, lock: NodeLock, until_ms: int = 0) -> Registration:
+        joined = await join(
+            self._root,
+            self._settings,
+            lock,
+            self._listeners(),
+            incarnation_id=self._incarnation_id,
+            assigning=self._assigning,
+            until_ms=until_ms,
+            is_stopping=lambda: self._lifecycle.is_stop_requested,
+        )
         self.heart.start(joined.broker_epoch)
         return joined
 
@@ -180,7 +154,7 @@ class Registering:
         """Announce the stop, and wait until nothing is led here that another one could lead."""
         root = self._root
         node_id, epoch = registration.node_id, registration.broker_epoch
-        if registration.is_alone or not self._settings.controlled_shutdown_enable:
+        if not self._settings.controlled_shutdown_enable:
             return
         if not can_hand_over(root.image, node_id):
             return
@@ -207,7 +181,7 @@ class Registering:
     async def end(self, registration: Registration | None) -> None:
         """The registration is over, and the node id free."""
         self.heart.stop()
-        if registration is not None and not registration.is_alone:
+        if registration is not None:
             try:
                 async with asyncio.timeout(END_SECONDS):
                     await self._root.run(self._fence)
@@ -229,10 +203,9 @@ class Registering:
         self._root.metadata.publish(plan)
 
     def _release_locks(self) -> None:
-        for lock in (self._root_lock, self._node_lock):
-            if lock is not None:
-                lock.release()
-        self._root_lock = self._node_lock = None
+        if self._node_lock is not None:
+            self._node_lock.release()
+        self._node_lock = None
 
 
 def _pauses() -> Iterator[float]:

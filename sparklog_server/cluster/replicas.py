@@ -1,7 +1,7 @@
 """What clients are told of a partition: who leads it, who could, and which of those are there.
 
 Invariants: as of one image. The leader is told as long as it may lead; without one the partition is
-    LEADER_NOT_AVAILABLE, so that clients ask again. A broker that is alone has, and leads, everything.
+    LEADER_NOT_AVAILABLE, so that clients ask again.
 Not here: the bytes (protocol/metadata_response.py), whether this broker may answer (membership.py).
 Concurrency: pure.
 Sources: Kafka KRaftMetadataCache.getPartitionMetadata.
@@ -10,7 +10,6 @@ Sources: Kafka KRaftMetadataCache.getPartitionMetadata.
 from typing import NamedTuple
 
 from sparklog.metadata import NO_NODE, Image, PartitionState
-from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.cluster.selectors import in_sync
 from sparklog_server.protocol.errors import ErrorCode
 
@@ -31,10 +30,8 @@ class ToldReplicas(NamedTuple):
         return ErrorCode.leader_not_available if self.leader == NO_NODE else ErrorCode.none
 
 
-def told_replicas(image: Image, node_id: int, partition: PartitionState) -> ToldReplicas:
-    """`node_id`: this broker's, for it may serve the root alone."""
-    if not image.brokers:
-        return ToldReplicas(node_id, LEADER_EPOCH, (node_id,), (node_id,), ())
+def told_replicas(image: Image, partition: PartitionState) -> ToldReplicas:
+    """As of this image."""
     led = partition.leadership
     there = in_sync(led, image)
     offline = tuple(one for one in led.replicas if one not in there)

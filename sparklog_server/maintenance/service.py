@@ -5,7 +5,7 @@ would wait for; and the scheduler and the disk can put a process behind the brok
 what can wait does (idle_moments.py). What groups wait for cannot (sparklog/maintenance/urgent.py): a round
 for those topics alone, at the broker's own priority, breaks off one that has the machine's idle time only,
 and has had it for one interval at least: what can wait gets its turn after each that cannot.
-Invariants: one round at a time; only while this broker is in charge, and of several brokers the controller:
+Invariants: one round at a time; only while this broker is in charge, and the controller:
     else it breaks off, since it keeps the next controller's from this machine. What is due is told from the
     image that the broker holds, in a storage thread. A failure is logged, once until another one comes, and
     never harms requests. With the broker's stop, or its death, the round breaks off: nothing is lost, it is
@@ -31,8 +31,6 @@ from sparklog.maintenance import (
     due_steps,
     keys_of,
     urgent_topics,
-    withheld_by_root,
-    withheld_by_version,
 )
 from sparklog.maintenance.choose_compactions import Dirtiness
 from sparklog.maintenance.steps import dirtiness_of
@@ -79,7 +77,6 @@ class MaintenanceService:
         self._metrics = metrics
         self._expiry_ms = self._next_urgent_ms = clock.monotonic_ms()
         self._told = ""
-        self._told_withheld: dict[str, str] = {}
         self._pace = Pace()
         self._moments = IdleMoments(config.maintenance.sparklog_maintenance_delay_max_ms, clock=clock)
         self._changed = asyncio.Event()
@@ -122,7 +119,7 @@ class MaintenanceService:
             if await self._is_told_within(self._pace.wait_ms(self._usual_ms) / 1000):
                 continue  # of another interval
             if not self._is_ours:
-                continue  # of several brokers one does it; who takes over finds what is due
+                continue  # one broker does it; who takes over finds what is due
             try:
                 await self._look()
             except (SparklogError, OSError) as error:
@@ -155,14 +152,10 @@ class MaintenanceService:
         if await self._has_done_what_is_urgent() and not self._is_ours:
             return  # it may have taken minutes
         now_ms = self._clock.monotonic_ms()
-        due, withheld, dirt = await self._root.run(self._due, now_ms >= self._expiry_ms)
+        due, dirt = await self._root.run(self._due, now_ms >= self._expiry_ms)
         self._metrics.maintenance.dirty_ratio = dirt.ratio
         self._metrics.maintenance.compaction_overdue_ms = dirt.overdue_ms
         self._count_uncleanable()
-        for kind, text in withheld.items():
-            if text and not self._told_withheld.get(kind):
-                _log.warning("maintenance: %s", text)
-        self._told_withheld |= withheld
         if now_ms >= self._expiry_ms:
             self._expiry_ms = now_ms + self._settings.log_retention_check_interval_ms
         if not due:
@@ -202,19 +195,17 @@ class MaintenanceService:
         due = due_steps(self._root.image, self._clock.now_ms(), terms)
         return tuple(step for step in due if step in _REWRITES)
 
-    def _due(self, may_expire: bool) -> tuple[tuple[str, ...], dict[str, str], Dirtiness]:
-        """The names of the steps that a round is to do now, what to say of those that it must not do, by what
-        is in the way, and how much there is to be compacted. In a storage thread.
+    def _due(self, may_expire: bool) -> tuple[tuple[str, ...], Dirtiness]:
+        """The names of the steps that a round is to do now, and how much there is to be compacted. In a
+        storage thread.
         """
         terms = self._terms()
         but = _NEVER if may_expire else _NEVER | {_EXPIRE}
         image, now_ms = self._root.image, self._clock.now_ms()
         due = due_steps(image, now_ms, terms, but=but)
-        withheld = {"root": withheld_by_root(image, now_ms, terms)} if may_expire else {}
         if not self._settings.log_cleaner_enable:
-            return tuple(step for step in due if step in _IN_ANY_CASE), withheld, Dirtiness()
-        withheld["version"] = withheld_by_version(image, now_ms, terms)
-        return tuple(due), withheld, dirtiness_of(image, now_ms, terms)
+            return tuple(step for step in due if step in _IN_ANY_CASE), Dirtiness()
+        return tuple(due), dirtiness_of(image, now_ms, terms)
 
     def _that_begin_now(self, due: tuple[str, ...]) -> tuple[str, ...]:
         """The others wait for a moment in which the broker has less to do."""

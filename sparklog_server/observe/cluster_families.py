@@ -62,16 +62,12 @@ class Standing:
 
 
 def standing_of(seen: Observation) -> Standing:
-    """As of the image that was seen. A broker that serves its root alone has one replica of everything."""
+    """As of the image that was seen."""
     image, node_id = seen.image, seen.node_id
-    is_alone = not image.brokers
     replicas = led = unled = not_preferred = 0
     told: list[Told] = []
     for name, topic in image.topics.items():
         for state in topic.partitions:
-            if is_alone:
-                told.append(Told(name, state, node_id, (node_id,), 1))
-                continue
             leadership = state.leadership
             replicas += node_id in leadership.replicas
             is_unled = leadership.leader == NO_NODE
@@ -81,8 +77,6 @@ def standing_of(seen: Observation) -> Standing:
             if leadership.leader == node_id or (is_unled and seen.is_controller):
                 live = len(in_sync(leadership, image))
                 told.append(Told(name, state, leadership.leader, leadership.replicas, live))
-    if is_alone:
-        replicas, led = len(told), len(told) if seen.is_registered else 0
     return Standing(replicas, led, unled, not_preferred, tuple(told))
 
 
@@ -134,7 +128,7 @@ def cluster_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
     yield gauge(
         "kafka_brokers",
         "Brokers that are registered, and not fenced.",
-        len(brokers) if seen.image.brokers else int(seen.image.broker is not None),
+        len(brokers),
     )
 
 
@@ -142,11 +136,10 @@ def _controller_families(seen: Observation, standing: Standing) -> Iterator[Metr
     """What every controller tells of the whole, and so does every broker here: all have the same image."""
     brokers = seen.image.brokers.values()
     fenced = sum(one.is_fenced for one in brokers)
-    alone = int(seen.image.broker is not None)
     for name, text, value in (
         ("globaltopiccount", "Topics.", len(seen.image.topics)),
         ("globalpartitioncount", "Partitions.", seen.image.partition_count),
-        ("activebrokercount", "Brokers that are registered, and not fenced.", alone + len(brokers) - fenced),
+        ("activebrokercount", "Brokers that are registered, and not fenced.", len(brokers) - fenced),
         ("fencedbrokercount", "Brokers that are registered and fenced: stopped, or dead.", fenced),
         (
             "preferredreplicaimbalancecount",

@@ -121,8 +121,6 @@ def why_not_in_charge(parts: Parts) -> str | None:
     """Why the broker must not answer for groups and partitions, if it must not."""
     membership = parts.membership
     if not membership.is_registered:
-        if parts.leadership.is_alone:
-            return "another broker is registered for the root"
         return "the broker is fenced, or another process has its node id"
     if membership.left_ms <= 0:
         return "the root's commits cannot be followed"

@@ -4,10 +4,8 @@ A client that asks for all topics gets thousands, and asks again every few minut
 the time. With kio's entities an answer of 5,000 topics took 270 ms of event loop; as bytes it takes 10, and
 nothing where it is the answer to the same question as before (api/topic_listing.py).
 
-Of partitions that one broker leads in one epoch the bytes differ in the number alone: topics with as many
-partitions, led alike, share theirs. Where several brokers lead, most partitions are led like others, and
-their rows are copied with another number; what follows a partition's leader and epoch (its replicas, which of
-them are there) is made once for each list.
+Most partitions are led like others: their rows are copied with another number. What follows a partition's
+leader and epoch (its replicas, which of them are there) is made once for each list.
 
 Invariants: the same bytes as kio's, in every version (a test compares them).
 Not here: brokers, and what else there is once in a response.
@@ -38,7 +36,6 @@ _ROW = struct.Struct(">hiii")  # error, partition, leader, its epoch
 _OLD_ROW = struct.Struct(">hii")
 _NO_ID = bytes(16)
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
-_SMALL_PARTITIONS = 4096
 _LARGE_BYTES = 16 << 10  # blocks of partitions that are not copied into each response
 
 
@@ -102,25 +99,8 @@ def encode_topic(
     return [*pieces, tail] if tail else pieces
 
 
-def partitions_alike(version: int, led: Led, count: int) -> bytes:
-    """An array of partitions that are led alike. The same object, if it was asked for lately."""
-    return (_small_block if count <= _SMALL_PARTITIONS else _large_block)(version, led, count)
-
-
-def _block(version: int, led: Led, count: int) -> bytes:
-    template = b"".join(_around_number(version, led, bytes(4)))
-    rows = np.tile(np.frombuffer(template, np.uint8), (count, 1))
-    numbers = np.arange(count, dtype=">i4")
-    rows[:, 2:6] = numbers.view(np.uint8).reshape(count, 4)
-    return _count(count, flexible=version >= FLEXIBLE_FROM) + rows.tobytes()
-
-
-_small_block = functools.lru_cache(maxsize=64)(_block)  # 8 MB at most
-_large_block = functools.lru_cache(maxsize=4)(_block)  # 12 MB
-
-
 def partitions_led(version: int, partitions: Sequence[Led]) -> bytes:
-    """An array of partitions, from number 0 on, that are led by several brokers."""
+    """An array of partitions, from number 0 on."""
     return array_of(version, len(partitions), [rows_led(version, 0, partitions)])
 
 

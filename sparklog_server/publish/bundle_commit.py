@@ -114,18 +114,14 @@ class BundleCommit:
         append = plan_append(image, [one.draft for one in self.accepted])
         return registration.act(image, [append], [one.run.first.leader_epoch for one in self.accepted])
 
-    def shared(self, image: Image) -> SharedPlan | None:
-        """The same, as a request to others; None of a broker that is alone, and of what must be at an offset,
-        which requests cannot say.
-        """
-        if self.registration.is_alone or self._has_places:
+    def shared(self) -> SharedPlan | None:
+        """The same, as a request to others; None of what must be at an offset, which requests cannot say."""
+        if self._has_places:
             return None
         return share_accepted(
-            image,
             lambda: [one.accepted for one in self._written],
             node_id=self.registration.node_id,
             broker_epoch=self.registration.broker_epoch,
-            stages=self._stages,
         )
 
     def settle(self, result: PublishResult) -> list[Extent | DraftExtent]:
@@ -198,26 +194,16 @@ class BundleCommit:
         self.accepted = kept
 
     def _holding(self, image: Image, verdicts: Mapping[int, Verdict]) -> list[Written]:
-        """Of several brokers by what anybody goes by who publishes it for us; the verdicts say the same, but
-        that a group's offsets need the group to be added.
+        """By the rule that whoever publishes it for us goes by; the verdicts say the same, but that a group's
+        offsets need the group to be added.
         """
-        if not self.registration.is_alone:
-            accepted = [one.accepted for one in self._written]
-            held = which_hold(image, accepted, node_id=self.registration.node_id)
-            return [
-                one
-                for one in (self._written[index] for index in held)
-                if one.run.first.transaction is None or isinstance(verdicts[one.run.indices[0]], Write)
-            ]
-        holding: list[Written] = []
-        broken: set[tuple[str, int]] = set()
-        for one in self._written:
-            key = (one.run.first.topic_id, one.run.first.partition)
-            if key not in broken and all(isinstance(verdicts[index], Write) for index in one.run.indices):
-                holding.append(one)
-            else:
-                broken.add(key)
-        return holding
+        accepted = [one.accepted for one in self._written]
+        held = which_hold(image, accepted, node_id=self.registration.node_id)
+        return [
+            one
+            for one in (self._written[index] for index in held)
+            if one.run.first.transaction is None or isinstance(verdicts[one.run.indices[0]], Write)
+        ]
 
     def fail(self, outcomes: dict[int, PartOutcome], error: Exception) -> None:
         """None of it was published."""

@@ -14,9 +14,9 @@ Invariants:
     - an outcome without an error means: data and commit are durable;
     - a part that fails takes only those with it that follow it in its partition and could not be told from
       out-of-order ones: if a write fails (disk full), the rest of the bundle;
-    - FatalStorageError (a failed fsync), ROOT_RESTORED, and BROKER_FENCED of a broker that is alone, go to
-      the caller, who stops the broker; nothing of the bundle was acknowledged. One of several that was fenced
-      leads nothing more: each part is told so, and the broker joins again.
+    - FatalStorageError (a failed fsync) and ROOT_RESTORED go to the caller, who stops the broker; nothing of
+      the bundle was acknowledged. A broker that was fenced leads nothing more: each part gets that error, and
+      the broker joins again.
 Not here: gathering bundles, threads (publisher.py).
 Concurrency: one thread.
 Sources: docs/design.md; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
@@ -272,15 +272,13 @@ class BundleWriter:
 
     def _publish(self, plan: BundleCommit, outcomes: dict[int, PartOutcome]) -> None:
         try:
-            result = self._log.metadata.publish(plan, shared=plan.shared(self._log.image))
+            result = self._log.metadata.publish(plan, shared=plan.shared())
             extents = plan.settle(result)
             failpoint("broker.bundle.committed")
         except FatalStorageError:
             raise
         except FencedError as error:
-            if error.code == "ROOT_RESTORED" or (
-                error.code == "BROKER_FENCED" and plan.registration.is_alone
-            ):
+            if error.code == "ROOT_RESTORED":
                 raise
             plan.fail(outcomes, error)
         except SparklogError as error:

@@ -27,7 +27,6 @@ from sparklog.format.record_batch import (
     TRANSACTIONAL_MASK,
     BatchHeader,
 )
-from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.publish.at_once import Scratch, stored_at_once
 from sparklog_server.publish.check_memory import CheckMemory, Reservation
 from sparklog_server.publish.first_batches import producer_of
@@ -86,7 +85,7 @@ class CheckTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unchecked_part(
-    records: BytesLike | None, terms: CheckTerms, partition: int, leader_epoch: int = LEADER_EPOCH
+    records: BytesLike | None, terms: CheckTerms, partition: int, leader_epoch: int
 ) -> UncheckedPart:
     """A client's batch, to be checked by `check_produced` later, with the time of that moment.
 

@@ -11,8 +11,8 @@ Invariants:
     2. a future is resolved with outcomes when its parts are durable and visible, or with what went wrong;
        one bad part fails alone;
     3. every plan is fenced, by the registration of its moment (cluster/registration.py);
-    4. after a failed fsync, or when fenced while it is alone, nothing is acknowledged any more, and the
-       broker stops. One of several that was fenced acknowledges nothing that it had accepted, and goes on.
+    4. after a failed fsync nothing is acknowledged any more, and the broker stops. One that was fenced
+       acknowledges nothing that it had accepted, and goes on.
 Bounds: bytes and parts per bundle; bytes and submissions that wait, beyond which submit refuses (the network
     layer's own bounds come first, and push back).
 Not here: what happens to a bundle (bundle_writer.py), validating (checkers.py, produced_batches.py).
@@ -337,11 +337,8 @@ class Publisher:
 
     def _stop_if_fatal(self, error: Exception) -> bool:
         """Acknowledge nothing any more, if that could break a promise."""
-        fenced = isinstance(error, FencedError) and (
-            error.code == "ROOT_RESTORED"
-            or (error.code == "BROKER_FENCED" and self._membership.current().is_alone)  # else it joins again
-        )
-        if not fenced and not isinstance(error, FatalStorageError):
+        is_over = isinstance(error, FencedError) and error.code == "ROOT_RESTORED"
+        if not is_over and not isinstance(error, FatalStorageError):
             return False
         self._failure = error
         self._tell(lambda: self._on_fatal(error))

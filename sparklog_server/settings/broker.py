@@ -63,8 +63,8 @@ class BrokerSettings:
         minimum=100,
         maximum=INT_MAX,
         unit="ms",
-        doc="""Of several brokers, one of which nothing is heard for so long is taken for dead, and others
-        lead what it led. And a broker that could not look at the metadata log for so long answers for groups
+        doc="""A broker of which nothing is heard for so long is taken for dead, and others lead what it led.
+        And a broker that could not look at the metadata log for so long answers for groups
         and partitions no more, until it can: another one may have taken over. Longer: outages of the storage
         and pauses are felt less; shorter: less time without a leader after a crash. Must be longer than
         sparklog.metadata.poll.ms, and twice broker.heartbeat.interval.ms at least.""",
@@ -75,8 +75,8 @@ class BrokerSettings:
         minimum=10,
         maximum=INT_MAX,
         unit="ms",
-        doc="""Of several brokers: how often each one replaces its small object in the storage, by which the
-        others see that it is alive. Shorter: a session can be shorter; longer: fewer requests.""",
+        doc="""How often each broker replaces its small object in the storage, by which the others see that
+        it is alive. Shorter: a session can be shorter; longer: fewer requests.""",
     )
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms",
@@ -91,7 +91,7 @@ class BrokerSettings:
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable",
         default=True,
-        doc="""Of several brokers, one that is told to stop hands over first what it leads, for at most
+        doc="""A broker that is told to stop hands over first what it leads, for at most
         sparklog.shutdown.timeout.ms. false: it stops at once, and others lead when it is gone.""",
     )
     num_io_threads: int = setting(

@@ -2,14 +2,14 @@
 
 A root stores them under the topic's key; Kafka's tools ask brokers for log.retention.ms.
 Invariants: a bijection over the declared topic settings and the root's own, which keep their names; but for
-    what the root's owner agrees to, which is no matter of clients.
+    what only the root's owner sets, which is no matter of clients.
 Sources: Kafka ServerTopicConfigSynonyms (the synonym of highest priority).
 """
 
 from collections.abc import Mapping
 
 from sparklog.log.config import TopicConfig
-from sparklog.log.root_config import AGREEMENTS, RootConfig
+from sparklog.log.root_config import OWNERS_KEYS, RootConfig
 from sparklog.log.setting import Setting, declared_settings
 
 _SAME_NAME = ("compression.type", "min.insync.replicas", "unclean.leader.election.enable")
@@ -39,7 +39,7 @@ BROKER_NAMES: Mapping[str, str] = {key: _broker_name(key) for key in declared_se
 
 # The broker's name -> the key under which the root stores it. All that can be set for the whole cluster.
 ROOT_KEYS: Mapping[str, str] = {name: key for key, name in BROKER_NAMES.items()} | {
-    key: key for key in declared_settings(RootConfig) if key not in AGREEMENTS
+    key: key for key in declared_settings(RootConfig) if key not in OWNERS_KEYS
 }
 
 _ROOT_SETTINGS = {

@@ -48,7 +48,6 @@ from sparklog.metadata import (
     plan_add_to_transaction,
     plan_begin_producer,
     plan_end_transaction,
-    validate_transactions_version,
     weight_of_groups,
 )
 from sparklog_server.metrics import Metrics
@@ -102,14 +101,6 @@ class TransactionCoordinator:
     async def stop(self) -> None:
         """Begin nothing more."""
         self.gathering.stop()
-
-    # --- whether -------------------------------------------------------------------------------
-
-    async def why_not_served(self) -> SparklogError | None:
-        """Why this root has no transactions, if it has none; as of the newest image."""
-        if _why_not(self._root.image) is not None:
-            await self._root.look(force=True)
-        return _why_not(self._root.image)
 
     async def look_before_reading(self) -> None:
         """Look at the newest image, before a request of the first protocol is read that names no number.
@@ -319,11 +310,3 @@ def _validate_number(image: Image, transactional_id: str, producer: Producer, nu
         f"{number or 'none'}, as this broker knew when an end was asked for",
         fix="send again",
     )
-
-
-def _why_not(image: Image) -> SparklogError | None:
-    try:
-        validate_transactions_version(image)
-    except SparklogError as error:
-        return error
-    return None

@@ -30,8 +30,6 @@ _BY_CODE: Mapping[str, ErrorCode] = MappingProxyType(
         "COORDINATOR_MOVED": ErrorCode.not_coordinator,
         "INVALID_TRANSACTIONAL_ID": ErrorCode.invalid_request,
         "INVALID_TRANSACTION_TIMEOUT": ErrorCode.invalid_transaction_timeout,
-        # The one code that all clients take as final, and show to people, when they are initialised.
-        "METADATA_VERSION_TOO_LOW": ErrorCode.transactional_id_authorization_failed,
         "PRODUCER_FENCED": ErrorCode.producer_fenced,
         "PRODUCER_UNMAPPED": ErrorCode.invalid_producer_id_mapping,
         "TRANSACTIONS_FULL": ErrorCode.policy_violation,

@@ -10,7 +10,7 @@ first seen, by the monotonic clock alone: an interval later at most. Only for wh
 the time of day counts as well, as in Kafka when a coordinator has moved; and since the start no more of it
 has passed than the monotonic clock says, so that a clock that is set forward aborts nothing early.
 Invariants: what was seen is of transactions that were open at the last look, each with its number: the next
-    one under its id begins anew. Of several brokers the controller looks; that two do is harmless, for each
+    one under its id begins anew. The controller looks; that two do is harmless, for each
     finds out by the image that its commit is planned against what has taken too long. A failure is logged,
     and the next look tries again.
 Not here: what an abort does (sparklog/metadata/model).

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-import sparklog
 from sparklog.cli import environment_checks as checks
 from sparklog.cli.environment_checks import Finding, Status
 from sparklog.cli.root_checks import check_incarnation, check_permissions, check_put_if_absent, check_root
@@ -17,14 +16,12 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.format import kernels
-from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.maintenance import restore
-from sparklog.metadata import VERSION, MetadataLog
+from sparklog.metadata import MetadataLog
 from sparklog.metadata.incarnation import write_incarnation
 from sparklog.spark.interpreter import worker_python
 from sparklog.storage import MemoryStore, filesystems, open_store
 from sparklog.storage.base import StoreTraits
-from tests.support.roots import old_root
 
 Run = Callable[..., Result]
 OF_SPARK = {"JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"}
@@ -233,36 +230,6 @@ def test_leftovers_and_damage_are_found(run: Run, root: Path) -> None:
     assert findings["segments"].status is Status.FAIL
     assert "CRC-32C" in findings["segments"].detail
     assert open_store(root).exists("meta.properties")
-
-
-def test_settings_that_nothing_acts_on_are_a_warning(run: Run, root: Path) -> None:
-    run("produce", "--topic", "t", stdin="a\n")
-    run("consume", "--topic", "t", "--group", "g", "-e")  # makes __consumer_offsets, which is compacted
-    assert {one.status for one in check_root(str(root), deep=False)} == {Status.OK}
-    log = sparklog.open(root)
-    log.alter_root(set={"retention.ms": "1000", "num.partitions": "3"})
-    assert {one.status for one in check_root(str(root), deep=False)} == {Status.OK}
-    log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
-    for number in range(7):
-        log.create_topic(f"topic{number}", configs={"cleanup.policy": "compact"})
-    (found,) = [one for one in check_root(str(root), deep=False) if one.status is not Status.OK]
-    assert (found.check, found.status) == ("settings", Status.WARN)
-    assert "by themselves: the root has retention.ms=1000; topic0 has cleanup.policy=" in found.detail
-    assert found.detail.endswith("; and 3 more")
-    assert "run `sparklog expire`" in found.fix
-
-
-def test_an_older_roots_metadata_version_is_a_warning(run: Run, tmp_path: Path) -> None:
-    root = old_root("v5", tmp_path)
-
-    def looked() -> Finding:
-        return next(one for one in check_root(str(root), deep=False) if one.check == "metadata version")
-
-    assert looked().status is Status.WARN
-    command = looked().fix.split("`")[1]
-    assert command == f"sparklog root alter --config sparklog.metadata.version={VERSION}"
-    run("--root", str(root), *command.split()[1:])
-    assert (looked().status, looked().detail) == (Status.OK, f"{VERSION}: all that this sparklog writes")
 
 
 def test_what_nothing_refers_to_is_counted(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,7 @@ import sparklog
 from sparklog.cli.environment_checks import Status
 from sparklog.cli.root_checks import check_root
 from sparklog.client import SparkLog
-from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.maintenance import ROUND, alone
-from sparklog.metadata import METADATA_VERSION_KEY
 from tests.cli.conftest import Run
 from tests.support.broker_process import until
 
@@ -93,15 +91,6 @@ def test_as_json(log: SparkLog, run_json: Callable[..., Any]) -> None:
     assert found["before"] == found["after"] == {"extents": 2, "bytes": found["before"]["bytes"]}
 
 
-def test_without_consent_it_says_how_to_agree(log: SparkLog, run: Run) -> None:
-    log.alter_root({"retention.bytes": "0"}, delete=[AUTOMATIC_REMOVAL_KEY])
-    fill(log, 1)
-    result = run("maintain")
-    assert "withheld" in result.stdout
-    assert f"sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true" in result.stderr
-    assert log.log_end_offset("t", 0) - log.log_start_offset("t", 0) == 1
-
-
 def test_a_damaged_partition_is_named_and_the_others_are_merged(
     log: SparkLog, run: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,17 +139,6 @@ def test_watching_leaves_a_damaged_partition_out(
     assert process.returncode == 0
     assert errors.count("t-0 is left as it is") == 1
     assert extent_count(log) == 4
-
-
-@pytest.mark.parametrize(("command", "version"), [("optimize", 5), ("compact", 7), ("vacuum", 6)])
-def test_an_order_says_whom_it_may_stop(log: SparkLog, run: Run, command: str, version: int) -> None:
-    assert "UNSUPPORTED_METADATA" not in run(command).stderr
-    log.alter_root({METADATA_VERSION_KEY: "4"})
-    told = run(command).stderr
-    assert f"has {METADATA_VERSION_KEY}=4; what this command publishes is of version {version}." in told
-    assert "UNSUPPORTED_METADATA" not in run(command, "--dry-run").stderr
-    log.alter_root({METADATA_VERSION_KEY: str(version)})
-    assert "UNSUPPORTED_METADATA" not in run(command).stderr
 
 
 @pytest.mark.parametrize("wrong", ["5", "5 minutesx", "-1s", "", "m"])

@@ -56,7 +56,6 @@ def test_the_registry_has_kafkas_paths_and_values(cluster: ClusterRoot, run_json
         "rack": None,
         "broker_epoch": one.broker_epoch,
         "incarnation_id": one.incarnation_id,
-        "metadata_version": one.metadata_version,
         "in_controlled_shutdown": False,
     }
     assert values["/brokers/topics/orders"] == {
@@ -74,7 +73,6 @@ def test_the_registry_has_kafkas_paths_and_values(cluster: ClusterRoot, run_json
         "isr": [2, 3],
     }
     assert values["/config/topics/orders"] == {"version": 1, "config": {"segment.bytes": "1000"}}
-    assert values["/config/brokers/<default>"]["config"]["sparklog.metadata.version"] == "9"
     assert values["/controller"] == {"version": 1, "brokerid": 1, "broker_epoch": one.broker_epoch}
     assert values["/controller_epoch"] == 1
     assert values["/cluster/id"] == {"version": "1", "id": cluster.log.cluster_id}
@@ -169,23 +167,6 @@ def test_what_is_shown_is_bounded(cluster: ClusterRoot, run: Run, run_json: RunJ
     assert len(run_json("metadata", "show", "/brokers/topics/wide")["value"]["partitions"]) == 1000
 
 
-def test_a_broker_that_is_alone_leads_everything(root: Path, run_json: RunJson) -> None:
-    from sparklog.metadata import BrokerListener, new_id, plan_register_broker
-
-    log = sparklog.open(root)
-    log.create_topic("t")
-    listener = BrokerListener(host="localhost", port=9092)
-    assert run_json("metadata", "show", "/brokers/topics/t/partitions/0/state")["value"]["leader"] == -1
-    assert run_json("metadata", "show", "/brokers")["value"] == ["topics"]
-    log.metadata.publish(
-        lambda image: [plan_register_broker(image, 4, incarnation_id=new_id(), listeners=[listener])]
-    )
-    assert run_json("metadata", "show", "/brokers/ids/4")["value"]["port"] == 9092
-    state = run_json("metadata", "show", "/brokers/topics/t/partitions/0/state")["value"]
-    assert (state["leader"], state["leader_epoch"], state["isr"]) == (4, 0, [4])
-    assert run_json("metadata", "show", "/controller")["value"]["brokerid"] == 4
-
-
 # --- commits ------------------------------------------------------------------------------------------
 
 
@@ -225,7 +206,7 @@ def test_a_commit_is_shown_in_full(cluster: ClusterRoot, run: Run, run_json: Run
     assert heading.split("  ")[-1] == "controller 1 of epoch 1"
     assert action == "  elect_leaders: leaders: orders-0 broker 3 (epoch 2)"
     found = run_json("metadata", "show", str(commit))
-    assert (found["commit"], found["version"], found["uuid"]) == (commit, 8, cluster.image.commit_uuid)
+    assert (found["commit"], found["version"], found["uuid"]) == (commit, 1, cluster.image.commit_uuid)
     (action,) = found["actions"]
     assert (action["type"], action["leader"], action["leader_epoch"]) == ("elect_leaders", 3, 2)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import sparklog
-from sparklog.metadata import VERSION
 from tests.cli.conftest import Run
 from tests.cli.test_topics import RunJson
 
@@ -23,8 +22,6 @@ def test_settings_of_the_root_are_set_shown_and_deleted(run: Run, run_json: RunJ
     assert [line.split() for line in shown[1:]] == [
         ["SETTING", "VALUE", "DEFAULT", "OF"],
         ["num.partitions", "3", "1", "root"],
-        ["sparklog.automatic.removal", "true", "false", "root"],
-        ["sparklog.metadata.version", str(VERSION), "4", "root"],
         ["segment.bytes", "1000", "1073741824", "topics"],
     ]
     assert run_json("topics", "create", "--topic", "u")["partition_count"] == 3
@@ -32,11 +29,7 @@ def test_settings_of_the_root_are_set_shown_and_deleted(run: Run, run_json: RunJ
     assert "sparklog root alter" in run("produce", "--topic", "v", stdin="x\n", exit_code=1).stderr
     (first, *others) = run_json("root", "describe")["settings"]
     assert (first["key"], first["value"]) == ("auto.create.topics.enable", "false")
-    assert [one["key"] for one in others] == [
-        "sparklog.automatic.removal",
-        "sparklog.metadata.version",
-        "segment.bytes",
-    ]
+    assert [one["key"] for one in others] == ["segment.bytes"]
 
 
 def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
@@ -50,13 +43,8 @@ def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
         "topics": 1,
         "brokers": [],
         "controller": None,
-        "metadata_version": VERSION,
         "settings": [
             {"key": "num.partitions", "value": "3", "default": "1", "scope": "root", "is_set": True},
-            {"key": "sparklog.automatic.removal", "value": "true", "default": "false", "scope": "root"}
-            | {"is_set": True},
-            {"key": "sparklog.metadata.version", "value": str(VERSION), "default": "4", "scope": "root"}
-            | {"is_set": True},
         ],
     }
     everything = run_json("root", "describe", "--all")["settings"]
@@ -64,9 +52,7 @@ def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
     assert {"key": "retention.ms", "value": "-1", "default": "-1", "scope": "topics"} | {
         "is_set": False
     } in everything
-    names = ("num.partitions", "sparklog.automatic.removal", "sparklog.metadata.version")
-    words = [word for name in names for word in ("--delete-config", name)]
-    assert run_json("root", "alter", *words)["settings"] == []
+    assert run_json("root", "alter", "--delete-config", "num.partitions")["settings"] == []
     assert "root describe --all" in run("root", "describe").stdout
 
 
@@ -91,22 +77,11 @@ def test_settings_of_brokers_are_shown_and_can_be_deleted(run: Run, run_json: Ru
     }  # fmt: skip
     nodes = {one["path"]: one["value"]["config"] for one in run_json("metadata", "tree", "/config")["nodes"]}
     assert nodes["/config/brokers/1"] == {"max.connections": "7"}
-    assert nodes["/config/brokers/<default>"] == {
-        "max.connections": "9",
-        "sparklog.automatic.removal": "true",
-        "sparklog.metadata.version": str(VERSION),
-    }
+    assert nodes["/config/brokers/<default>"] == {"max.connections": "9"}
     refused = run("root", "alter", "--config", "brokers/1/max.connections=0", exit_code=1).stderr
     assert "only a broker can check" in refused
     run("root", "alter", "--delete-config", "brokers/1/max.connections")
     assert "brokers/1/" not in run("root", "describe").stdout
-
-
-def test_a_default_that_nothing_acts_on_is_told_of(run: Run) -> None:
-    assert run("root", "alter", "--config", "retention.ms=999").stderr == ""
-    words = ("--config", "retention.ms=1000", "--delete-config", "sparklog.automatic.removal")
-    told = run("root", "alter", *words).stderr
-    assert told.startswith("Warning: root: retention.ms=1000: kept, but not acted on")
 
 
 def test_no_root_is_made(run: Run, tmp_path: object) -> None:

@@ -6,7 +6,6 @@ from click.testing import Result
 
 from sparklog.client import admin
 from sparklog.client.admin import TopicDescription
-from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.metadata import Image
 
 Run = Callable[..., Result]
@@ -144,31 +143,6 @@ def test_unknown_setting_is_refused_with_the_nearest(run: Run) -> None:
     result = run("topics", "create", "--topic", "t", "--config", "retention.mss=1", exit_code=1)
     assert "retention.ms" in result.stderr
     assert result.stdout == ""
-
-
-def test_settings_that_nothing_acts_on_are_told_of(run: Run) -> None:
-    asked = (
-        "--config",
-        "cleanup.policy=compact",
-        "--config",
-        "retention.ms=1",
-        "--config",
-        "segment.bytes=99",
-    )
-    run("topics", "create", "--topic", "agreed", *asked)
-    run("root", "alter", "--delete-config", AUTOMATIC_REMOVAL_KEY)
-    created = run("topics", "create", "--topic", "t", *asked)
-    assert created.stderr == (
-        "Warning: topic 't': cleanup.policy=compact: kept, but not acted on by itself, since this root "
-        "has no sparklog.automatic.removal=true: run `sparklog compact`.\n"
-        "Warning: topic 't': retention.ms=1: kept, but not acted on by itself, since this root "
-        "has no sparklog.automatic.removal=true: run `sparklog expire`.\n"
-    )
-    assert created.stdout == "Created topic t with 1 partition.\n"
-    altered = run("topics", "alter", "--topic", "t", "--config", "retention.bytes=5")
-    assert altered.stderr.startswith("Warning: topic 't': retention.bytes=5: kept, but not acted on")
-    assert run("topics", "alter", "--topic", "t", "--config", "retention.ms=-1").stderr == ""
-    assert run("topics", "alter", "--topic", "t", "--delete-config", "cleanup.policy").stderr == ""
 
 
 def test_replication_factor_is_accepted_with_a_note(run: Run) -> None:

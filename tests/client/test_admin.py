@@ -5,7 +5,6 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import InvalidRequestError, UnknownTopicError
-from tests.support.told import Told
 
 
 def test_topics_are_created_described_and_deleted(log: SparkLog, other: SparkLog) -> None:
@@ -87,18 +86,3 @@ def test_internal_topics_are_listed_only_when_asked_for(log: SparkLog) -> None:
     log.commit_offsets("g", {("t", 0): 0})
     assert log.topics() == ["t"]
     assert log.topics(include_internal=True) == ["__consumer_offsets", "t"]
-
-
-def test_settings_that_nothing_acts_on_are_warned_of(log: SparkLog, told: Told) -> None:
-    log.create_topic("t", configs={"retention.ms": "5", "segment.bytes": "100"})
-    log.create_topic("t", configs={"retention.ms": "6"}, if_not_exists=True)
-    log.alter_topic("t", set={"cleanup.policy": "compact"}, delete=["retention.ms"])
-    log.alter_root(set={"retention.bytes": "7", "num.partitions": "2"})
-    log.alter_root(set={"retention.bytes": "-1"}, delete=["num.partitions"])
-    why = "since this root has no sparklog.automatic.removal=true"
-    by_hand = f": kept, but not acted on by itself, {why}: run `sparklog"
-    assert told("sparklog.log.not_acted_on") == [
-        f"topic 't': retention.ms=5{by_hand} expire`",
-        f"topic 't': cleanup.policy=compact{by_hand} compact`",
-        f"root: retention.bytes=7{by_hand} expire`",
-    ]

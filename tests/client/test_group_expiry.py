@@ -10,7 +10,7 @@ from sparklog.client.groups import TopicPartition
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.maintenance import CompactionLimits, compact
-from sparklog.metadata import new_id, plan_register_broker
+from sparklog.metadata import new_id, plan_join_broker
 
 DAY_MS = 86_400_000
 
@@ -74,7 +74,7 @@ def test_who_commits_meanwhile_keeps_everything(
 
 
 def test_a_brokers_groups_are_its_own(filled: SparkLog) -> None:
-    filled.metadata.publish(lambda image: [plan_register_broker(image, 7, incarnation_id=new_id())])
+    filled.metadata.publish(lambda image: [plan_join_broker(image, 7, incarnation_id=new_id())])
     with pytest.raises(InvalidRequestError, match="broker 7 coordinates its groups") as raised:
         expire_groups(filled, DAY_MS, dry_run=True)
     assert raised.value.code == "BROKER_COORDINATES"

@@ -10,14 +10,14 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import is_internal
 from sparklog.storage import MemoryStore
-from tests.support.roots import founded
+from tests.support.roots import opened
 
 ROWS = pa.table({"key": [b"k"], "value": [b"v"]})
 
 
 @pytest.fixture
 def log(store: MemoryStore, clock: ManualClock) -> Iterator[SparkLog]:
-    with founded(store, clock) as log:
+    with opened(store, clock) as log:
         yield log
 
 

@@ -10,7 +10,7 @@ from sparklog.client import OFFSETS_TOPIC, SparkLog
 from sparklog.client.topic_deletion import ATTEMPTS
 from sparklog.clock import ManualClock
 from sparklog.errors import RetriableError, UnknownTopicError
-from sparklog.metadata import MetadataLog, new_id, plan_register_broker
+from sparklog.metadata import MetadataLog, new_id, plan_join_broker
 from sparklog.storage import MemoryStore
 from tests.support.roots import opened
 
@@ -43,7 +43,7 @@ def test_it_is_one_commit(log: SparkLog) -> None:
 
 def test_where_a_broker_has_been_too(log: SparkLog) -> None:
     """One that starts after the topic was made again cannot tell."""
-    log.metadata.publish(lambda image: [plan_register_broker(image, 7, incarnation_id=new_id())])
+    log.metadata.publish(lambda image: [plan_join_broker(image, 7, incarnation_id=new_id())])
     log.create_topic("t")
     log.commit_offsets("g", {("t", 0): 5})
     log.delete_topic("t")

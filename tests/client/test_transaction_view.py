@@ -153,7 +153,6 @@ def test_each_id_is_told_of_by_one_broker() -> None:
     several = SeveralBrokers(store, clock)
     several.join(1)
     with opened(store, clock) as log:
-        log.alter_root({"sparklog.metadata.version": "9"})
         for number in range(20):
             log.metadata.publish(
                 lambda image, name=f"app-{number}": (

@@ -18,20 +18,18 @@ from sparklog.errors import (
 from sparklog.format.batch_table import scan_batches
 from sparklog.format.record_batch import TRANSACTIONAL_MASK
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     ForgetTransactions,
-    SetConfigs,
     TransactionPhase,
 )
 from sparklog.metadata.model import ending, transactions
 from sparklog.storage import MemoryStore
 from tests.client.transacting import abort_as_a_broker, begin, phase, refused, rows, values
-from tests.support.roots import founded
+from tests.support.roots import opened
 
 
 @pytest.fixture
 def log(store: MemoryStore, clock: ManualClock) -> Iterator[SparkLog]:
-    with founded(store, clock) as log:
+    with opened(store, clock) as log:
         yield log
 
 
@@ -367,9 +365,3 @@ def test_arguments_that_cannot_be(log: SparkLog) -> None:
         log.transaction("app", compression_type="x") as txn,
     ):
         txn.append("a", rows("1"))
-
-
-def test_roots_whose_owner_has_not_agreed(log: SparkLog) -> None:
-    log.metadata.publish(lambda _: [SetConfigs(configs={METADATA_VERSION_KEY: "8"})])
-    with refused(InvalidRequestError, match=r"METADATA_VERSION_TOO_LOW.*for transactions"):
-        log.transaction("app").__enter__()

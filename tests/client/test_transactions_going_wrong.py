@@ -27,12 +27,12 @@ from sparklog.metadata import (
 )
 from sparklog.storage import MemoryStore
 from tests.client.transacting import abort_as_a_broker, begin, refused, rows, values
-from tests.support.roots import founded
+from tests.support.roots import opened
 
 
 @pytest.fixture
 def log(store: MemoryStore, clock: ManualClock) -> Iterator[SparkLog]:
-    with founded(store, clock) as log:
+    with opened(store, clock) as log:
         yield log
 
 

@@ -11,12 +11,12 @@ from sparklog.errors import InvalidRequestError
 from sparklog.storage import MemoryStore
 from tests.client.transacting import begin, refused, rows, values
 from tests.support.interrupts import interrupt_everywhere
-from tests.support.roots import founded
+from tests.support.roots import opened
 
 
 @pytest.fixture
 def log(store: MemoryStore, clock: ManualClock) -> Iterator[SparkLog]:
-    with founded(store, clock) as log:
+    with opened(store, clock) as log:
         yield log
 
 

@@ -29,7 +29,7 @@ async def produced(running: Broker, parts: list[AppendPart]) -> list[int]:
                 return [one.base_offset for one in outcomes]
         if running.lifecycle.failure is not None:
             raise running.lifecycle.failure
-        if error is not None and (running.leadership.is_alone or not isinstance(error, FencedError)):
+        if error is not None and not isinstance(error, FencedError):
             raise error
         await asyncio.sleep(0.005)
 

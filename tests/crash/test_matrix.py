@@ -18,14 +18,13 @@ from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
 from sparklog.metadata import MetadataLog
 from sparklog.storage import open_store
-from sparklog_server.cluster.alone import Alone
 from tests.crash.lossy_route import LossyRoute
 from tests.crash.matrix import Children, Matrix
 from tests.crash.matrix_worker import FATAL, FENCED, PARTITIONS, values_of
 from tests.seaweed import SeaweedServer
 from tests.storage.http_proxies import proxied
 from tests.support.broker_process import until
-from tests.support.roots import for_one_broker
+from tests.support.several_brokers import take_over
 
 CHAOS = "SPARKLOG_CHAOS_KILLS" in os.environ
 KILLS = int(os.environ.get("SPARKLOG_CHAOS_KILLS", "24"))
@@ -114,7 +113,6 @@ def test_a_leader_that_was_paused_publishes_nothing_after_another_took_over(
 ) -> None:
     if matrix.remote and point.startswith("put."):
         pytest.skip("a step of putting into a directory")
-    for_one_broker(matrix.root)
     assert matrix.children.wait(matrix.start("broker", operations=2)) == 0
     go = tmp_path / "go"
     # The first passes are its registration.
@@ -123,7 +121,7 @@ def test_a_leader_that_was_paused_publishes_nothing_after_another_took_over(
     until(Path(f"{go}.reached").exists)
     with sparklog.open(matrix.root, create=False) as log:
         before = found(log, "broker")
-        epoch = Alone.register(log.metadata, node_id=8)
+        epoch = take_over(log)  # the node's, as if it was known to be dead
         go.touch()
         assert matrix.children.wait(paused) == FENCED
         log.refresh()
@@ -136,13 +134,11 @@ def test_a_leader_that_was_paused_publishes_nothing_after_another_took_over(
 
 
 def test_epochs_rise_also_over_a_broker_that_died_before_it_knew_its_own(matrix: Matrix) -> None:
-    for_one_broker(matrix.root)
     epochs = []
     for fail in ("", "broker.registered:1", "broker.registered:1", ""):
         code = matrix.children.wait(matrix.start("broker", operations=1, fail=fail))
         assert code == (-9 if fail else 0)
-        registered = MetadataLog.open(open_store(matrix.root), SystemClock()).image.broker
-        assert registered is not None
+        registered = MetadataLog.open(open_store(matrix.root), SystemClock()).image.brokers[1]
         epochs.append(registered.broker_epoch)
     assert epochs == sorted(set(epochs))
 

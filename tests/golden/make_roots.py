@@ -1,9 +1,8 @@
-"""Makes a root as an older sparklog did, and what it held: to be run by the code of that commit.
+"""Makes a root, and says what it held: to be run by the code of a commit, for all later ones.
 
-    git worktree add /tmp/old COMMIT
-    cd /tmp/old && PYTHONPATH=/tmp/old python .../tests/golden/make_roots.py OUT VERSION [brokers]
+    python tests/golden/make_roots.py OUT
 
-VERSION is that of the documents which the commit writes. It never replaces a root. README.md has the list.
+It never replaces a root. README.md has the list.
 """
 
 import json
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 import sparklog
 from sparklog import metadata
+from sparklog.metadata.model import features
 
 SCHEMA = pa.schema(
     [
@@ -26,6 +26,8 @@ SCHEMA = pa.schema(
     ]
 )
 PUBLISHER = "P" * 22
+# Of no meaning, and known to the tests alone: that they are needed is in the root.
+READERS, WRITERS = ("golden.read",), ("golden.write",)
 
 
 def rows(first: int, count: int) -> pa.Table:
@@ -44,8 +46,9 @@ def rows(first: int, count: int) -> pa.Table:
     )
 
 
-def fill(log: Any, version: int) -> None:
-    """Every kind of action that this version of the documents has."""
+def fill(log: Any) -> None:
+    """Every kind of action."""
+    log.metadata.publish(lambda _: [metadata.RequireFeatures(readers=READERS, writers=WRITERS)])
     log.create_topic("orders", 2, {"retention.ms": "-1", "max.message.bytes": "100000"})
     log.create_topic("gone", 1)
     log.create_topic("events", 1, {"cleanup.policy": "delete"})
@@ -61,53 +64,34 @@ def fill(log: Any, version: int) -> None:
     )
     log.metadata.publish(lambda image: [metadata.plan_set_configs(image, None, {"compression.type": "lz4"})])
     log.commit_offsets("group-1", {("orders", 0): 4, ("orders", 1): 2}, metadata="m")
-    if version >= 2:
-        log.metadata.publish(
-            lambda image: [
-                metadata.plan_register_broker(
-                    image,
-                    7,
-                    incarnation_id="I" * 22,
-                    listeners=[metadata.BrokerListener(host="broker", port=9092)],
-                ),
-                metadata.plan_allocate_producer_ids(image, 1000),
-            ]
-        )
+    log.metadata.publish(lambda image: [metadata.plan_allocate_producer_ids(image, 1000)])
     produce(log, 41, 0, rows(20, 4))
-    if version >= 3:
-        log.metadata.publish(lambda image: settled(image, 5, version))
+    log.metadata.publish(lambda image: [settled(image, 5)])
     topic_id = log.image.topic("orders").topic_id
     log.metadata.publish(lambda image: [metadata.plan_advance_log_start(image, topic_id, 0, 3)])
     replace_last(log, "kept")
-    if version >= 6:
-        log.metadata.publish(lambda image: [metadata.plan_move_sweep_horizon(image, image.commit)])
-    if version >= 7:
-        done = metadata.Cleaned(8, 1_800_000_000_000)
-        log.metadata.publish(lambda image: [metadata.plan_note_cleaned(image, topic_id, 0, done)])
-    if version >= 8:
-        produce(log, 40, 0, rows(25, 1))
-        log.metadata.publish(lambda _: [metadata.ExpireProducers(time_ms=1_700_000_000_000, marks_only=True)])
-    if version >= 9:
-        transact(log)
+    log.metadata.publish(lambda image: [metadata.plan_move_sweep_horizon(image, image.commit)])
+    done = metadata.Cleaned(8, 1_800_000_000_000)
+    log.metadata.publish(lambda image: [metadata.plan_note_cleaned(image, topic_id, 0, done)])
+    produce(log, 40, 0, rows(25, 1))
+    log.metadata.publish(lambda _: [metadata.ExpireProducers(time_ms=1_700_000_000_000, marks_only=True)])
+    transact(log)
+    serve(log)
     log.metadata.write_snapshot()
     log.append("orders", rows(30, 6), partition=0, txn=("query-1", 4), compression_type="gzip")
     produce(log, 41, 4, rows(40, 2))
-    if version >= 8:
-        log.metadata.publish(lambda _: [metadata.ExpireProducers(time_ms=1_700_086_400_000)])
-    if version >= 3:
-        log.metadata.publish(lambda image: settled(image, 6, version))
-    if version >= 9:
-        transact_again(log)
+    log.metadata.publish(lambda _: [metadata.ExpireProducers(time_ms=1_700_086_400_000)])
+    log.metadata.publish(lambda image: [settled(image, 6)])
+    transact_again(log)
+    serve_again(log)
     log.append("events", rows(50, 3), txn=("query-2", 0), compression_type="zstd")
-    if version >= 5:
-        log.create_topic("wide", 12)
-        log.append("wide", in_partitions(12), compression_type="none")
-        log.append("wide", in_partitions(9), txn=("query-2", 1), compression_type="lz4")
+    log.create_topic("wide", 12)
+    log.append("wide", in_partitions(12), compression_type="none")
+    log.append("wide", in_partitions(9), txn=("query-2", 1), compression_type="lz4")
 
 
 def transact(log: Any) -> None:
     """One transaction is committed, one aborted, one open, one unused."""
-    log.metadata.publish(lambda _: [metadata.SetConfigs(configs={metadata.METADATA_VERSION_KEY: "9"})])
     for name in ("over", "dropped", "open", "unused"):
         log.metadata.publish(lambda image, name=name: beginning(image, name))
     for name, first in (("over", 26), ("dropped", 27), ("open", 28)):
@@ -169,12 +153,8 @@ def stage(log: Any, name: str, table: pa.Table) -> None:
     log.metadata.publish(lambda image: [metadata.plan_stage(image, parts)])
 
 
-def fill_by_brokers(log: Any) -> None:
+def serve(log: Any) -> None:
     """Three brokers serve the root: one is fenced, one leads, one is controller; a reassignment goes on."""
-    image = log.metadata.image
-    agreed = metadata.SetConfigs(configs={metadata.METADATA_VERSION_KEY: "8"})
-    if image.configs.get(metadata.METADATA_VERSION_KEY) != "8":
-        log.metadata.publish(lambda image: [agreed])
     for node in (1, 2, 3):
         log.metadata.publish(lambda image, node=node: [joining(image, node)])
     log.metadata.publish(
@@ -190,7 +170,11 @@ def fill_by_brokers(log: Any) -> None:
     log.metadata.publish(lambda image: [metadata.plan_elect_leaders(image, leaders, controller_epoch=1)])
     as_broker(log, 1, 1, rows(80, 2))
     log.metadata.publish(lambda image: [fencing(image, 1)])
-    log.metadata.write_snapshot()
+
+
+def serve_again(log: Any) -> None:
+    """Another broker leads and appends."""
+    topic_id = log.image.topic("orders").topic_id
     log.metadata.publish(
         lambda image: [metadata.plan_elect_leaders(image, {(topic_id, 0): 2}, controller_epoch=1)]
     )
@@ -203,7 +187,6 @@ def joining(image: Any, node: int) -> Any:
         image,
         node,
         incarnation_id=f"{node}" * 22,
-        metadata_version=8,
         listeners=listeners,
         rack=f"rack {node}",
     )
@@ -214,7 +197,7 @@ def fencing(image: Any, node: int) -> Any:
 
 
 def as_broker(log: Any, node: int, leader_epoch: int, table: pa.Table) -> None:
-    """Appended to partition 0 of orders as one of several brokers does."""
+    """Appended to partition 0 of orders as a broker does."""
     appender = log.appender()
     appender.add(table.append_column("partition", pa.array([0] * len(table), pa.int32())), "orders")
     drafts = appender.finish().drafts
@@ -248,24 +231,21 @@ def produce(log: Any, producer_id: int, base_sequence: int, table: pa.Table) -> 
     log.metadata.publish(lambda image: [metadata.plan_append(image, drafts)])
 
 
-def settled(image: Any, sequence: int, version: int) -> list[Any]:
+def settled(image: Any, sequence: int) -> Any:
     """A request that was taken back, by a publisher that is remembered."""
-    more = {"base": image.commit, "nonce": "N" * 22} if version >= 4 else {}
-    return [metadata.RequestApplied(publisher=PUBLISHER, sequence=sequence, **more)]
+    return metadata.RequestApplied(publisher=PUBLISHER, sequence=sequence, base=image.commit, nonce="N" * 22)
 
 
 def replace_last(log: Any, topic: str) -> None:
     """Two extents make way for the first, as compaction leaves them."""
     log.append(topic, rows(60, 2), compression_type="none")
     log.append(topic, rows(62, 2), compression_type="none")
-    removed = list(log.image.partition(topic, 0).extents)
-    if not hasattr(metadata, "replacement"):  # up to version 4
-        old: Any = metadata
-        log.metadata.publish(lambda image: [old.plan_replace_extents(image, removed, removed[:1])])
-        return
     state = log.image.partition(topic, 0)
     action = metadata.replacement(
-        state.extents.columns(), removed[:1], topic_id=state.topic_id, partition=state.partition
+        state.extents.columns(),
+        list(state.extents)[:1],
+        topic_id=state.topic_id,
+        partition=state.partition,
     )
     log.metadata.publish(lambda image: [metadata.plan_replace_extents(image, action)])
 
@@ -291,7 +271,6 @@ def contents(log: Any) -> dict[str, Any]:
                     for record in found
                 ]
             producers = {str(key): list(msgspec.to_builtins(one)) for key, one in state.producers.items()}
-            found_forgotten = forgotten(state)
             partitions.append(
                 {
                     "log_start_offset": state.log_start_offset,
@@ -299,36 +278,32 @@ def contents(log: Any) -> dict[str, Any]:
                     "extents": len(state.extents),
                     "producers": producers,
                     "records": records,
-                    **({"forgotten": found_forgotten} if any(found_forgotten[:2]) else {}),
+                    "forgotten": list(msgspec.to_builtins(state.forgotten)),
                 }
             )
         topics[name] = {
             "topic_id": topic.topic_id,
             "configs": dict(topic.configs),
-            "writer_txns": msgspec.to_builtins(dict(getattr(topic, "writer_txns", {}))),
+            "writer_txns": msgspec.to_builtins(dict(topic.writer_txns)),
             "partitions": partitions,
         }
-    broker = getattr(image, "broker", None)
-    found = {
+    return {
         "cluster_id": image.cluster_id,
         "commit": image.commit,
         "configs": dict(image.configs),
-        "writer_txns": dict(image.writer_txns),
-        "broker": None if broker is None else msgspec.to_builtins(broker),
-        "next_producer_id": getattr(image, "next_producer_id", 0),
-        "publishers": publishers(image),
+        "features": [sorted(image.reader_features), sorted(image.writer_features)],
+        "next_producer_id": image.next_producer_id,
+        "sweep_horizon": image.sweep_horizon,
+        "publishers": {key: list(msgspec.to_builtins(one)) for key, one in image.publishers.items()},
         "topics": topics,
-    }
-    if getattr(image, "brokers", None):  # since version 8
-        found["brokers"] = msgspec.to_builtins(list(image.brokers.values()))
-        found["controller"] = msgspec.to_builtins(image.controller)
-        found["leaderships"] = {
+        "brokers": msgspec.to_builtins(list(image.brokers.values())),
+        "controller": msgspec.to_builtins(image.controller),
+        "leaderships": {
             name: [msgspec.to_builtins(state.leadership) for state in topic.partitions]
             for name, topic in image.topics.items()
-        }
-    if getattr(image, "transactions", None):  # since version 9
-        found["transactions"] = {name: transaction(one) for name, one in image.transactions.items()}
-    return found
+        },
+        "transactions": {name: transaction(one) for name, one in image.transactions.items()},
+    }
 
 
 def transaction(one: Any) -> dict[str, Any]:
@@ -340,43 +315,25 @@ def transaction(one: Any) -> dict[str, Any]:
         "groups": list(one.groups),
         "staged": [
             [*place, [[extent.segment, extent.base_offset, extent.record_count] for extent in extents]]
-            for place, extents in one.staged.items()
+            for place, extents in one.partitions.items()
         ],
-        "partitions": [list(place) for place in one.partitions],
     }
-
-
-def forgotten(state: Any) -> list[int]:
-    """Mark, forgotten end, and the largest of what was forgotten; in the words of today."""
-    none = getattr(metadata, "NOTHING_FORGOTTEN", (0, 0))
-    return list(msgspec.to_builtins(getattr(state, "forgotten", none)))
-
-
-def publishers(image: Any) -> dict[str, list[int]]:
-    """[last sequence, commit] of each; in the words of today."""
-    return {key: list(msgspec.to_builtins(one)) for key, one in getattr(image, "publishers", {}).items()}
 
 
 def text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def main(out: str, version: int, *, by_brokers: bool) -> None:
+def main(out: str) -> None:
+    features.READER_FEATURES, features.WRITER_FEATURES = frozenset(READERS), frozenset(WRITERS)
     directory = Path(out)
     directory.mkdir()
     log = sparklog.open(str(directory / "root"), create=True)
-    if by_brokers:
-        log.create_topic("orders", 2)
-        log.append("orders", rows(0, 4), partition=0, compression_type="none")
-        log.append("orders", rows(10, 5), partition=1, txn=("query-1", 4), compression_type="none")
-        log.commit_offsets("group-1", {("orders", 0): 4, ("orders", 1): 2}, metadata="m")
-        fill_by_brokers(log)
-    else:
-        fill(log, version)
+    fill(log)
     log.close()
     again = sparklog.open(str(directory / "root"), create=False)
     (directory / "expected.json").write_text(json.dumps(contents(again), indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), by_brokers="brokers" in sys.argv[3:])
+    main(sys.argv[1])

@@ -15,7 +15,7 @@ from sparklog.log.config import (
 )
 from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS
 from sparklog.log.root_config import RootConfig
-from sparklog.log.setting import BY_COMPACT, BY_EXPIRE, LONG_MAX, ActedOn, declared_settings
+from sparklog.log.setting import LONG_MAX, declared_settings
 
 PROPERTIES = Path(__file__).parents[2] / "conf" / "topic.properties"
 
@@ -106,29 +106,6 @@ def test_every_default_parses_to_itself_and_is_documented(cls: type[TopicConfig]
         assert name == key.removeprefix("sparklog.").replace(".", "_")
         assert len(one.doc) > 40
         assert key in describe_configs()
-
-
-def test_what_is_not_acted_on_by_itself_is_documented_so() -> None:
-    """Nothing may read as if records went by themselves."""
-    declared = declared_settings(TopicConfig).items()
-    keys = {key for key, (_, one) in declared if one.acted_on is not ActedOn.ALWAYS}
-    removing = (
-        "cleanup.policy",
-        "delete.retention",
-        "retention.",
-        "min.compaction",
-        "max.compaction",
-        "min.clean",
-    )
-    assert keys == {key for key in declared_settings(TopicConfig) if key.startswith(removing)}
-    for text in (describe_configs(), render_properties()):
-        assert (text.count(BY_COMPACT), text.count(BY_EXPIRE), len(keys)) == (5, 2, 7)
-    assert f"|at least -1|{BY_EXPIRE} Keep records for this long" in describe_configs()
-
-
-def test_whether_it_is_acted_on_is_said_in_words() -> None:
-    """The value of none is empty brackets: Python 3.11.0 to 3.11.3 give such a member no value at all."""
-    assert [type(one.value) for one in ActedOn] == [str] * len(ActedOn)
 
 
 def test_the_example_file_matches_the_declarations() -> None:

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog, open_log
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
 from sparklog.metadata import Extent, MetadataLog
 from sparklog.storage import MemoryStore
@@ -20,7 +19,7 @@ Pair = tuple[bytes | None, bytes | None]
 @pytest.fixture
 def log(memory_or_s3: MemoryStore) -> SparkLog:
     clock = ManualClock()
-    log = SparkLog(memory_or_s3, MetadataLog.open(memory_or_s3, clock, create=True, founding=FOUNDING), clock)
+    log = SparkLog(memory_or_s3, MetadataLog.open(memory_or_s3, clock, create=True), clock)
     log.create_topic("t", 2)
     return log
 

@@ -5,7 +5,6 @@ import itertools
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
 from sparklog.maintenance import Budget, MergeLimits, Terms, maintain
 from sparklog.maintenance.budget import Meter, StoppedError
@@ -85,7 +84,7 @@ def test_removing_files_has_a_rate_of_its_own() -> None:
 def test_a_vacuum_of_a_round_keeps_to_it() -> None:
     clock = ManualClock()
     store = MemoryStore("rate", clock=clock)  # its dates are those of the clock
-    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     log.create_topic("t", 1)
     for number in range(256):
         log.alter_topic("t", {"segment.ms": str(number + 1)})

@@ -11,7 +11,6 @@ from sparklog.errors import FencedError
 from sparklog.maintenance import StepReport, Terms, due_steps, maintain
 from sparklog.maintenance.left_open import BROKERS_MS
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     Action,
     Image,
     TransactionPhase,
@@ -20,7 +19,6 @@ from sparklog.metadata import (
     plan_end_transaction,
     plan_fence_broker,
     plan_join_broker,
-    plan_register_broker,
 )
 from tests.maintenance.rounds_told import step
 from tests.support.staged import begin
@@ -120,21 +118,9 @@ def test_by_the_clock_of_the_store_where_it_is_behind(
     assert round_of(log).outcome == "done"
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_brokers_are_left_to_do_it(log: SparkLog, clock: ManualClock, *, several: bool) -> None:
+def test_brokers_are_left_to_do_it(log: SparkLog, clock: ManualClock) -> None:
     """They do it within seconds: who is still open long after has none, whatever the root says."""
-
-    def register() -> None:
-        version = int(log.image.configs[METADATA_VERSION_KEY])
-        log.metadata.publish(
-            lambda image: [
-                plan_join_broker(image, 1, incarnation_id=new_id(), metadata_version=version)
-                if several
-                else plan_register_broker(image, 1, incarnation_id=new_id())
-            ]
-        )
-
-    register()
+    log.metadata.publish(lambda image: [plan_join_broker(image, 1, incarnation_id=new_id())])
     leave_open(log, "app")
     clock.advance_ms(TIMEOUT_MS + BROKERS_MS - 1)
     assert not is_due(log)
@@ -146,10 +132,7 @@ def test_brokers_are_left_to_do_it(log: SparkLog, clock: ManualClock, *, several
 
 
 def test_not_those_that_are_fenced(log: SparkLog, clock: ManualClock) -> None:
-    version = int(log.image.configs[METADATA_VERSION_KEY])
-    log.metadata.publish(
-        lambda image: [plan_join_broker(image, 1, incarnation_id=new_id(), metadata_version=version)]
-    )
+    log.metadata.publish(lambda image: [plan_join_broker(image, 1, incarnation_id=new_id())])
     leave_open(log, "app")
     clock.advance_ms(TIMEOUT_MS)
     assert not is_due(log)

@@ -1,15 +1,10 @@
 """Rounds of maintenance: what is due, in which order, how much of it, and with whose consent."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
-from sparklog.client import SparkLog, open_log
-from sparklog.client.founding import FOUNDING
-from sparklog.clock import SystemClock
+from sparklog.client import SparkLog
 from sparklog.errors import RetriableError, StorageError
-from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.maintenance import (
     ROUND,
     MergeLimits,
@@ -20,11 +15,8 @@ from sparklog.maintenance import (
     maintain,
     optimize,
 )
-from sparklog.maintenance.round_step import may_remove
 from sparklog.maintenance.steps import dirtiness_of
 from sparklog.maintenance.sweep import DAY_MS
-from sparklog.metadata import CreateTopic, MetadataLog, new_id
-from sparklog.storage import open_store
 from tests.maintenance.conftest import Append, extents, records
 from tests.maintenance.rounds_told import FEW, clock_of, outcomes, step
 
@@ -127,68 +119,6 @@ def test_files_are_removed_once_a_day_of_roots_that_are_written_to(log: SparkLog
     assert list(due_steps(log.image, log.clock.now_ms(), Terms(topics=["t"]))) == []
 
 
-# --- consent -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def older(log: SparkLog) -> SparkLog:
-    """A root whose first commit is of a version that let nothing go by itself: it says nothing."""
-    log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
-    return log
-
-
-def test_a_new_root_agrees_from_its_first_commit_on(tmp_path_log: SparkLog) -> None:
-    tmp_path_log.create_topic("t", 1)
-    assert tmp_path_log.image.commit == 0
-    assert tmp_path_log.image.configs == FOUNDING[0].configs
-    assert tmp_path_log.image.configs[AUTOMATIC_REMOVAL_KEY] == "true"
-    tmp_path_log.alter_root(delete=list(FOUNDING[0].configs))
-    with open_log(tmp_path_log.url) as again:  # and nobody agrees for its owner
-        again.create_topic("u", 1)
-        assert again.image.configs == {}
-
-
-def test_a_root_of_an_older_version_says_nothing(tmp_path: Path) -> None:
-    store = open_store(tmp_path, create=True)
-    MetadataLog.open(store, SystemClock(), create=True).publish(
-        lambda _: [CreateTopic(topic_id=new_id(), name="t", partitions=1)]
-    )
-    with open_log(tmp_path) as log:
-        log.create_topic("u", 1)
-        assert log.image.configs == {}
-        assert not may_remove(log.image)
-
-
-def test_an_older_root_keeps_its_records_and_is_told_how_to_agree(older: SparkLog, append: Append) -> None:
-    older.alter_topic("t", {"retention.bytes": "0"})
-    append([b"x", b"y"])
-    assert list(due_steps(older.refresh(), older.clock.now_ms())) == []
-    report = maintain(older.metadata, older.clock)
-    found = step(report, "expire")
-    assert found.outcome == "withheld"
-    assert "2 records of t" in found.message
-    assert f"sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true" in found.message
-    assert len(records(older)) == 2
-
-    older.alter_root({AUTOMATIC_REMOVAL_KEY: "true"})
-    assert outcomes(maintain(older.metadata, older.clock))["expire"] == "done"
-    assert records(older) == []
-
-
-def test_an_older_root_is_merged_all_the_same(older: SparkLog, append: Append) -> None:
-    for number in range(3):
-        append([b"%d" % number])
-    assert outcomes(maintain(older.metadata, older.clock, FEW)) == {
-        "transactions": "nothing",
-        "expire": "nothing",
-        "producers": "nothing",
-        "compact": "nothing",
-        "optimize": "done",
-        "retire": "nothing",
-        "vacuum": "nothing",
-    }
-
-
 def compacted(log: SparkLog, append: Append) -> None:
     """A topic in which a key was written four times, and its tail may be compacted."""
     log.create_topic("table", 1, {"cleanup.policy": "compact"})
@@ -198,27 +128,12 @@ def compacted(log: SparkLog, append: Append) -> None:
     append([b"x"])
 
 
-def test_compaction_by_itself_needs_consent(older: SparkLog, append: Append) -> None:
-    compacted(older, append)
-    assert list(due_steps(older.refresh(), older.clock.now_ms(), FEW)) == ["optimize"]
-    found = step(maintain(older.metadata, older.clock, FEW, steps=["compact"]), "compact")
-    assert found.outcome == "withheld"
-    assert "table: cleanup.policy=compact is not acted on" in found.message
-    assert len(records(older, "table")) == 4
-    older.alter_root({AUTOMATIC_REMOVAL_KEY: "true"})
-    assert list(due_steps(older.image, older.clock.now_ms(), FEW)) == ["compact", "optimize"]
-    done = step(maintain(older.metadata, older.clock, FEW), "compact")
+def test_compaction_comes_before_merging(log: SparkLog, append: Append) -> None:
+    compacted(log, append)
+    assert list(due_steps(log.refresh(), log.clock.now_ms(), FEW)) == ["compact", "optimize"]
+    done = step(maintain(log.metadata, log.clock, FEW), "compact")
     assert (done.outcome, done.figures["records_removed"]) == ("done", 2)  # the newest extent stays as it is
-    assert [value for _, value, _ in records(older, "table")] == [b"2", b"3"]
-
-
-def test_internal_topics_are_compacted_in_any_root(older: SparkLog) -> None:
-    older.create_topic("t2", 1)
-    for offset in range(5):
-        older.commit_offsets("g", {("t2", 0): offset})
-    assert "compact" in list(due_steps(older.refresh(), older.clock.now_ms(), FEW))
-    assert step(maintain(older.metadata, older.clock, FEW), "compact").figures["records_removed"] == 3
-    assert older.committed_offsets("g") == {("t2", 0): 4}
+    assert [value for _, value, _ in records(log, "table")] == [b"2", b"3"]
 
 
 def test_a_few_small_extents_are_not_compacted_by_themselves_for_a_while(

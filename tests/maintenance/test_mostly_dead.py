@@ -5,7 +5,6 @@ import pytest
 
 from sparklog.cli.root_checks import check_usage
 from sparklog.client import SparkLog
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
 from sparklog.maintenance import RETAIN_MS, maintain, measure_usage, vacuum
 from sparklog.maintenance.sweep import DAY_MS, mostly_dead_segments
@@ -26,7 +25,7 @@ def clock() -> ManualClock:
 def log(clock: ManualClock) -> SparkLog:
     """Ten good records, and what twenty tasks wrote that failed, in one segment of 4 MB."""
     store = MemoryStore("tests", clock=clock)
-    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     log.create_topic("t", 2, {"compression.type": "none"})
     for task in range(20):
         appender = log.appender()

@@ -22,7 +22,7 @@ from sparklog.maintenance import (
     maintain,
     optimize,
 )
-from sparklog.metadata import METADATA_VERSION_KEY, VERSION, plan_append
+from sparklog.metadata import plan_append
 from tests.maintenance.conftest import extents, records
 
 ALL = MergeLimits(fan_in=None)
@@ -106,18 +106,6 @@ def test_it_is_for_whole_roots(log: SparkLog) -> None:
     produce(log, [1])
     assert not is_due(log, Terms(topics=["t"]))
     assert round_of(log, Terms(topics=["t"])).outcome == "nothing"
-
-
-def test_a_root_that_does_not_agree_forgets_nobody(log: SparkLog) -> None:
-    """Sparklogs on other machines may not know of it."""
-    log.alter_root({METADATA_VERSION_KEY: "7"})
-    produce(log, [1])
-    assert not is_due(log)
-    step = round_of(log)
-    assert step.outcome == "withheld"
-    assert f"sparklog root alter --config {METADATA_VERSION_KEY}={VERSION}" in step.message
-    assert "sparklog producers" not in step.message  # there is no such command
-    assert log.refresh().producers_marked_ms == -1
 
 
 def test_a_partition_of_too_many_producers_is_merged_once_their_time_is_over(

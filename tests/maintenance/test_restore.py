@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog, open_log
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import CorruptLogError, FencedError, RetriableError
 from sparklog.maintenance import RETAIN_MS, alone, restore, sweep, vacuum
@@ -28,7 +27,7 @@ def clock() -> ManualClock:
 def log(clock: ManualClock) -> SparkLog:
     """Its files' dates are those of the clock."""
     store = MemoryStore("tests", clock=clock)
-    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     log.create_topic("t", 2)
     return log
 

@@ -9,7 +9,6 @@ import pytest
 
 from sparklog.client import SparkLog, open_log
 from sparklog.client.appender import StagedAppend
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
 from sparklog.errors import RetriableError
 from sparklog.maintenance import MergeLimits, RoundReport, Terms, maintain, optimize, vacuum
@@ -34,7 +33,7 @@ def clock() -> ManualClock:
 @pytest.fixture(params=[FILES, OBJECTS], ids=["files", "objects"])
 def log(request: pytest.FixtureRequest, clock: ManualClock) -> SparkLog:
     store = MemoryStore("tests", clock=clock, traits=request.param)
-    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     log.create_topic("t", 2, {"retention.bytes": "2000", "compression.type": "none"})
     return log
 
@@ -139,7 +138,7 @@ def test_a_retired_segment_is_refused_whoever_has_it(log: SparkLog, clock: Manua
 
 def test_a_file_that_grows_is_left_alone_for_an_hour(clock: ManualClock) -> None:
     store = MemoryStore("tests", clock=clock)
-    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     log.create_topic("t", 1, {"retention.ms": "1000"})
     put(log, rolls=False)
     clock.advance_ms(CHECK_MS)

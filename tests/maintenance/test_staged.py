@@ -3,7 +3,6 @@
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
 from sparklog.maintenance import RETAIN_MS, optimize, vacuum
 from sparklog.metadata import (
@@ -28,7 +27,7 @@ def clock() -> ManualClock:
 def log(clock: ManualClock) -> SparkLog:
     """Its files' dates are those of the clock."""
     store = MemoryStore("tests", clock=clock)
-    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     log.create_topic("t", 2)
     begin(log)
     return log

@@ -23,14 +23,11 @@ from sparklog.metadata import (
     plan_fence_broker,
     plan_join_broker,
 )
-from sparklog.metadata.documents.document import CONDITIONS_VERSION
 from sparklog.metadata.posted import Posted
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import MemoryStore
-from tests.metadata.cluster_roots import AGREED, LISTENERS, TOPIC, epoch_of
+from tests.metadata.cluster_roots import FOUNDING, LISTENERS, TOPIC, epoch_of
 from tests.metadata.combining_publishers import SleepyClock
-
-VERSION = CONDITIONS_VERSION
 
 
 def draft(
@@ -63,7 +60,7 @@ def accepted(*args: int, epoch: int = 1, **fields: object) -> AcceptedDraft:
 
 
 class Broker:
-    """One of several, which publishes as it would beside others."""
+    """One of those that serve a root."""
 
     def __init__(self, store: MemoryStore, clock: SleepyClock, node_id: int) -> None:
         self.store, self.clock, self.node_id = store, clock, node_id
@@ -76,7 +73,7 @@ class Broker:
         """Register, whoever else is."""
 
         def plan(image: Image) -> list[Action]:
-            values = {"incarnation_id": new_id(), "metadata_version": VERSION, "listeners": LISTENERS}
+            values = {"incarnation_id": new_id(), "listeners": LISTENERS}
             return [plan_join_broker(image, self.node_id, **values)]  # type: ignore[arg-type]
 
         self.log.publish(plan)
@@ -91,17 +88,15 @@ class Broker:
 
         if crowded:
             self.log.combiner.crowd.note_dear(60_000)
-        shared = share_accepted(
-            self.log.image, lambda: parts, node_id=self.node_id, broker_epoch=self.broker_epoch
-        )
+        shared = share_accepted(lambda: parts, node_id=self.node_id, broker_epoch=self.broker_epoch)
         return self.log.publish(plan, shared=shared)
 
-    def leave(self, parts: Sequence[AcceptedDraft], *, version: int = VERSION) -> Posted:
+    def leave(self, parts: Sequence[AcceptedDraft]) -> Posted:
         """A request that it has posted, right before it stood still."""
         asks = BrokerAsks(accepted=tuple(parts), node_id=self.node_id, broker_epoch=self.broker_epoch)
         box = RequestBox(self.store, self.clock, self.log.cluster_id)
         posted = Posted(publisher=new_id(), sequence=0, base=self.log.image.commit, nonce=new_id())
-        box.post(posted, box.encode(posted, encode_broker_payload(asks), version=version))
+        box.post(posted, box.encode(posted, encode_broker_payload(asks)))
         self.clock.advance_ms(1)
         return posted
 
@@ -131,7 +126,7 @@ def cluster(store: MemoryStore, clock: SleepyClock, *leaders: int) -> list[Broke
     """Brokers 1, 2 and 3, of which the third is controller; each partition of a topic has its leader."""
     brokers = [Broker(store, clock, node_id) for node_id in (1, 2, 3)]
     last = brokers[-1]
-    last.log.publish(lambda _: [AGREED])
+    last.log.publish(lambda _: [FOUNDING])
     for broker in brokers:
         broker.join()
     replicas = PartitionLeadership((1, 2, 3))

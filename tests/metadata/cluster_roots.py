@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from sparklog.metadata import (
-    CLUSTER_VERSION,
-    METADATA_VERSION_KEY,
-    VERSION,
     Action,
     BrokerListener,
     Image,
@@ -25,7 +22,7 @@ from sparklog.metadata import (
 
 TOPIC = "A" * 22
 LISTENERS = (BrokerListener(host="localhost", port=9092),)
-AGREED = SetConfigs(configs={METADATA_VERSION_KEY: str(CLUSTER_VERSION)})
+FOUNDING = SetConfigs(configs={"num.partitions": "1"})  # commit 0, so that broker 1 joins by commit 1
 
 
 def applied(image: Image, *actions: Action | None) -> Image:
@@ -37,7 +34,7 @@ def applied(image: Image, *actions: Action | None) -> Image:
 def joined(image: Image, *nodes: int, **fields: object) -> Image:
     """Each by a commit of its own."""
     for node in nodes:
-        values: dict[str, object] = {"metadata_version": VERSION, "listeners": LISTENERS, **fields}
+        values: dict[str, object] = {"listeners": LISTENERS, **fields}
         action = plan_join_broker(image, node, incarnation_id=new_id(), **values)  # type: ignore[arg-type]
         image = applied(image, action)
     return image
@@ -69,7 +66,7 @@ def fenced(image: Image, node: int) -> Image:
 
 def cluster(nodes: Sequence[int] = (1, 2, 3), partitions: int = 3, controller: int = 1) -> Image:
     """Every partition may be led by each of them, and none is."""
-    image = applied(empty_image("C" * 22), AGREED)
+    image = applied(empty_image("C" * 22), FOUNDING)
     image = elected(joined(image, *nodes), controller)
     image = applied(image, plan_create_topic(image, "orders", partitions, topic_id=TOPIC))
     replicas = PartitionLeadership(tuple(nodes))

@@ -14,7 +14,6 @@ from sparklog.metadata import (
     RequestApplied,
     SetConfigs,
     SharedPlan,
-    WriterTxn,
     new_id,
 )
 from sparklog.metadata.documents.paths import REQUESTS
@@ -73,10 +72,10 @@ class Publisher:
         return result.commit
 
 
-def legacy_txn(image: Image, version: int) -> WriterTxn | None:
-    """The root-wide form, which needs no topic."""
-    known = image.writer_txns.get("app", -1)
-    return None if known >= version else WriterTxn(application="app", version=version)
+def once(image: Image, version: int) -> SetConfigs | None:
+    """A version of an application, kept in the settings; None: it has it."""
+    is_known = int(image.configs.get("app", "-1")) >= version
+    return None if is_known else SetConfigs(configs={"app": str(version)})
 
 
 def interpret(payload: bytes) -> Plan:
@@ -87,7 +86,7 @@ def interpret(payload: bytes) -> Plan:
             raise InvalidRequestError("TOPIC_EXISTS", f"{unless} is there", fix="none")
         actions: list[Action] = [SetConfigs(configs={key: "x"})]
         if txn is not None:
-            marker = legacy_txn(image, txn)
+            marker = once(image, txn)
             if marker is None:
                 return []
             actions.append(marker)

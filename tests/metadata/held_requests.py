@@ -12,7 +12,6 @@ from sparklog.metadata import (
     MetadataSettings,
     SetConfigs,
     SharedPlan,
-    WriterTxn,
     new_id,
 )
 from sparklog.metadata.posted import Posted
@@ -55,9 +54,9 @@ def interpret(payload: bytes) -> Callable[[Image], list[Action]]:
     def plan(image: Image) -> list[Action]:
         actions: list[Action] = [SetConfigs(configs={key: str(int(image.configs.get(key, "0")) + 1)})]
         if version is not None:
-            if image.writer_txns.get("app", -1) >= version:
+            if int(image.configs.get("app", "-1")) >= version:
                 return []
-            actions.append(WriterTxn(application="app", version=version))
+            actions.append(SetConfigs(configs={"app": str(version)}))
         return actions
 
     return plan

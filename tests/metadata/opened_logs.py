@@ -9,8 +9,7 @@ from sparklog.metadata import (
     SetConfigs,
     Topic,
 )
-from sparklog.metadata.documents.document import Header
-from sparklog.metadata.model.actions import VERSION
+from sparklog.metadata.documents.document import VERSION, Header
 from sparklog.storage import LocalStore, MemoryStore
 
 Create = Callable[..., Topic]

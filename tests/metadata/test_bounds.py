@@ -14,8 +14,8 @@ from sparklog.metadata import (
     EndTransaction,
     ExpireProducers,
     Extent,
+    JoinBroker,
     NoteCleaned,
-    RegisterBroker,
     ReplaceExtents,
     RequestApplied,
     SetConfigs,
@@ -27,17 +27,17 @@ from tests.metadata.transacting import TOPIC, Root, draft
 
 MAX = (1 << 63) - 1
 BROKER = "I" * 22
+COMMIT = 3  # after the two topics, and a producer
 
 
 def written(application: str = "a", version: int = 1) -> WriterTxn:
     return WriterTxn(application=application, version=version, topics=(TOPIC,))
 
 
-def registered(
-    epoch: int = 0, host: str = "h", port: int = 9092, incarnation: str = "I" * 22
-) -> RegisterBroker:
+def joined(host: str = "h", port: int = 9092, incarnation: str = BROKER) -> JoinBroker:
+    """By the commit that is applied."""
     listener = BrokerListener(host=host, port=port)
-    return RegisterBroker(node_id=1, broker_epoch=epoch, incarnation_id=incarnation, listeners=(listener,))
+    return JoinBroker(node_id=1, broker_epoch=COMMIT, incarnation_id=incarnation, listeners=(listener,))
 
 
 def appended(**fields: Any) -> AppendExtents:
@@ -80,7 +80,7 @@ def ended(time_ms: int = 0) -> list[Action]:
 
 
 def settled(sequence: int = 0, actions: int = 0, publisher: str = "P" * 22) -> RequestApplied:
-    return RequestApplied(publisher=publisher, sequence=sequence, actions=actions)
+    return RequestApplied(publisher=publisher, sequence=sequence, actions=actions, nonce="N" * 22)
 
 
 def staged(opens_ms: int = 0) -> StageExtents:
@@ -106,8 +106,8 @@ def applies(actions: Action | list[Action]) -> bool:
     [
         written(application="x" * 1_024, version=MAX),
         written(version=0),
-        registered(),
-        registered(host="h" * 255, port=65_535),
+        joined(),
+        joined(host="h" * 255, port=65_535),
         appended(position=MAX - 61),
         appended(record_count=MAX),
         produced(producer_id=MAX, producer_epoch=32_767, base_sequence=(1 << 31) - 1),
@@ -132,12 +132,11 @@ def test_the_edges_apply(actions: Any) -> None:
         written(application="x" * 1_025),
         written(version=-1),
         SetConfigs(configs={"": "x"}),
-        registered(epoch=-1),
-        registered(incarnation=BROKER[1:]),
-        registered(host=""),
-        registered(host="h" * 256),
-        registered(port=0),
-        registered(port=65_536),
+        joined(incarnation=BROKER[1:]),
+        joined(host=""),
+        joined(host="h" * 256),
+        joined(port=0),
+        joined(port=65_536),
         appended(size=60),
         appended(position=-1),
         appended(position=MAX - 60),
@@ -169,7 +168,9 @@ def test_the_edges_apply(actions: Any) -> None:
         ExpireProducers(time_ms=0, max_timestamp_ms=-2),
         AllocateProducerIds(first=1, count=0),
         AllocateProducerIds(first=1, count=MAX),
-        ReplaceExtents(topic_id=TOPIC, partition=0, start_offset=0, end_offset=0, removed_count=0),
+        ReplaceExtents(
+            topic_id=TOPIC, partition=0, start_offset=0, end_offset=0, removed_count=0, removed_crc32c=0
+        ),
     ],
 )
 def test_what_is_beyond_them_does_not(actions: Any) -> None:

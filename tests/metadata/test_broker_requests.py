@@ -5,28 +5,28 @@ import json
 import pytest
 
 from sparklog.client.appender import StagedAppend
-from sparklog.client.publish import publish, share_accepted
+from sparklog.client.publish import publish
 from sparklog.errors import FencedError, StorageError
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     ActAsBroker,
     AppendExtents,
-    Image,
     MetadataLog,
     RequestApplied,
     SetConfigs,
+    plan_begin_producer,
     plan_delete_topic,
+    plan_end_transaction,
     posted,
     which_hold,
 )
 from sparklog.metadata.crowd import DEAR_LOSS_MS
-from sparklog.metadata.documents import document
 from sparklog.metadata.documents.paths import REQUESTS, commit_name
 from sparklog.metadata.loading import Commit, read_commit
 from sparklog.metadata.posted import image_before
 from sparklog.storage import MemoryStore
 from tests.metadata.broker_requests import Broker, accepted, cluster, draft, ends, taken
 from tests.metadata.combining_publishers import REMOTE, SleepyClock, requests_left
+from tests.metadata.test_staging_conditions import staged
 
 
 @pytest.fixture
@@ -236,57 +236,16 @@ def test_an_image_that_nobody_can_tell_any_more(
     assert found(*commits) == [0, 1, 1]
 
 
-def test_a_request_of_a_broker_is_of_version_8(brokers: list[Broker], store: MemoryStore) -> None:
+def test_a_request_of_a_broker_says_by_whom_it_holds(brokers: list[Broker], store: MemoryStore) -> None:
     one, *_ = brokers
     one.leave([accepted(0)])
     (name,) = [file.name for file in store.list(REQUESTS)]
-    header, body = map(json.loads, store.read(name).splitlines())
-    assert header["version"] == 8
+    _, body = map(json.loads, store.read(name).splitlines())
     assert body["publish"]["act_as_broker"] == {
         "node_id": 1,
         "broker_epoch": one.broker_epoch,
         "leader_epoch": 1,
     }
-
-
-def test_conditions_in_a_request_of_version_7_are_refused(
-    brokers: list[Broker], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whoever knows version 7 only would take it for a writer's."""
-    one, two, _ = brokers
-    one.leave([accepted(0)], version=7)
-    two.publish([accepted(2)])
-    assert ends(two.log) == [0, 0, 1]
-    assert "found version 7, expected 8 for a request of a broker" in caplog.text
-
-
-def test_an_older_sparklog_passes_over_it(
-    brokers: list[Broker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    one, two, _ = brokers
-    one.leave([accepted(0)])
-    caplog.set_level("INFO")
-    monkeypatch.setattr(document, "VERSION", 7)
-    two.log.combiner.crowd.note()
-    publish(two.log, [StagedAppend(drafts=(draft(1),))])
-    monkeypatch.undo()
-    assert "passing over a request" in caplog.text
-    assert ends(two.log) == [0, 1, 0]
-
-
-@pytest.mark.parametrize(("agreed", "is_shared"), [("7", False), ("", False), ("8", True)])
-def test_it_is_posted_only_where_the_root_agreed_to_that(agreed: str, is_shared: bool) -> None:
-    image = Image(
-        commit=0,
-        commit_uuid="u",
-        cluster_id="C" * 22,
-        topics={},
-        topic_by_id={},
-        writer_txns={},
-        configs={METADATA_VERSION_KEY: agreed} if agreed else {},
-    )
-    shared = share_accepted(image, list, node_id=1, broker_epoch=1)
-    assert (shared is not None) == is_shared
 
 
 def test_a_lone_broker_posts_nothing(brokers: list[Broker], store: MemoryStore) -> None:
@@ -384,3 +343,28 @@ def test_a_broker_that_loses_to_a_queue_joins_it(
     clock.advance_ms(5_000)
     result = one.publish([accepted(0)], crowded=False)
     assert kinds(one.log, result.commit)[0] is ActAsBroker
+
+
+# --- transactions ----------------------------------------------------------------------------------------
+
+
+def test_another_broker_stages_what_holds(brokers: list[Broker]) -> None:
+    one, two, _ = brokers
+    one.log.publish(lambda image: plan_begin_producer(image, "app", timeout_ms=1_000, now_ms=1).actions)
+    parts = [staged(0, 0, opens_ms=5), accepted(1), staged(0, 1, opens_ms=5), staged(1, 5)]
+    request = one.leave(parts)
+    two.publish([accepted(2)])
+    assert ends(two.log) == [0, 1, 1]
+    assert two.log.image.has_settled(request.publisher, 0)
+    assert two.log.image.transactions["app"].staged_extents == 2
+    two.log.publish(
+        lambda image: plan_end_transaction(image, "app", 0, 0, committed=True, second=True, now_ms=9).actions
+    )
+    assert ends(one.log) == [2, 1, 1]
+
+
+def test_a_request_says_what_it_stages(brokers: list[Broker], store: MemoryStore) -> None:
+    brokers[0].leave([staged(0, 0, opens_ms=5), accepted(1)])
+    (name,) = [file.name for file in store.list(REQUESTS)]
+    _, body = map(json.loads, store.read(name).splitlines())
+    assert body["publish"]["staging"] == {"transactional": [1, 0], "opens_ms": [5, -1]}

@@ -8,13 +8,11 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import CorruptLogError
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     UNASSIGNED,
     Action,
     Image,
     MetadataLog,
     PartitionLeadership,
-    SetConfigs,
     new_id,
     plan_assign_replicas,
     plan_create_topic,
@@ -28,7 +26,7 @@ from sparklog.metadata.documents.document import SnapshotPart, checksum, encode_
 from sparklog.metadata.documents.paths import manifest_name, snapshot_directory
 from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot
 from sparklog.storage import MemoryStore
-from tests.metadata.cluster_roots import LISTENERS, TOPIC
+from tests.metadata.cluster_roots import FOUNDING, LISTENERS, TOPIC
 
 
 def publish(log: MetadataLog, *actions: Action | None) -> Image:
@@ -38,18 +36,14 @@ def publish(log: MetadataLog, *actions: Action | None) -> Image:
 
 def join(log: MetadataLog, node: int) -> Image:
     def plan(image: Image) -> list[Action]:
-        return [
-            plan_join_broker(
-                image, node, incarnation_id=new_id(), metadata_version=8, listeners=LISTENERS, rack=f"r{node}"
-            )
-        ]
+        return [plan_join_broker(image, node, incarnation_id=new_id(), listeners=LISTENERS, rack=f"r{node}")]
 
     log.publish(plan)
     return log.image
 
 
 def rich(log: MetadataLog) -> Image:
-    publish(log, SetConfigs(configs={METADATA_VERSION_KEY: "8"}))
+    publish(log, FOUNDING)
     for node in (3, 1, 2):
         image = join(log, node)
     publish(log, plan_elect_controller(image, 2, image.brokers[2].broker_epoch))
@@ -74,7 +68,6 @@ def reread(log: MetadataLog, memory: MemoryStore) -> Image:
 def test_what_comes_out_is_what_went_in(log: MetadataLog, memory: MemoryStore) -> None:
     image = rich(log)
     assert reread(log, memory) == image
-    assert read_manifest(memory, image.commit, cluster_id=log.cluster_id)[0].version == 8
     found = [
         state.leadership for state in MetadataLog.open(memory, ManualClock()).image.topic("orders").partitions
     ]
@@ -96,17 +89,8 @@ def test_a_root_that_several_have_left_remembers_it(log: MetadataLog, memory: Me
     assert log.image.controller.controller_epoch == 1
 
 
-def test_a_root_of_one_broker_stays_as_it_was(log: MetadataLog, memory: MemoryStore) -> None:
-    publish(log, plan_create_topic(log.image, "orders", 5, topic_id=TOPIC))
-    commit = log.write_snapshot()
-    header, body = read_manifest(memory, commit, cluster_id=log.cluster_id)
-    assert header.version == 1
-    text = memory.read(f"{snapshot_directory(commit)}/{body.state.name}")
-    assert not any(word in text for word in (b"leader", b"brokers", b"controller"))
-
-
 def test_many_partitions_take_a_few_bytes_each(log: MetadataLog, memory: MemoryStore) -> None:
-    publish(log, SetConfigs(configs={METADATA_VERSION_KEY: "8"}))
+    publish(log, FOUNDING)
     for node in (1, 2, 3):
         image = join(log, node)
     publish(log, plan_elect_controller(image, 1, image.brokers[1].broker_epoch))
@@ -124,7 +108,7 @@ def test_many_partitions_take_a_few_bytes_each(log: MetadataLog, memory: MemoryS
 # --- damage -------------------------------------------------------------------------------------------
 
 
-def tampered(log: MetadataLog, memory: MemoryStore, change: Any, *, version: int | None = None) -> None:
+def tampered(log: MetadataLog, memory: MemoryStore, change: Any) -> None:
     """The newest snapshot with another state, and checksums that fit."""
     commit = log.image.commit
     header, body = read_manifest(memory, commit, cluster_id=log.cluster_id)
@@ -136,7 +120,6 @@ def tampered(log: MetadataLog, memory: MemoryStore, change: Any, *, version: int
     memory.put_if_absent(name, data)
     memory.delete(manifest_name(commit))
     part = SnapshotPart(name=body.state.name, size=len(data), crc32c=checksum(data))
-    header = msgspec.structs.replace(header, version=version or header.version)
     memory.put_if_absent(
         manifest_name(commit), encode_document(header, msgspec.structs.replace(body, state=part))
     )
@@ -157,12 +140,6 @@ def orders(state: Any) -> Any:
         (lambda state: orders(state).update(leader=[1, 3, -1, -1, -1]), "found broker 1 fenced"),
         (lambda state: state["brokers"].append(state["brokers"][0]), "a broker twice"),
         (lambda state: state["brokers"].pop(0), "found broker 3 fenced"),
-        (
-            lambda state: state.update(
-                broker={"node_id": 1, "broker_epoch": 0, "incarnation_id": "I" * 22, "listeners": []}
-            ),
-            "one that is alone beside others",
-        ),
     ],
 )
 def test_a_state_that_does_not_fit_is_damage(
@@ -172,14 +149,4 @@ def test_a_state_that_does_not_fit_is_damage(
     log.write_snapshot()
     tampered(log, memory, change)
     with pytest.raises(CorruptLogError, match=found):
-        read_snapshot(memory, commit, cluster_id=log.cluster_id)
-
-
-def test_several_brokers_in_a_document_of_a_lower_version_are_damage(
-    log: MetadataLog, memory: MemoryStore
-) -> None:
-    commit = rich(log).commit
-    log.write_snapshot()
-    tampered(log, memory, lambda state: None, version=7)
-    with pytest.raises(CorruptLogError, match="found a state of version 8, expected 7"):
         read_snapshot(memory, commit, cluster_id=log.cluster_id)

@@ -135,10 +135,10 @@ def test_all_or_nothing_and_in_the_order_of_the_queue(store: MemoryStore, clock:
         "own",
         "request 0 of 2",
         "first",
-        "WriterTxn",
+        "app",
         "request 0 of 2",
         "fourth",
-        "WriterTxn",
+        "app",
     ]
     assert not one.log.image.has_settled(refused, 0)
 
@@ -158,7 +158,7 @@ def test_unusable_requests_are_passed_over(store: MemoryStore, clock: SleepyCloc
         box = RequestBox(store, clock, one.log.cluster_id)
         store.put_hint(name, box.encode(a_request(one.log, publisher), b'{"a":1}'))
     elif damage == "version":
-        store.put_hint(name, data.replace(b'"version":4', b'"version":9'))
+        store.put_hint(name, data.replace(b'"version":1', b'"version":2'))
     elif damage == "huge":
         store.put_hint(name, data + bytes(MAX_REQUEST_BYTES))
     else:

@@ -11,10 +11,10 @@ from sparklog.errors import InvalidRequestError, RetriableError, StorageError
 from sparklog.metadata import (
     Action,
     Image,
+    JoinBroker,
     RequestApplied,
     SetConfigs,
     SharedPlan,
-    WriterTxn,
 )
 from sparklog.metadata.crowd import BLIND_MS
 from sparklog.metadata.documents.paths import DIRECTORY, REQUESTS
@@ -89,7 +89,7 @@ def test_actions_that_do_not_apply_are_an_error(store: MemoryStore, clock: Sleep
     leave_request(store, one.log, clock, "ahead", None, "never")
 
     def plan(image: Image) -> list[Action]:
-        return [WriterTxn(application="app", version=5)]  # whatever the image says
+        return [JoinBroker(node_id=1, broker_epoch=0, incarnation_id="I" * 22)]  # whatever the image says
 
     clock.meanwhile.append(lambda: other.log.publish(plan))
     one.log.combiner.crowd.note()
@@ -105,7 +105,7 @@ def test_transaction_that_others_have_applied_is_a_duplicate(store: MemoryStore,
     commit = poster.publish("twin", 3)
     assert commit == 1
     assert actions_of(poster.log, 1) == ["request 0 of 0"]  # taken back, so that it never comes to life
-    assert poster.log.image.writer_txns == {"app": 3}
+    assert poster.log.image.configs["app"] == "3"
     actions = actions_of(poster.log, 0)
     assert actions.count("twin") == 1
     assert requests_left(store) == 1

@@ -1,136 +1,30 @@
 """Commit documents: the same bytes for ever, and no damaged byte goes unnoticed."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
-from sparklog.metadata import (
-    Action,
-    AddPartitions,
-    AdvanceLogStart,
-    AllocateProducerIds,
-    AppendExtents,
-    BrokerListener,
-    CreateTopic,
-    DeleteTopic,
-    ExpireProducers,
-    Extent,
-    MoveSweepHorizon,
-    NoteCleaned,
-    RegisterBroker,
-    ReplaceExtents,
-    RequestApplied,
-    SetConfigs,
-    WriterTxn,
-)
+from sparklog.metadata import Action
 from sparklog.metadata.documents import document as document_module
 from sparklog.metadata.documents.document import (
     CommitBody,
     Header,
     checksum,
     decode_commit,
+    decode_manifest,
+    decode_request,
     encode_commit,
     encode_document,
-    required_version,
 )
 from sparklog.metadata.model.actions import ACTION_TYPES
-from tests.metadata.golden_brokers import ACTIONS_8_BROKERS
-from tests.metadata.golden_transactions import ACTIONS_9
+from tests.metadata.golden_actions import ACTIONS
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata_commit.bin"
-GOLDEN_2 = GOLDEN.with_name("metadata_commit_2.bin")
-GOLDEN_4_TXN = GOLDEN.with_name("metadata_commit_4_txn.bin")
-GOLDEN_3 = GOLDEN.with_name("metadata_commit_3.bin")
-GOLDEN_4 = GOLDEN.with_name("metadata_commit_4.bin")
-GOLDEN_5 = GOLDEN.with_name("metadata_commit_5.bin")
-GOLDEN_6 = GOLDEN.with_name("metadata_commit_6.bin")
-GOLDEN_7 = GOLDEN.with_name("metadata_commit_7.bin")
-GOLDEN_8 = GOLDEN.with_name("metadata_commit_8.bin")
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
-TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
-EXTENT = Extent(
-    topic_id=TOPIC,
-    partition=1,
-    segment="segments/w/0.log",
-    position=61,
-    size=1000,
-    base_offset=42,
-    record_count=10,
-    max_timestamp_ms=1_700_000_000_000,
-    offset_delta=42,
-    producer_id=7,
-    producer_epoch=0,
-    base_sequence=3,
-)
-ACTIONS: tuple[Action, ...] = (
-    CreateTopic(topic_id=TOPIC, name="orders.eu", partitions=3, configs={"retention.ms": "1"}),
-    SetConfigs(topic_id=TOPIC, configs={"retention.ms": None, "cleanup.policy": "compact"}),
-    SetConfigs(configs={"segment.bytes": "1048576"}),
-    AddPartitions(topic_id=TOPIC, partitions=4),
-    AppendExtents(extents=(EXTENT,)),
-    ReplaceExtents(
-        topic_id=TOPIC, partition=1, start_offset=42, end_offset=52, removed_count=1, added=(EXTENT,)
-    ),
-    AdvanceLogStart(topic_id=TOPIC, partition=1, log_start_offset=50),
-    WriterTxn(application="query-1", version=9),
-    DeleteTopic(topic_id=TOPIC),
-)
-ACTIONS_3: tuple[Action, ...] = (
-    RequestApplied(publisher="JJJJJJJJJJJJJJJJJJJJJJ", sequence=4, actions=1),
-    WriterTxn(application="query-1", version=9),
-    RequestApplied(publisher="KKKKKKKKKKKKKKKKKKKKKK", sequence=0),
-)
-ACTIONS_4: tuple[Action, ...] = (
-    RequestApplied(publisher="J" * 22, sequence=4, actions=1, base=17, nonce="N" * 22),
-    SetConfigs(configs={"segment.bytes": None}),
-    RequestApplied(publisher="K" * 22, sequence=0, nonce="M" * 22),
-)
-ACTIONS_4_TXN: tuple[Action, ...] = (
-    WriterTxn(application="query-1", version=10, topics=(TOPIC, "BBBBBBBBBBBBBBBBBBBBBB")),
-    WriterTxn(application="query-2", version=0, topics=(TOPIC,), content="offsets 5 to 9"),
-)
-ACTIONS_2: tuple[Action, ...] = (
-    RegisterBroker(
-        node_id=1,
-        broker_epoch=7,
-        incarnation_id="IIIIIIIIIIIIIIIIIIIIII",
-        listeners=(BrokerListener(host="localhost", port=9092), BrokerListener(host="::1", port=9093)),
-    ),
-    AllocateProducerIds(first=2000, count=1000),
-)
-
-# The least that goes into columns: of two topics, from two segments, one of them merged, some of producers.
-ACTIONS_5: tuple[Action, ...] = (
-    AppendExtents(
-        extents=tuple(
-            msgspec.structs.replace(
-                EXTENT,
-                topic_id=TOPIC if partition < 5 else "B" * 22,
-                partition=partition,
-                segment=f"segments/w/{partition % 2}.log",
-                position=1000 * partition,
-                base_offset=100 - partition,
-                offset_delta=0 if partition == 7 else 100 - partition,
-                producer_id=7 if partition == 3 else -1,
-                producer_epoch=0 if partition == 3 else -1,
-                base_sequence=3 if partition == 3 else -1,
-            )
-            for partition in range(8)
-        )
-    ),
-    WriterTxn(application="query-1", version=11, topics=(TOPIC,)),
-)
-ACTIONS_6: tuple[Action, ...] = (MoveSweepHorizon(horizon=4),)
-ACTIONS_7: tuple[Action, ...] = (
-    NoteCleaned(topic_id=TOPIC, partition=2, first_dirty_offset=17, delete_horizon_ms=1_700_000_000_000),
-    NoteCleaned(topic_id=TOPIC, partition=3, first_dirty_offset=5),
-)
-ACTIONS_8: tuple[Action, ...] = (
-    ExpireProducers(time_ms=1_700_000_000_000, marks_only=True),
-    ExpireProducers(time_ms=1_700_086_400_000, max_timestamp_ms=1_700_043_200_000),
-)
 
 
 APPEND_WITH_TIER = (
@@ -174,107 +68,29 @@ def with_body(body: str, **fields: object) -> bytes:
 
 
 def test_golden_commit() -> None:
-    assert encoded() == GOLDEN.read_bytes()
-
-
-def test_golden_commit_is_decoded() -> None:
+    assert encode_commit(header(), ACTIONS) == GOLDEN.read_bytes()
     found, actions = decode(GOLDEN.read_bytes())
     assert actions == ACTIONS
     assert found == msgspec.structs.replace(header(), length=found.length, crc32c=found.crc32c)
 
 
-def test_golden_commit_of_version_2() -> None:
-    assert encoded(ACTIONS_2, version=2) == GOLDEN_2.read_bytes()
-    assert decode(GOLDEN_2.read_bytes())[1] == ACTIONS_2
+def test_every_action_type_is_in_the_golden_commit() -> None:
+    assert {type(action) for action in ACTIONS} == set(ACTION_TYPES)
 
 
-def test_golden_commit_of_version_3() -> None:
-    assert encoded(ACTIONS_3, version=3) == GOLDEN_3.read_bytes()
-    assert decode(GOLDEN_3.read_bytes())[1] == ACTIONS_3
-
-
-def test_golden_commit_of_version_4() -> None:
-    assert encoded(ACTIONS_4, version=4) == GOLDEN_4.read_bytes()
-    assert decode(GOLDEN_4.read_bytes())[1] == ACTIONS_4
-
-
-def test_golden_commit_of_writer_txns_of_version_4() -> None:
-    assert encoded(ACTIONS_4_TXN, version=4) == GOLDEN_4_TXN.read_bytes()
-    assert decode(GOLDEN_4_TXN.read_bytes())[1] == ACTIONS_4_TXN
-
-
-def test_golden_commit_of_version_5() -> None:
-    assert encode_commit(header(), ACTIONS_5) == GOLDEN_5.read_bytes()
-    found, actions = decode(GOLDEN_5.read_bytes())
-    assert (found.version, actions) == (5, ACTIONS_5)
-
-
-def test_golden_commit_of_version_6() -> None:
-    assert encoded(ACTIONS_6, version=6) == GOLDEN_6.read_bytes()
-    assert decode(GOLDEN_6.read_bytes())[1] == ACTIONS_6
-    assert {action.document_version for action in ACTIONS_6} == {6}
-
-
-def test_golden_commit_of_version_7() -> None:
-    assert encoded(ACTIONS_7, version=7) == GOLDEN_7.read_bytes()
-    assert decode(GOLDEN_7.read_bytes())[1] == ACTIONS_7
-    assert {action.document_version for action in ACTIONS_7} == {7}
-
-
-def test_golden_commit_of_version_8() -> None:
-    assert encoded(ACTIONS_8, version=8) == GOLDEN_8.read_bytes()
-    assert decode(GOLDEN_8.read_bytes())[1] == ACTIONS_8
-    assert {action.document_version for action in ACTIONS_8} == {8}
-
-
-def test_every_action_type_is_in_the_golden_commits() -> None:
-    golden = [
-        *ACTIONS,
-        *ACTIONS_2,
-        *ACTIONS_3,
-        *ACTIONS_4,
-        *ACTIONS_6,
-        *ACTIONS_7,
-        *ACTIONS_8,
-        *ACTIONS_8_BROKERS,
-        *ACTIONS_9,
-    ]
-    assert {type(action) for action in golden} == set(ACTION_TYPES)
-    versions = [
-        {one.document_version for one in actions} for actions in (ACTIONS, ACTIONS_2, ACTIONS_3, ACTIONS_4)
-    ]
-    assert [max(found) for found in versions] == [1, 2, 3, 4]
-
-
-def test_only_brokers_need_version_2() -> None:
-    assert required_version(ACTIONS) == 1
-    assert required_version(()) == 1
-    assert [required_version([*ACTIONS, action]) for action in ACTIONS_2] == [2, 2]
-
-
-def test_only_requests_need_version_3() -> None:
-    assert required_version(ACTIONS_3) == 3
-    assert required_version([*ACTIONS_2, *ACTIONS_3]) == 3
-
-
-@pytest.mark.parametrize("action", ACTIONS_4_TXN)
-def test_only_versions_of_topics_need_version_4(action: Action) -> None:
-    assert required_version([action]) == required_version([*ACTIONS_3, action]) == 4
-    with pytest.raises(CorruptLogError, match="found version 3, expected 4"):
-        decode(encoded((action,), version=3))
-
-
-@pytest.mark.parametrize("action", ACTIONS_2)
-def test_action_of_version_2_in_a_document_of_version_1_is_refused(action: Action) -> None:
-    with pytest.raises(CorruptLogError, match="found version 1, expected 2"):
-        decode(encoded((action,), version=1))
+def test_many_extents_are_in_columns() -> None:
+    body = msgspec.json.decode(GOLDEN.read_bytes().splitlines()[1])
+    kinds = [one["type"] for one in body["actions"]]
+    for few, many in (("append_extents", "append_columns"), ("stage_extents", "stage_columns")):
+        assert kinds[kinds.index(few) + 1] == many
+    assert body["actions"][kinds.index("stage_columns")]["opens_ms"] == [-1, *[5] * 7]
 
 
 def test_two_lines_of_json() -> None:
     first, second, rest = encoded().split(b"\n")
     assert rest == b""
     assert msgspec.json.decode(first)["length"] == len(second)
-    assert msgspec.json.decode(second)["actions"][0]["type"] == "create_topic"
+    assert msgspec.json.decode(second)["actions"][1]["type"] == "create_topic"
 
 
 def test_truncation_at_every_byte_is_detected() -> None:
@@ -322,16 +138,28 @@ def test_snapshot_manifest_is_no_commit() -> None:
         decode(encoded(kind="snapshot"))
 
 
-def test_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"found version 10, expected 1 to 9;.*Upgrade"):
-        decode(encoded(version=10))
+@pytest.mark.parametrize("version", [0, 2, 1 << 40])
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        ("commit", partial(decode_commit, commit=5)),
+        ("snapshot", partial(decode_manifest, commit=5)),
+        ("request", partial(decode_request, sequence=5)),
+    ],
+)
+def test_another_version_is_refused_by_name(kind: str, read: Callable[..., object], version: int) -> None:
+    data = encoded((), kind=kind, version=version)
+    message = rf"root/5.json: found version {version}, expected 1; .*Upgrade"
+    with pytest.raises(UnsupportedVersionError, match=message) as raised:
+        read(data, where="root/5.json", cluster_id=CLUSTER)
+    assert raised.value.code == "UNSUPPORTED_METADATA"
 
 
 @pytest.mark.parametrize(
     ("body", "found"),
     [
         ('{"actions":[{"type":"elect_leader","x":1}]}', "unknown type 'elect_leader'"),
-        ('{"actions":[{"type":"writer_txn","application":"a","version":1,"ttl":2}]}', "unknown field 'ttl'"),
+        ('{"actions":[{"type":"move_sweep_horizon","horizon":1,"ttl":2}]}', "unknown field 'ttl'"),
         ('{"actions":[],"epoch":1}', "unknown field 'epoch'"),
         (APPEND_WITH_TIER, "unknown field 'tier'"),
         (REPLACE_WITH_TIER, "unknown field 'tier'"),
@@ -343,12 +171,12 @@ def test_unknown_things_in_an_intact_commit_ask_for_an_upgrade(body: str, found:
     assert "Upgrade sparklog" in str(raised.value)
 
 
-def test_newer_version_is_refused_by_what_is_new_in_it() -> None:
+def test_a_newer_version_is_refused_by_what_is_new_in_it() -> None:
     body = '{"actions":[{"type":"elect_leader","x":1}]}'
     with pytest.raises(
-        UnsupportedVersionError, match=r"found version 10, expected 1 to 9 \(action 0 .* 'elect_leader'\);"
+        UnsupportedVersionError, match=r"found version 2, expected 1 \(action 0 .* 'elect_leader'\);"
     ):
-        decode(with_body(body, version=10))
+        decode(with_body(body, version=2))
 
 
 def test_unknown_field_in_the_header_asks_for_an_upgrade() -> None:

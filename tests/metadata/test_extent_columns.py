@@ -11,19 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.client.appender import StagedAppend
-from sparklog.client.request_payload import WriterAsks, decode_payload, encode_payload, payload_version
+from sparklog.client.request_payload import WriterAsks, decode_payload, encode_payload
 from sparklog.errors import CorruptLogError
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Extent, SetConfigs
 from sparklog.metadata.documents import extent_columns
 from sparklog.metadata.documents.document import (
-    REQUEST_VERSION,
     Header,
     checksum,
     decode_commit,
     encode_commit,
 )
 from sparklog.metadata.documents.extent_columns import (
-    COLUMNS_VERSION,
     MAX_COMMIT_EXTENTS,
     MAX_REQUEST_EXTENTS,
     MIN_COLUMN_EXTENTS,
@@ -87,10 +85,10 @@ def body(data: bytes) -> Any:
     return json.loads(data.split(b"\n")[1])
 
 
-def with_action(action: dict[str, Any], *, version: int = COLUMNS_VERSION, times: int = 1) -> bytes:
+def with_action(action: dict[str, Any], *, times: int = 1) -> bytes:
     """An intact commit that says this."""
     second = json.dumps({"actions": [action] * times}, separators=(",", ":")).encode()
-    header = msgspec.structs.replace(HEADER, version=version, length=len(second))
+    header = msgspec.structs.replace(HEADER, length=len(second))
     first = msgspec.json.encode(header)
     prefix, suffix = first[:-10], b'"}\n' + second + b"\n"
     return prefix + checksum(prefix, b"00000000", suffix).encode() + suffix
@@ -120,7 +118,6 @@ def test_extents_come_back(extents: list[Extent]) -> None:
     assert decode(data) == actions
     in_columns = len(extents) >= MIN_COLUMN_EXTENTS
     assert body(data)["actions"][1]["type"] == ("append_columns" if in_columns else "append_extents")
-    assert msgspec.json.decode(data.split(b"\n")[0])["version"] == (COLUMNS_VERSION if in_columns else 1)
 
 
 @given(st.lists(EXTENT, min_size=1, max_size=40), st.integers(0, 3))
@@ -133,7 +130,6 @@ def test_drafts_come_back(extents: list[Extent], cut: int) -> None:
     assert decode_payload(payload) == WriterAsks(staged=StagedAppend(drafts=tuple(drafts)), writer=None)
     in_columns = len(drafts) >= MIN_COLUMN_EXTENTS
     assert ("columns" in json.loads(payload)) == in_columns
-    assert payload_version(staged) == (COLUMNS_VERSION if in_columns else REQUEST_VERSION)
 
 
 def test_what_is_the_same_in_all_extents_is_said_once() -> None:
@@ -159,11 +155,6 @@ def test_names_are_shared_by_all_extents() -> None:
     assert isinstance(action, AppendExtents)
     assert len({id(one.segment) for one in action.extents}) == 1
     assert len({id(one.topic_id) for one in action.extents}) == 1
-
-
-def test_columns_in_a_document_of_version_4_are_refused() -> None:
-    with pytest.raises(CorruptLogError, match="found version 4, expected 5 for these actions"):
-        decode(with_action(columns(), version=4))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +233,6 @@ def test_too_many_drafts_are_refused_before_one_is_made() -> None:
 def test_more_drafts_than_a_request_may_have_stay_objects() -> None:
     drafts = tuple(draft(number) for number in range(MAX_REQUEST_EXTENTS + 1))
     staged = [StagedAppend(drafts=drafts)]
-    assert payload_version(staged) == REQUEST_VERSION
     assert decode_payload(encode_payload(staged, None)) == WriterAsks(staged=staged[0], writer=None)
 
 

@@ -85,7 +85,7 @@ def test_fields_of_the_snapshot_state() -> None:
 def test_worked_example() -> None:
     blocks = re.findall(r"```\n(\{.*?)```", section("Metadata log"), re.DOTALL)
     header, actions = decode_commit(blocks[0].encode(), where="FORMAT.md", commit=0, cluster_id="C" * 22)
-    assert actions == (WriterTxn(application="query-1", version=9),)
+    assert actions == (WriterTxn(application="query-1", version=9, topics=("A" * 22,)),)
     assert encode_document(header, CommitBody(actions=actions)).decode() == blocks[0]
 
 

@@ -4,11 +4,7 @@ import pytest
 
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     AddToTransaction,
-    MetadataLog,
-    SetConfigs,
-    agreed_version,
 )
 from sparklog.metadata.documents.document import Header, checksum, decode_commit, decode_request
 from sparklog.metadata.documents.paths import DIRECTORY, commit_of, manifest_of
@@ -28,7 +24,7 @@ HEADER = (
 )
 
 
-def intact(body: str, *, version: str = "9", kind: str = "commit") -> bytes:
+def intact(body: str, *, version: str = "1", kind: str = "commit") -> bytes:
     prefix = (HEADER % (version, kind, len(body))).encode()
     suffix = b'"}\n' + body.encode() + b"\n"
     return prefix + checksum(prefix, b"00000000", suffix).encode() + suffix
@@ -96,20 +92,6 @@ def test_names_with_digits_of_other_scripts_are_somebody_elses(memory: MemorySto
         memory.put_if_absent(name, b"")
     assert (commit_of(names[0]), manifest_of(names[1])) == (None, None)
     assert opened(memory).image.commit == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [("9", 9), ("007", 7), ("0", 0), ("", 4), ("x", 4), ("9" * 5_000, 10**19 - 1), ("0" * 5_000 + "8", 8)],
-)
-def test_a_version_of_thousands_of_digits_is_one_that_nobody_reads(text: str, version: int) -> None:
-    """`int` refuses so many digits in one process, and takes them in another that was told to."""
-    assert agreed_version({METADATA_VERSION_KEY: text}) == version
-
-
-def test_a_setting_of_thousands_of_digits_is_read_by_all(log: MetadataLog, memory: MemoryStore) -> None:
-    log.publish(lambda _: [SetConfigs(configs={METADATA_VERSION_KEY: "9" * 5_000})])
-    assert opened(memory).image == log.image
 
 
 def test_a_group_that_one_action_adds_twice_is_there_once() -> None:

@@ -29,6 +29,7 @@ from sparklog.metadata import (
 )
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.extent_list import checksum_of, columns_of
 from sparklog.metadata.model.sequences import MAX_PRODUCERS
 from sparklog.storage.memory import MemoryStore
 from tests.metadata.applying import Append, Create, Draft, applied, some
@@ -266,6 +267,7 @@ def test_replay_refuses_replacements_that_do_not_fit(
         start_offset=start,
         end_offset=end,
         removed_count=count,
+        removed_crc32c=checksum_of(columns_of(extents[:2])),
         added=(merged(*extents),),
     )
     with pytest.raises(ActionRefusedError, match=found):

@@ -1,4 +1,4 @@
-"""What an image remembers of publishers: their window, how many, and those of before."""
+"""What an image remembers of publishers: their window, and how many."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from sparklog.metadata import (
 from sparklog.metadata.model import publishers
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.apply import apply_actions
-from sparklog.metadata.model.image import PublisherState, empty_image
+from sparklog.metadata.model.image import empty_image
 from tests.metadata.held_requests import NONCE, PUBLISHER, WINDOW
 
 
@@ -70,15 +70,3 @@ def test_no_image_remembers_more_publishers_than_it_may(monkeypatch: pytest.Monk
 
 def _asks(letter: str, sequence: int = 0) -> RequestApplied:
     return RequestApplied(publisher=letter * 22, sequence=sequence, actions=1, nonce=NONCE)
-
-
-def test_commits_of_before_replay_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without base and nonce, publishers were remembered by number, and what was forgotten came again."""
-    monkeypatch.setattr(publishers, "LEGACY_PUBLISHERS", 2)
-    image = empty_image("C" * 22)
-    old = [RequestApplied(publisher=letter * 22, sequence=0) for letter in "PQR"]
-    image = applied(image, *old)
-    with pytest.raises(ActionRefusedError, match="expected one above 0"):
-        applied(image, old[1])
-    again = applied(image, old[0])
-    assert again.publishers[PUBLISHER] == PublisherState(0, 1)

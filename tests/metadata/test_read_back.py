@@ -8,7 +8,6 @@ import pytest
 
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     Action,
     AllocateProducerIds,
     AppendExtents,
@@ -20,7 +19,7 @@ from sparklog.metadata import (
     SetConfigs,
     WriterTxn,
 )
-from sparklog.metadata.documents.extent_columns import COLUMNS_VERSION, MIN_COLUMN_EXTENTS
+from sparklog.metadata.documents.extent_columns import MIN_COLUMN_EXTENTS
 from sparklog.storage import MemoryStore
 from tests.metadata.opened_logs import opened, set_config
 
@@ -66,8 +65,7 @@ def appended(field: str, *values: Any) -> list[Action]:
         msgspec.structs.replace(one, **{field: values[number % len(values)]})
         for number, one in enumerate(extents)
     ]
-    agreed = SetConfigs(configs={METADATA_VERSION_KEY: str(COLUMNS_VERSION)})
-    return [agreed, created(), AppendExtents(extents=tuple(extents))]
+    return [created(), AppendExtents(extents=tuple(extents))]
 
 
 MISTYPED: dict[str, list[Action]] = {

@@ -1,4 +1,4 @@
-"""Several brokers: registrations that stand, that are fenced, that come again; one controller an epoch."""
+"""Brokers: registrations that stand, that are fenced, that come again; one controller an epoch."""
 
 import dataclasses
 
@@ -7,9 +7,7 @@ import pytest
 
 from sparklog.errors import FencedError, InvalidRequestError
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     NO_NODE,
-    VERSION,
     Action,
     BeginControlledShutdown,
     BrokerListener,
@@ -17,9 +15,7 @@ from sparklog.metadata import (
     ElectController,
     FenceBroker,
     JoinBroker,
-    RegisterBroker,
     RegisteredBroker,
-    SetConfigs,
     UnregisterBroker,
     empty_image,
     new_id,
@@ -28,15 +24,13 @@ from sparklog.metadata import (
     plan_elect_leaders,
     plan_fence_broker,
     plan_join_broker,
-    plan_register_broker,
-    plan_set_configs,
     plan_unregister_broker,
     validate_broker,
     validate_controller,
 )
 from sparklog.metadata.model.action import ActionRefusedError
 from tests.metadata.cluster_roots import (
-    AGREED,
+    FOUNDING,
     LISTENERS,
     TOPIC,
     applied,
@@ -56,14 +50,13 @@ def refuses(image: object, action: Action, match: str) -> None:
 
 
 def test_several_are_registered_each_with_an_epoch_of_its_own() -> None:
-    image = joined(applied(empty_image("C" * 22), AGREED), 2, 1, 7, rack="east")
+    image = joined(applied(empty_image("C" * 22), FOUNDING), 2, 1, 7, rack="east")
     assert list(image.brokers) == [2, 1, 7]
     assert [epoch_of(image, node) for node in (2, 1, 7)] == [1, 2, 3]
     assert image.brokers[7] == RegisteredBroker(
         node_id=7,
         broker_epoch=3,
         incarnation_id=image.brokers[7].incarnation_id,
-        metadata_version=VERSION,
         listeners=LISTENERS,
         rack="east",
     )
@@ -74,19 +67,15 @@ def test_a_node_id_is_one_running_brokers() -> None:
     with pytest.raises(FencedError, match=r"broker 2 registered with epoch 2, at localhost:9092") as raised:
         joined(image, 2)
     assert raised.value.code == "DUPLICATE_BROKER"
-    action = JoinBroker(
-        node_id=2, broker_epoch=image.commit + 1, incarnation_id=new_id(), metadata_version=VERSION
-    )
+    action = JoinBroker(node_id=2, broker_epoch=image.commit + 1, incarnation_id=new_id())
     refuses(image, action, "node id 2 is registered with epoch 2, and not fenced")
     assert epoch_of(joined(fenced(image, 2), 2), 2) == image.commit + 2
 
 
 @pytest.mark.parametrize("away", [-1, 1])
 def test_a_broker_epoch_is_the_number_of_its_commit(away: int) -> None:
-    image = applied(empty_image("C" * 22), AGREED)
-    action = JoinBroker(
-        node_id=1, broker_epoch=image.commit + 1 + away, incarnation_id=new_id(), metadata_version=VERSION
-    )
+    image = applied(empty_image("C" * 22), FOUNDING)
+    action = JoinBroker(node_id=1, broker_epoch=image.commit + 1 + away, incarnation_id=new_id())
     refuses(image, action, f"broker epoch {1 + away}, expected 1")
 
 
@@ -104,8 +93,8 @@ def test_a_broker_epoch_is_the_number_of_its_commit(away: int) -> None:
     ],
 )
 def test_malformed_brokers(fields: dict[str, object]) -> None:
-    image = applied(empty_image("C" * 22), AGREED)
-    values: dict[str, object] = {"node_id": 1, "incarnation_id": new_id(), "metadata_version": 8, **fields}
+    image = applied(empty_image("C" * 22), FOUNDING)
+    values: dict[str, object] = {"node_id": 1, "incarnation_id": new_id(), **fields}
     action = JoinBroker(broker_epoch=1, **values)  # type: ignore[arg-type]
     refuses(image, action, "broker: ")
     node_id = values.pop("node_id")
@@ -116,60 +105,9 @@ def test_malformed_brokers(fields: dict[str, object]) -> None:
 
 def test_more_brokers_than_a_root_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparklog.metadata.model.registry.MAX_BROKERS", 2)
-    image = joined(applied(empty_image("C" * 22), AGREED), 1, 2)
+    image = joined(applied(empty_image("C" * 22), FOUNDING), 1, 2)
     with pytest.raises(ActionRefusedError, match="more than 2 brokers"):
         joined(image, 3)
-
-
-# --- the version that the root agreed to --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("agreed", [None, "7"])
-def test_a_root_that_has_not_agreed_has_no_brokers_beside_each_other(agreed: str | None) -> None:
-    image = applied(empty_image("C" * 22), SetConfigs(configs={METADATA_VERSION_KEY: agreed}))
-    with pytest.raises(InvalidRequestError, match="expected 8 for several brokers") as raised:
-        joined(image, 1)
-    assert raised.value.code == "METADATA_VERSION_TOO_LOW"
-    action = JoinBroker(node_id=1, broker_epoch=1, incarnation_id=new_id(), metadata_version=8)
-    refuses(image, action, "expected at least 8 for 1 registered brokers")
-
-
-def test_the_agreed_version_is_one_that_every_broker_reads() -> None:
-    image = joined(joined(applied(empty_image("C" * 22), AGREED), 1, metadata_version=10), 2)
-    for version in ("10", "7", None):
-        change = {METADATA_VERSION_KEY: version}
-        refuses(image, SetConfigs(configs=change), "sparklog.metadata.version")
-        with pytest.raises(InvalidRequestError, match=r"which broker 2 reads|for 2 registered"):
-            plan_set_configs(image, None, change)
-    newer = applied(image, SetConfigs(configs={"retention.ms": "1"}))
-    assert newer.configs["retention.ms"] == "1"
-    action = JoinBroker(node_id=3, broker_epoch=image.commit + 1, incarnation_id=new_id(), metadata_version=7)
-    refuses(image, action, "expected at most 7, which broker 3 reads")
-
-
-# --- one that is alone --------------------------------------------------------------------------------
-
-
-def test_several_take_over_from_one_that_was_alone() -> None:
-    image = applied(empty_image("C" * 22), AGREED)
-    alone = applied(image, plan_register_broker(image, 1, incarnation_id=new_id()))
-    together = joined(alone, 1)
-    assert together.broker is None
-    assert list(together.brokers) == [1]
-
-
-def test_a_root_of_several_is_never_one_brokers_again() -> None:
-    image = cluster()
-    nobody = image
-    for node in (2, 3, 1):
-        nobody = fenced(nobody, node)
-        nobody = nobody if node == 1 else elected(nobody, 1)
-    for one in (image, nobody):
-        with pytest.raises(FencedError, match=r"a root of several brokers \(1, 2, 3\)") as raised:
-            plan_register_broker(one, 9, incarnation_id=new_id())
-        assert raised.value.code == "BROKER_FENCED"
-        action = RegisterBroker(node_id=9, broker_epoch=99, incarnation_id=new_id())
-        refuses(one, action, "a broker that would be alone, in a root of several")
 
 
 # --- fences -------------------------------------------------------------------------------------------

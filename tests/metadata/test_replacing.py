@@ -15,7 +15,6 @@ from sparklog.metadata import (
     Extent,
     MetadataLog,
     MoveSweepHorizon,
-    ReplaceExtents,
     new_id,
     plan_append,
     plan_create_topic,
@@ -89,16 +88,6 @@ def test_it_does_not_matter_how_the_columns_are_kept(log: MetadataLog, extents: 
     )
 
 
-def test_documents_of_the_first_versions_have_no_checksum(log: MetadataLog, extents: list[Extent]) -> None:
-    action = plan_replacing(log.image, extents, [merged(extents)])
-    old = msgspec.structs.replace(action, removed_crc32c=None)
-    assert (action.document_version, old.document_version) == (5, 1)
-    assert "removed_crc32c" not in msgspec.json.encode(old).decode()
-    assert isinstance(old, ReplaceExtents)
-    image = apply_actions(log.image, [old], commit=log.image.commit + 1, commit_uuid="U" * 22)
-    assert len(image.partition("orders", 0).extents) == 1
-
-
 def test_what_another_of_its_commit_leaves_without_a_live_segment_is_left_out(
     log: MetadataLog, draft: Draft
 ) -> None:
@@ -120,7 +109,6 @@ def test_what_another_of_its_commit_leaves_without_a_live_segment_is_left_out(
 def test_what_was_made_wrong_is_told_as_it_is_planned(log: MetadataLog, extents: list[Extent]) -> None:
     good = plan_replacing(log.image, extents, [merged(extents)])
     for wrong in (
-        msgspec.structs.replace(good, removed_crc32c=None),
         msgspec.structs.replace(good, added=(*good.added, *good.added)),
         msgspec.structs.replace(good, end_offset=good.end_offset - 1),
     ):

@@ -1,6 +1,5 @@
 """Clones of one process, and publishers that no image has room for: nothing is applied twice."""
 
-import msgspec
 import pytest
 
 from sparklog.errors import (
@@ -13,7 +12,6 @@ from sparklog.metadata import (
     SetConfigs,
     SharedPlan,
 )
-from sparklog.metadata.documents.document import Header, encode_document
 from sparklog.metadata.documents.paths import REQUESTS
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.model import publishers
@@ -145,22 +143,6 @@ def test_a_publisher_that_a_commit_forgets_makes_no_room_in_it(
     assert count(one, "stranger") is None
     publish(one, "next")
     assert count(one, "stranger") == "1"
-
-
-def test_request_of_before_is_left_to_its_publisher(store: MemoryStore, clock: Meanwhile) -> None:
-    log = opened(store, clock)
-    publish(log, "first")
-    name, data = post(store, clock, log, "old")
-    header, body = (msgspec.json.decode(line) for line in data.splitlines())
-    old = Header(**{**header, "version": 1})
-
-    class OldBody(msgspec.Struct):
-        publish: msgspec.Raw
-
-    encoded = encode_document(old, OldBody(publish=msgspec.Raw(msgspec.json.encode(body["publish"]))))  # type: ignore[arg-type]
-    store.put_hint(name, encoded)
-    publish(log, "ours")
-    assert count(log, "old") is None
 
 
 def test_illegal_plan_is_a_definite_error_and_takes_the_request_back(

@@ -6,23 +6,20 @@ import pytest
 
 from sparklog.client.appender import StagedAppend
 from sparklog.client.publish import interpret_request, publish
-from sparklog.client.request_payload import encode_payload, payload_version
+from sparklog.client.request_payload import encode_payload
 from sparklog.clock import ManualClock
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
-    VERSION,
     AppendExtents,
     DraftExtent,
     MetadataLog,
     MetadataSettings,
     RequestApplied,
-    SetConfigs,
     new_id,
     plan_create_topic,
 )
 from sparklog.metadata import others as others_module
 from sparklog.metadata.documents import extent_columns
-from sparklog.metadata.documents.paths import REQUESTS, commit_name
+from sparklog.metadata.documents.paths import commit_name
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.posted import Posted
 from sparklog.metadata.requests import RequestBox
@@ -43,16 +40,10 @@ def store(clock: ManualClock) -> MemoryStore:
     return MemoryStore("many", clock=clock, traits=REMOTE)
 
 
-def agreed_to(version: int) -> SetConfigs:
-    return SetConfigs(configs={METADATA_VERSION_KEY: str(version)})
-
-
 @pytest.fixture
 def log(store: MemoryStore, clock: ManualClock) -> MetadataLog:
     log = MetadataLog.open(store, clock, create=True, settings=MetadataSettings(snapshot_bytes=1 << 30))
-    log.publish(
-        lambda image: [agreed_to(VERSION), plan_create_topic(image, "t", PARTITIONS, topic_id="T" * 22)]
-    )
+    log.publish(lambda image: [plan_create_topic(image, "t", PARTITIONS, topic_id="T" * 22)])
     return log
 
 
@@ -73,14 +64,11 @@ def staged(segment: str, count: int = PARTITIONS) -> StagedAppend:
     )
 
 
-def leave_request(
-    store: MemoryStore, log: MetadataLog, clock: ManualClock, one: StagedAppend, *, version: int | None = None
-) -> str:
+def leave_request(store: MemoryStore, log: MetadataLog, clock: ManualClock, one: StagedAppend) -> str:
     """Of a publisher that is gone; its name."""
     box = RequestBox(store, clock, log.cluster_id)
     posted = Posted(publisher=new_id(), sequence=0, base=log.image.commit, nonce=new_id())
-    version = version or payload_version([one])
-    name = box.post(posted, box.encode(posted, encode_payload([one], None), version=version))
+    name = box.post(posted, box.encode(posted, encode_payload([one], None)))
     clock.advance_ms(1)
     return name
 
@@ -89,12 +77,11 @@ def ends(log: MetadataLog) -> list[int]:
     return [state.log_end_offset for state in log.image.topics["t"].partitions]
 
 
-def test_a_request_with_many_drafts_is_of_version_5_and_applied_with_ours(
+def test_a_request_with_many_drafts_is_applied_with_ours(
     log: MetadataLog, store: MemoryStore, clock: ManualClock
 ) -> None:
     name = leave_request(store, log, clock, staged("theirs"))
-    header, body = map(json.loads, store.read(name).splitlines())
-    assert header["version"] == 5
+    _, body = map(json.loads, store.read(name).splitlines())
     assert body["publish"]["columns"]["segments"] == ["theirs"]
     log.combiner.crowd.note()
     result = publish(log, [staged("ours")])
@@ -108,27 +95,11 @@ def test_a_request_with_many_drafts_is_of_version_5_and_applied_with_ours(
     assert [action["type"] for action in document["actions"]][1::2] == ["append_columns"] * 2
 
 
-def test_a_request_that_older_sparklogs_can_read_stays_of_version_4(
-    log: MetadataLog, store: MemoryStore, clock: ManualClock
-) -> None:
+def test_a_few_drafts_stay_objects(log: MetadataLog, store: MemoryStore, clock: ManualClock) -> None:
     name = leave_request(store, log, clock, staged("theirs", 7))
-    header, body = map(json.loads, store.read(name).splitlines())
-    assert header["version"] == 4
+    _, body = map(json.loads, store.read(name).splitlines())
     assert len(body["publish"]["drafts"]) == 7
     assert "columns" not in body["publish"]
-
-
-def test_columns_in_a_request_of_version_4_are_refused(
-    log: MetadataLog, store: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whoever knows version 4 only cannot read it: who applies it would be two sparklogs of two minds."""
-    leave_request(store, log, clock, staged("theirs"), version=4)
-    log.combiner.crowd.note()
-    clock.advance_ms(5_000)
-    log.combiner.crowd.note()
-    publish(log, [staged("ours")])
-    assert ends(log) == [2] * PARTITIONS
-    assert "found version 4, expected 5 for a request with columns" in caplog.text
 
 
 def test_what_is_combined_is_bounded_by_its_extents(
@@ -162,27 +133,6 @@ def test_a_request_is_interpreted_when_its_turn_has_come(
     others = others_module.OtherRequests(RequestBox(store, clock, log.cluster_id), interpret)
     assert len(others.actions(others_module.image_after(log.image, []), tickets, remembered=[])) == 2
     assert len(interpreted) == 2  # the second was one too many
-
-
-@pytest.mark.parametrize("agreed", [VERSION, 4])
-def test_our_own_request_is_posted_with_its_version(
-    log: MetadataLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, agreed: int
-) -> None:
-    log.publish(lambda _: [agreed_to(agreed)])
-    posted: list[int] = []
-    put_hint = store.put_hint
-
-    def note(name: str, data: bytes) -> None:
-        if name.startswith(REQUESTS):
-            posted.append(json.loads(data.splitlines()[0])["version"])
-        put_hint(name, data)
-
-    monkeypatch.setattr(store, "put_hint", note)
-    for count in (PARTITIONS, 7):
-        log.combiner.crowd.note()
-        publish(log, [staged("ours", count)])
-    assert posted == [min(agreed, 5), 4]
-    assert ends(log) == [4] * 7 + [2] * (PARTITIONS - 7)
 
 
 def test_a_commit_weighs_its_extents_whatever_their_form(

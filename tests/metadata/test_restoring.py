@@ -128,7 +128,7 @@ def test_no_partition_knows_a_sequence_of_before() -> None:
 
 def test_leader_epochs_are_above_those_that_clients_have_seen() -> None:
     root = Root()
-    join: JoinBroker = plan_join_broker(root.image, 1, incarnation_id="I" * 22, metadata_version=9)
+    join: JoinBroker = plan_join_broker(root.image, 1, incarnation_id="I" * 22)
     root.apply(join)
     image = restored(root)
     assert image.brokers[1].is_fenced
@@ -186,7 +186,7 @@ def test_numbers_only_grow(change: dict[str, object]) -> None:
 
 def test_it_is_no_brokers_action() -> None:
     root = Root()
-    root.apply(plan_join_broker(root.image, 1, incarnation_id="I" * 22, metadata_version=9))
+    root.apply(plan_join_broker(root.image, 1, incarnation_id="I" * 22))
     epoch = root.image.brokers[1].broker_epoch
     action = plan_restore_root(root.image, incarnation_id=LIFE, now_ms=NOW_MS)
     with pytest.raises(ActionRefusedError, match="among a broker's actions"):

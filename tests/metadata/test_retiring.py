@@ -9,7 +9,6 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     Action,
     AddToTransaction,
     AllocateProducerIds,
@@ -22,7 +21,6 @@ from sparklog.metadata import (
     MetadataLog,
     MoveSweepHorizon,
     RetireSegments,
-    SetConfigs,
     StageExtents,
     new_id,
     plan_advance_log_start,
@@ -57,11 +55,10 @@ def draft(name: str, *, position: int = 0, size: int = 100, partition: int = 0) 
 
 
 class Root:
-    def __init__(self, version: str = "9") -> None:
+    def __init__(self) -> None:
         self.store = MemoryStore("retired")
         self.log = MetadataLog.open(self.store, ManualClock(), create=True)
         self.apply(
-            SetConfigs(configs={METADATA_VERSION_KEY: version}),
             CreateTopic(topic_id=TOPIC, name="t", partitions=2, configs={}),
         )
 
@@ -166,13 +163,6 @@ def test_what_was_staged(root: Root, end: str) -> None:
 
 def _allocated() -> list[Action]:
     return [AllocateProducerIds(first=0, count=1)]
-
-
-def test_nothing_is_counted_where_older_software_may_read(root: Root) -> None:
-    older = Root(version="8")
-    older.append(draft(segment(1)))
-    older.expire(1)
-    assert older.image.retired == NOTHING_RETIRED
 
 
 def test_counts_are_bounded(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ from tests.metadata.combining_publishers import (
     leave_request,
 )
 
+NONCE = "N" * 22
+
 
 @pytest.fixture
 def clock() -> SleepyClock:
@@ -36,7 +38,7 @@ def store(clock: SleepyClock) -> MemoryStore:
 
 
 def test_no_image_takes_a_sequence_twice() -> None:
-    image = applied(empty_image("C" * 22), RequestApplied(publisher="P" * 22, sequence=3, nonce="N" * 22))
+    image = applied(empty_image("C" * 22), RequestApplied(publisher="P" * 22, sequence=3, nonce=NONCE))
     assert image.has_settled("P" * 22, 3)
     assert image.has_settled("P" * 22, 2)
     assert not image.has_settled("P" * 22, 4)
@@ -48,12 +50,15 @@ def test_no_image_takes_a_sequence_twice() -> None:
 @pytest.mark.parametrize(
     ("action", "found"),
     [
-        (RequestApplied(publisher="P", sequence=0), "malformed"),
-        (RequestApplied(publisher="P" * 22, sequence=-1), "sequence -1"),
-        (RequestApplied(publisher="P" * 22, sequence=0, actions=-1), "-1 actions"),
-        (RequestApplied(publisher="P" * 22, sequence=0, actions=1), "1 actions of a request, found 0"),
+        (RequestApplied(publisher="P", sequence=0, nonce=NONCE), "malformed"),
+        (RequestApplied(publisher="P" * 22, sequence=-1, nonce=NONCE), "sequence -1"),
+        (RequestApplied(publisher="P" * 22, sequence=0, actions=-1, nonce=NONCE), "-1 actions"),
+        (
+            RequestApplied(publisher="P" * 22, sequence=0, actions=1, nonce=NONCE),
+            "1 actions of a request, found 0",
+        ),
         (RequestApplied(publisher="P" * 22, sequence=0, nonce="N"), "nonce 'N' is malformed"),
-        (RequestApplied(publisher="P" * 22, sequence=0, nonce="N" * 22, base=-2), "base -2"),
+        (RequestApplied(publisher="P" * 22, sequence=0, nonce=NONCE, base=-2), "base -2"),
     ],
 )
 def test_illegal_markers(action: RequestApplied, found: str) -> None:
@@ -109,7 +114,7 @@ def test_what_a_publisher_gave_up_is_not_waited_for(store: MemoryStore, clock: S
     assert clock.monotonic_ms() - start_ms < 3 * PATIENCE_MS
 
 
-@pytest.mark.parametrize("damage", [b"", b'"version":4'])
+@pytest.mark.parametrize("damage", [b"", b'"version":1'])
 def test_many_that_died_together_hold_nobody_up_for_long(
     store: MemoryStore, clock: SleepyClock, damage: bytes
 ) -> None:

@@ -2,15 +2,12 @@
 
 import pytest
 
-from sparklog.client.publish import share_accepted
 from sparklog.client.request_payload import BrokerAsks, decode_payload, encode_broker_payload
 from sparklog.errors import CorruptLogError
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     AcceptedDraft,
     AppendExtents,
     Image,
-    SetConfigs,
     StageExtents,
     Verdict,
     judge_accepted,
@@ -20,7 +17,6 @@ from sparklog.metadata import (
     plan_end_transaction,
     which_hold,
 )
-from sparklog.metadata.documents.document import STAGING_REQUEST_VERSION
 from sparklog.metadata.model import staging
 from sparklog.metadata.model.acting import ActAsBroker
 from sparklog.metadata.model.action import ActionRefusedError
@@ -34,7 +30,7 @@ PRODUCER = 0, 0
 @pytest.fixture
 def image() -> Image:
     """Broker 1 leads everything; a transaction of producer 0 has partitions 0 and 1."""
-    image = applied(led(cluster(), [1, 1, 1]), SetConfigs(configs={METADATA_VERSION_KEY: "9"}))
+    image = led(cluster(), [1, 1, 1])
     image = applied(image, *plan_begin_producer(image, "app", timeout_ms=1_000, now_ms=1).actions)
     places = [(TOPIC, 0), (TOPIC, 1)]
     return applied(image, *plan_add_to_transaction(image, "app", *PRODUCER, partitions=places, now_ms=1))
@@ -160,14 +156,3 @@ def test_a_request_says_all_of_it(count: int) -> None:
 def test_malformed_requests(payload: bytes, found: str) -> None:
     with pytest.raises(CorruptLogError, match=found):
         decode_payload(payload)
-
-
-def test_who_does_not_know_of_staging_is_not_asked(image: Image) -> None:
-    def shared(agreed: Image, *, stages: bool) -> int | None:
-        found = share_accepted(agreed, list, node_id=1, broker_epoch=1, stages=stages)
-        return None if found is None else found.version
-
-    assert shared(image, stages=True) == STAGING_REQUEST_VERSION == 9
-    assert shared(image, stages=False) == 8
-    older = applied(image, SetConfigs(configs={METADATA_VERSION_KEY: "8"}))
-    assert shared(older, stages=True) is None

@@ -23,7 +23,6 @@ from sparklog.metadata import (
     plan_delete_topic,
     plan_move_sweep_horizon,
 )
-from sparklog.metadata.documents.snapshot import read_manifest
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.image import NO_HORIZON
 from sparklog.storage import MemoryStore
@@ -185,11 +184,8 @@ def test_the_horizon_only_grows_and_not_beyond_its_commit(log: MetadataLog, crea
 
 def test_a_snapshot_has_the_horizon(log: MetadataLog, memory: MemoryStore, create: Create) -> None:
     create(log)
-    commit = log.write_snapshot()
-    assert read_manifest(memory, commit, cluster_id=log.cluster_id)[0].version == 1
     move(log, 1)
-    commit = log.write_snapshot()
-    assert read_manifest(memory, commit, cluster_id=log.cluster_id)[0].version == 6
+    log.write_snapshot()
     for name in [file.name for file in memory.list("__cluster_metadata") if file.name.endswith("1.json")]:
         memory.delete(name)
     again = MetadataLog.open(memory, ManualClock()).image

@@ -18,8 +18,7 @@ from sparklog.metadata import (
     plan_create_topic,
     plan_stage,
 )
-from sparklog.metadata.documents import snapshot
-from sparklog.metadata.documents.document import Header, ManifestBody, checksum, encode_document
+from sparklog.metadata.documents.document import ManifestBody, checksum, encode_document
 from sparklog.metadata.documents.paths import manifest_name, snapshot_directory
 from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot, write_snapshot
 from sparklog.storage import MemoryStore
@@ -46,8 +45,6 @@ def root() -> Root:
 def test_what_comes_out_is_what_went_in(root: Root) -> None:
     store = MemoryStore()
     write_snapshot(store, root.image, timestamp_ms=1)
-    header, _ = read_manifest(store, root.image.commit, cluster_id=root.image.cluster_id)
-    assert header.version == 9
     read = read_snapshot(store, root.image.commit, cluster_id=root.image.cluster_id)
     assert read == root.image
     assert read.transactions["app"] == root.transaction()
@@ -78,15 +75,14 @@ def test_bytes_beyond_an_int64_are_added_up_as_whoever_has_staged_them_did() -> 
         assert (root.transaction().staged_bytes, root.image.transactions.staged_bytes) == (0, 0)
 
 
-def test_a_root_without_transactions_stays_as_it_was() -> None:
+def test_a_root_without_transactions_says_nothing_of_them() -> None:
     root, store = Root(), MemoryStore()
     write_snapshot(store, root.image, timestamp_ms=1)
-    header, body = read_manifest(store, root.image.commit, cluster_id=root.image.cluster_id)
-    assert header.version < 9
+    _, body = read_manifest(store, root.image.commit, cluster_id=root.image.cluster_id)
     assert b"transactions" not in store.read(f"{snapshot_directory(root.image.commit)}/{body.state.name}")
 
 
-def changed(root: Root, change: Any, *, version: int = 9) -> None:
+def changed(root: Root, change: Any) -> None:
     """Read a snapshot with another state, and checksums that fit."""
     store, commit = MemoryStore(), root.image.commit
     write_snapshot(store, root.image, timestamp_ms=1)
@@ -100,8 +96,7 @@ def changed(root: Root, change: Any, *, version: int = 9) -> None:
     part = msgspec.structs.replace(body.state, size=len(data), crc32c=checksum(data))
     manifest = ManifestBody(state=part, extents=body.extents)
     store.delete(manifest_name(commit))
-    new: Header = msgspec.structs.replace(header, version=version)
-    store.put_if_absent(manifest_name(commit), encode_document(new, manifest))
+    store.put_if_absent(manifest_name(commit), encode_document(header, manifest))
     read_snapshot(store, commit, cluster_id=root.image.cluster_id)
 
 
@@ -159,13 +154,6 @@ def test_damage_is_told(root: Root, change: Any) -> None:
     with pytest.raises(CorruptLogError) as raised:
         changed(root, change)
     assert raised.value.code == "CORRUPT_METADATA_SNAPSHOT"
-
-
-def test_one_of_version_8_has_none(root: Root) -> None:
-    changed(root, lambda _: None)
-    with pytest.raises(CorruptLogError, match="found a state of version 9, expected 8"):
-        changed(root, lambda _: None, version=8)
-    assert snapshot.SnapshotState.__struct_fields__[-3:] == ("transactions", "retired", "incarnation")
 
 
 # --- what opening costs ------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import pytest
 
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError, UnknownTopicError
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     AddToTransaction,
     AllocateProducerIds,
     BeginProducer,
@@ -140,14 +139,6 @@ def test_illegal_beginnings(root: Root, action: BeginProducer, reason: str) -> N
     root.begin("job")
     with pytest.raises(ActionRefusedError, match=reason):
         root.apply(action)
-
-
-def test_a_root_of_an_older_version_refuses(root: Root) -> None:
-    root.apply(SetConfigs(configs={METADATA_VERSION_KEY: "8"}))
-    with pytest.raises(InvalidRequestError, match="version 8, expected 9") as raised:
-        root.begin()
-    assert code(raised) == "METADATA_VERSION_TOO_LOW"
-    assert "sparklog root alter --config sparklog.metadata.version=9" in raised.value.fix
 
 
 @pytest.mark.parametrize(("name", "length"), [("", 0), ("x" * 1025, 1025)])

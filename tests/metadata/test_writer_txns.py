@@ -1,11 +1,10 @@
-"""Writer transactions: versions of an application, once per topic; the form of old roots for all topics."""
+"""Writer transactions: versions of an application, once per topic."""
 
 from collections.abc import Callable
 
 import pytest
 
-from sparklog.clock import ManualClock
-from sparklog.errors import InvalidRequestError, UnsupportedVersionError
+from sparklog.errors import InvalidRequestError
 from sparklog.metadata import (
     Action,
     DraftExtent,
@@ -18,14 +17,11 @@ from sparklog.metadata import (
     plan_delete_topic,
     plan_writer_txn,
 )
-from sparklog.metadata.documents import document as document_module
-from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot
-from sparklog.metadata.loading import read_commit
+from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.model import writers as writers_module
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.apply import apply_actions
-from sparklog.metadata.model.image import NO_COMMIT, WriterTxnState
-from sparklog.storage.memory import MemoryStore
+from sparklog.metadata.model.image import WriterTxnState
 
 A, B = "A" * 22, "B" * 22
 Draft = Callable[..., DraftExtent]
@@ -37,7 +33,7 @@ def applied(image: Image, *actions: Action) -> Image:
 
 
 def txn(version: int, *topics: str, application: str = "app", content: str = "") -> WriterTxn:
-    return WriterTxn(application=application, version=version, topics=topics or None, content=content)
+    return WriterTxn(application=application, version=version, topics=topics, content=content)
 
 
 @pytest.fixture
@@ -73,7 +69,6 @@ def test_each_topic_has_versions_of_its_own(image: Image) -> None:
     image = applied(image, txn(5, B))
     assert plan_writer_txn(image, "app", 5, [A, B]) is None
     assert plan_writer_txn(image, "other", 0, [A]) == txn(0, A, application="other")
-    assert image.writer_txns == {}
 
 
 def test_one_commit_covers_several_topics(image: Image) -> None:
@@ -138,48 +133,6 @@ def test_what_one_topic_is_past_and_another_does_not_have_is_refused(image: Imag
     assert plan_writer_txn(applied(image, txn(1, A)), "app", 1, [A, B]) is None
 
 
-# --- the form of old roots ---------------------------------------------------------------------------
-
-
-def test_a_version_of_the_whole_root_counts_for_every_topic(image: Image) -> None:
-    image = applied(image, txn(5))
-    assert image.writer_txns == {"app": 5}
-    assert image.applied("app", 5, A) == image.applied("app", 3, B) == WriterTxnState(5, NO_COMMIT)
-    assert plan_writer_txn(image, "app", 5, [A, B, "F" * 22]) is None
-    assert plan_writer_txn(image, "app", 6, [A]) == txn(6, A)
-    with pytest.raises(ActionRefusedError, match="expected one above 5"):
-        applied(image, txn(5, A))
-    with pytest.raises(ActionRefusedError, match="expected one above 5"):
-        applied(image, txn(5))
-
-
-def test_commits_are_of_the_version_that_can_say_it(log: MetadataLog, image: Image) -> None:
-    def version_of(*actions: Action) -> int:
-        result = log.publish(lambda image: actions)
-        return read_commit(log.store, result.commit, log.cluster_id)[0].version
-
-    assert image.commit == log.image.commit
-    assert version_of(txn(1)) == 1
-    assert log.write_snapshot() is not None
-    assert read_manifest(log.store, log.image.commit, cluster_id=log.cluster_id)[0].version == 1
-    assert version_of(txn(2, A)) == 4
-    assert log.write_snapshot() is not None
-    assert read_manifest(log.store, log.image.commit, cluster_id=log.cluster_id)[0].version == 4
-
-
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_an_old_version_refuses_what_it_would_misread(
-    log: MetadataLog, image: Image, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, snapshot: bool
-) -> None:
-    assert image.commit == log.image.commit
-    log.publish(lambda image: [txn(2, A)])
-    if snapshot:
-        log.write_snapshot()
-    monkeypatch.setattr(document_module, "VERSION", 3)
-    with pytest.raises(UnsupportedVersionError, match="found version 4, expected 1 to 3"):
-        MetadataLog.open(memory, ManualClock())
-
-
 # --- bounds ------------------------------------------------------------------------------------------
 
 
@@ -197,7 +150,6 @@ def test_malformed_versions(image: Image, application: str, version: int, conten
     [
         (WriterTxn(application="a", version=0, topics=()), "0 topics"),
         (WriterTxn(application="a", version=0, topics=(A, A)), "2 topics"),
-        (WriterTxn(application="a", version=0, content="x"), "content without topics"),
     ],
 )
 def test_malformed_actions(image: Image, action: WriterTxn, why: str) -> None:

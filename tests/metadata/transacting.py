@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     NEVER_OPENS,
     NO_NUMBER,
     Action,
     DraftExtent,
     Image,
-    SetConfigs,
     Staging,
     Transaction,
     plan_abort_transactions,
@@ -25,7 +23,6 @@ from sparklog.metadata.model.image import empty_image
 
 TOPIC = "A" * 22
 OTHER = "B" * 22
-AGREED = SetConfigs(configs={METADATA_VERSION_KEY: "9"})
 Producer = tuple[int, int]
 
 
@@ -36,7 +33,6 @@ class Root:
         self.image: Image = empty_image("C" * 22)
         self.now_ms = 1_000
         self.apply(
-            AGREED,
             plan_create_topic(self.image, "orders", partitions, topic_id=TOPIC),
         )
         self.apply(plan_create_topic(self.image, "other", 1, topic_id=OTHER))

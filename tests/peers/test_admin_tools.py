@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.metadata import METADATA_VERSION_KEY, VERSION
 from tests.peers.conftest import Tool, numbered
 
 
@@ -106,12 +105,11 @@ def test_features(tool: Tool) -> None:
     assert all(words.pop("Epoch").isdigit() for words in found)
     assert found == [
         {
-            "Feature": name,
+            "Feature": "transaction.version",
             "SupportedMinVersion": "1",
-            "SupportedMaxVersion": version,
-            "FinalizedVersionLevel": version,
+            "SupportedMaxVersion": "2",
+            "FinalizedVersionLevel": "2",
         }
-        for name, version in ((METADATA_VERSION_KEY, str(VERSION)), ("transaction.version", "2"))
     ]
 
 

@@ -186,7 +186,7 @@ def acting(image: Image, me: Believer, parts: list[AcceptedPart]) -> list[Action
 def join(auditor: Auditor, me: Believer) -> None:
     image = auditor.image
     try:
-        action = plan_join_broker(image, me.node, incarnation_id=new_id(), metadata_version=8)
+        action = plan_join_broker(image, me.node, incarnation_id=new_id())
     except FencedError:
         return
     assert auditor.apply([action], by=me)

@@ -23,7 +23,7 @@ from sparklog.metadata import (
     plan_delete_topic,
     replacement,
 )
-from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_commit import BundleCommit, Written
 from sparklog_server.publish.bundle_plan import Write, judge
 from sparklog_server.publish.parts import AppendPart
@@ -146,7 +146,7 @@ def test_everybody_takes_what_the_verdicts_say(
     before: list[Sent | str], bundle: list[Sent], after: list[Sent | str]
 ) -> None:
     image = changed(led(cluster(), [BROKER] * 3), before)
-    registration = Joined(node_id=BROKER, broker_epoch=epoch_of(image, BROKER), incarnation_id="i" * 22)
+    registration = Registration(node_id=BROKER, broker_epoch=epoch_of(image, BROKER), incarnation_id="i" * 22)
     parts = [part_of(one) for one in bundle]
     verdicts = judge(image, parts, registration)
     runs = make_runs(parts, [index for index, one in enumerate(verdicts) if isinstance(one, Write)], 1 << 20)
@@ -175,7 +175,7 @@ def test_everybody_takes_what_the_verdicts_say(
 
 
 def by_verdicts(
-    image: Image, parts: Sequence[AppendPart], registration: Joined, runs: Sequence[Run]
+    image: Image, parts: Sequence[AppendPart], registration: Registration, runs: Sequence[Run]
 ) -> list[list[int]]:
     """The runs of which each part is to be written, but for those behind one that is not."""
     indices = sorted(index for run in runs for index in run.indices)

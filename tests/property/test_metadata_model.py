@@ -19,6 +19,7 @@ from sparklog.metadata import (
     BrokerListener,
     DraftExtent,
     Extent,
+    FenceBroker,
     Image,
     MetadataLog,
     MetadataSettings,
@@ -29,7 +30,7 @@ from sparklog.metadata import (
     plan_append,
     plan_create_topic,
     plan_delete_topic,
-    plan_register_broker,
+    plan_join_broker,
     plan_set_configs,
     plan_writer_txn,
 )
@@ -69,7 +70,7 @@ class MetadataMachine(RuleBasedStateMachine):
         self.store = MemoryStore()
         self.topics: dict[str, ModelTopic] = {}
         self.configs: dict[str, str] = {}
-        self.broker: tuple[int, int, str] | None = None  # node id, epoch, incarnation
+        self.brokers: dict[int, tuple[int, str, bool]] = {}  # epoch, incarnation, is fenced
         self.next_producer_id = 0
         self.commits: list[bytes] = []  # every commit there ever was, for the full replay
         self.logs: list[MetadataLog] = []
@@ -254,16 +255,20 @@ class MetadataMachine(RuleBasedStateMachine):
         return name, partition, self.topics[name].partitions[partition]
 
     @rule(writer=st.integers(0, WRITERS - 1), node=st.integers(0, 2), port=st.integers(1, 65535))
-    def register_broker(self, writer: int, node: int, port: int) -> None:
-        incarnation = new_id()
+    def join_or_fence(self, writer: int, node: int, port: int) -> None:
+        epoch, incarnation, is_fenced = self.brokers.get(node, (0, "", True))
+        if not is_fenced:
+            fence = FenceBroker(node_id=node, broker_epoch=epoch)
+            assert self.publish(writer, lambda image: [fence])
+            self.brokers[node] = (epoch, incarnation, True)
+            return
+        incarnation, epoch = new_id(), len(self.commits)
         listeners = [BrokerListener(host="localhost", port=port)]
         assert self.publish(
             writer,
-            lambda image: [
-                plan_register_broker(image, node, incarnation_id=incarnation, listeners=listeners)
-            ],
+            lambda image: [plan_join_broker(image, node, incarnation_id=incarnation, listeners=listeners)],
         )
-        self.broker = (node, 0 if self.broker is None else self.broker[1] + 1, incarnation)
+        self.brokers[node] = (epoch, incarnation, False)
 
     @rule(writer=st.integers(0, WRITERS - 1), count=st.integers(1, 1000))
     def allocate_producer_ids(self, writer: int, count: int) -> None:
@@ -304,9 +309,9 @@ class MetadataMachine(RuleBasedStateMachine):
             return
         assert image.commit + 1 == len(self.commits)
         assert image.configs == self.configs
-        assert image.writer_txns == {}
-        broker = image.broker
-        assert self.broker == (broker and (broker.node_id, broker.broker_epoch, broker.incarnation_id))
+        assert self.brokers == {
+            node: (one.broker_epoch, one.incarnation_id, one.is_fenced) for node, one in image.brokers.items()
+        }
         assert image.next_producer_id == self.next_producer_id
         assert set(image.topics) == set(self.topics)
         assert {topic.topic_id: topic for topic in image.topics.values()} == image.topic_by_id

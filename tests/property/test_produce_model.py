@@ -16,11 +16,12 @@ from sparklog.errors import StorageError
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
+from sparklog.metadata import Image
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart
 from tests.support.roots import opened
+from tests.support.several_brokers import take_over
 
 PARTITIONS = 2
 IN_FLIGHT = 5
@@ -44,7 +45,7 @@ class Batch:
     def __post_init__(self) -> None:
         self.producer_id = self.producer.producer_id
 
-    def part(self, topic_id: str) -> AppendPart:
+    def part(self, image: Image) -> AppendPart:
         columns = RecordColumns(
             key=None,
             value=pa.array(self.values, pa.binary()),
@@ -54,13 +55,14 @@ class Batch:
             producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=self.sequence
         )
         return AppendPart(
-            topic_id=topic_id,
+            topic_id=image.topic("t").topic_id,
             topic="t",
             partition=self.partition,
             encoded=encode_batches(columns, ids),
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             base_sequence=self.sequence,
+            leader_epoch=image.partition("t", self.partition).leadership.leader_epoch,
         )
 
 
@@ -84,15 +86,16 @@ class ProduceMachine(RuleBasedStateMachine):
 
     @initialize(near_the_wrap=st.booleans())
     def begin(self, near_the_wrap: bool) -> None:
+        with opened(self.store, self.clock) as log:
+            log.create_topic("t", PARTITIONS)
         self.open()
-        self.log.create_topic("t", PARTITIONS)
         if near_the_wrap:
             for producer in self.producers:
                 producer.sequences = [NEAR_THE_WRAP] * PARTITIONS
 
     def open(self) -> None:
         self.log = opened(self.store, self.clock)
-        registration = Alone.register(self.log.metadata, 1)
+        registration = take_over(self.log)
         self.writer = BundleWriter(self.log, lambda: registration, lambda topic: CONFIG)
 
     # --- producers -----------------------------------------------------------------------------------
@@ -152,9 +155,8 @@ class ProduceMachine(RuleBasedStateMachine):
                     raise StorageError("STORAGE_FULL", "no space", fix="make some")
 
         self.store.hook = hook
-        topic_id = self.log.image.topic("t").topic_id
         try:
-            outcomes = self.writer.write([batch.part(topic_id) for batch in bundle])
+            outcomes = self.writer.write([batch.part(self.log.image) for batch in bundle])
         finally:
             self.store.hook = None
         for batch, outcome in zip(bundle, outcomes, strict=True):
@@ -208,7 +210,7 @@ class ProduceMachine(RuleBasedStateMachine):
             for one in self.acknowledged
         ):
             return
-        (outcome,) = self.writer.write([batch.part(self.log.image.topic("t").topic_id)])
+        (outcome,) = self.writer.write([batch.part(self.log.image)])
         assert getattr(outcome.error, "code", None) == "PRODUCER_FENCED"
 
     # --- the end -------------------------------------------------------------------------------------

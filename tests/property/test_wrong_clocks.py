@@ -23,10 +23,8 @@ from sparklog.metadata import (
     plan_forget_transactions,
 )
 from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.agreed_version import METADATA_VERSION_KEY
 from sparklog.metadata.model.apply import ImageBuilder
 from sparklog.metadata.model.image import empty_image
-from sparklog.metadata.model.settings import SetConfigs
 
 TOPIC = "T" * 22
 DAY_MS = 86_400_000
@@ -130,7 +128,6 @@ class World:
 def test_nobody_who_is_at_work_is_forgotten(steps: list[Step]) -> None:
     world = World()
     world.apply(
-        SetConfigs(configs={METADATA_VERSION_KEY: "9"}),
         plan_create_topic(world.image, "t", 1, topic_id=TOPIC),
         plan_allocate_producer_ids(world.image, PRODUCERS),
         at_ms=world.now_ms,

@@ -34,8 +34,8 @@ from sparklog_server.cluster import elections, selectors
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.duties import Duties
 from sparklog_server.cluster.heartbeats import Heartbeat, read_heartbeats
-from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.observer import Observer, looks_until_dead
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.simulation.coordinators import Asked, Coordinators
@@ -88,7 +88,7 @@ class Life:
     def __init__(self, role: Node, log: SparkLog, process: SimProcess) -> None:
         self._role, self._log, self._process = role, log, process
         self._setting, self._dice = role.setting, role.setting.dice
-        self._registration: Joined | None = None
+        self._registration: Registration | None = None
         self._heartbeat: Heartbeat | None = None
         self._beaten_ms = 0
         self._beats_beside = False
@@ -128,7 +128,7 @@ class Life:
                 self._accept()
             self._coordinators.loop.turn()
 
-    def _current(self) -> Joined:
+    def _current(self) -> Registration:
         assert self._registration is not None
         return self._registration
 
@@ -181,7 +181,7 @@ class Life:
         if known is not None and not known.is_fenced:
             epoch = known.broker_epoch
             self._log.metadata.publish(lambda now: _some(plan_fence_broker(now, node, epoch)))
-        self._registration = Joined.join(self._log.metadata, node)
+        self._registration = Registration.join(self._log.metadata, node)
         self._heartbeat = Heartbeat(self._log.store, node, self._registration.broker_epoch)
         self._setting.world.met["joined"] += 1
 
@@ -199,7 +199,7 @@ class Life:
             self._beaten_ms = now_ms
             self._heartbeat.beat()
 
-    def _stop(self, registration: Joined) -> bool:
+    def _stop(self, registration: Registration) -> bool:
         """As by SIGTERM: others take over first, if there are any; then the registration ends."""
         node, epoch = self._role.node, registration.broker_epoch
         if self._stops_in < 0:
@@ -222,7 +222,7 @@ class Life:
 
     # --- the controller ----------------------------------------------------------------------------------
 
-    def _observe(self, registration: Joined) -> None:
+    def _observe(self, registration: Registration) -> None:
         """The controller watches all others, and the others the controller."""
         image, node = self._log.image, self._role.node
         controller = image.controller.node_id
@@ -245,7 +245,7 @@ class Life:
         self._looked_ms = self._process.monotonic_ms()
         return self._observer.look(known, found, now_ms=self._looked_ms)
 
-    def _do_what_is_due(self, registration: Joined, dead: Sequence[tuple[int, int]]) -> None:
+    def _do_what_is_due(self, registration: Registration, dead: Sequence[tuple[int, int]]) -> None:
         """With the plan of the broker's controller, which has itself elected if it has to."""
         known = (registration.node_id, registration.broker_epoch)
         duties = Duties(registration=known, dead=tuple(dead), assigning=Assigning(lambda _: _ROOT_CONFIG))
@@ -259,7 +259,7 @@ class Life:
             self._planned = image
         self._note_control(registration)
 
-    def _note_control(self, registration: Joined) -> None:
+    def _note_control(self, registration: Registration) -> None:
         now = self._log.image.controller
         if now.broker_epoch == registration.broker_epoch and now.controller_epoch != self._control:
             self._control = now.controller_epoch
@@ -312,7 +312,7 @@ class Life:
             told = _nobody if is_lost else sent.told
             self._accepted.append((sent.part(image, topic.topic_id, epoch), told))
 
-    def _coordinate(self, coordinators: Coordinators, registration: Joined, *, hangs: bool) -> None:
+    def _coordinate(self, coordinators: Coordinators, registration: Registration, *, hangs: bool) -> None:
         """What the loop has its threads do, and what it has handed in to be published.
 
         `hangs`: the publisher does, for longer than clients wait; the loop goes on, and reads what comes.

@@ -9,12 +9,12 @@ from sparklog.metadata.model import conditions, leading, registry
 from sparklog.metadata.model.actions import EFFECTS
 from sparklog.metadata.model.columns import expanded, partitions_of
 from sparklog.metadata.model.draft import Acting, ImageDraft, PartitionDraft
-from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.registration import Registration
 from tests.simulation.mutants import Mutant
 from tests.simulation.setting import BROKERS_ON_DIRECTORY, BROKERS_ON_OBJECTS
 
 
-def _leads(self: Joined, image: Image, topic_id: str, partition: int, leader_epoch: int) -> bool:
+def _leads(self: Registration, image: Image, topic_id: str, partition: int, leader_epoch: int) -> bool:
     return image.partition_of(topic_id, partition).leadership.leader == self.node_id
 
 
@@ -31,7 +31,7 @@ def _require_leader(self: Acting, partition: PartitionDraft) -> None:
 def _whenever_it_was_accepted() -> Iterator[None]:
     """Whoever leads appends, also what it accepted when it led before another did."""
     with (
-        mock.patch.object(Joined, "may_append", _leads),
+        mock.patch.object(Registration, "may_append", _leads),
         mock.patch.object(conditions, "may_append", _leads_part),
         mock.patch.object(Acting, "require_leadership", _require_leader),
     ):

@@ -17,8 +17,8 @@ from typing import Any
 from sparklog.client import SparkLog
 from sparklog.errors import FencedError
 from sparklog.metadata import Plan, PublishResult
-from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.leadership import Leadership
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.coordination.host import Host
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.metrics import Metrics
@@ -53,7 +53,7 @@ class Role:
     """Is the broker in charge, as far as it knows?"""
 
     def __init__(self, log: SparkLog, max_age_ms: int) -> None:
-        self.registration: Joined | None = None
+        self.registration: Registration | None = None
         self._log = log
         self._max_age_ms = max_age_ms
 
@@ -155,7 +155,7 @@ class Coordinators:
 
         self.loop.call_soon(lambda: self.loop.create_task(answer()))
 
-    def look(self, registration: Joined | None) -> None:
+    def look(self, registration: Registration | None) -> None:
         """Tell of the newest image, and resign or take up what is coordinated here."""
         self.role.registration = registration
         self.loop.call_soon(self._look)

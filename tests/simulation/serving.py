@@ -10,12 +10,8 @@ from sparklog.client import SparkLog
 from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.errors import FatalStorageError, FencedError, RetriableError, StorageError
 from sparklog.metadata import (
-    CLUSTER_VERSION,
-    METADATA_VERSION_KEY,
-    TRANSACTIONS_VERSION,
     Action,
     Image,
-    SetConfigs,
     new_id,
     plan_create_topic,
 )
@@ -71,18 +67,13 @@ class ServingBroker(Node):
         """What the first one finds missing."""
 
         def plan(image: Image) -> Sequence[Action]:
-            planned: list[Action] = []
-            if METADATA_VERSION_KEY not in image.configs:
-                version = TRANSACTIONS_VERSION if self.setting.members else CLUSTER_VERSION
-                planned.append(SetConfigs(configs={METADATA_VERSION_KEY: str(version)}))
             partitions = {TOPICS[0]: self.setting.partitions}
             if self.setting.members:
                 partitions |= {TOPICS[1]: self.setting.partitions, OFFSETS_TOPIC: OFFSETS_PARTITIONS}
-            planned += [
+            return [
                 plan_create_topic(image, topic, count, topic_id=new_id())
                 for topic, count in partitions.items()
                 if topic not in image.topics
             ]
-            return planned
 
         log.metadata.publish(plan)

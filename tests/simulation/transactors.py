@@ -20,16 +20,12 @@ import msgspec
 from sparklog.client import SparkLog
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError, StorageError
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     NEVER_OPENS,
     NO_NUMBER,
-    TRANSACTIONS_VERSION,
     Action,
     Ended,
     Image,
-    SetConfigs,
     Staging,
-    agreed_version,
     plan_abort_transactions,
     plan_add_to_transaction,
     plan_begin_producer,
@@ -85,9 +81,6 @@ class Transactor(Role):
         image = log.refresh()
         if not all(topic in image.topics for topic in TOPICS[:1]):
             return False
-        if agreed_version(image.configs) < TRANSACTIONS_VERSION:
-            agreed = SetConfigs(configs={METADATA_VERSION_KEY: str(TRANSACTIONS_VERSION)})
-            log.metadata.publish(lambda _: [agreed])
         self._abort_what_takes_too_long(log, process)
         self._let_a_copy_arrive(log)
         try:

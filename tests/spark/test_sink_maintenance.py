@@ -18,14 +18,12 @@ from sparklog.client.round_state import UNKNOWN, RoundState, RoundStates
 from sparklog.clock import Clock, ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.maintenance import Uncleanable, maintain, remembered_after
-from sparklog.metadata import METADATA_VERSION_KEY
 from sparklog.spark import sink_maintenance
 from sparklog.spark.options import SinkOptions, parse_sink_options
 from sparklog.spark.sink_maintenance import EXPIRY_MS, LOOK_MS, Keeper, maintain_if_due
 from sparklog.spark.write_task import MAINTENANCE_PROPERTY
 from tests.spark.conftest import CopyStream
 from tests.support.broker_process import until as until_true
-from tests.support.roots import newest_version, old_root
 from tests.support.told import Told
 
 DUE = 256  # small extents
@@ -239,43 +237,6 @@ def test_what_goes_wrong_is_told_once_and_harms_nobody(
         maintain_if_due(log, options_of(root))
     (message,) = told("sparklog.spark")
     assert "no process is left" in message
-
-
-def test_an_older_root_is_left_alone_until_it_agrees(
-    tmp_path: Path, keeper: Keeper, clock: ManualClock, started: list[RoundRequest], told: Told
-) -> None:
-    root = str(old_root("v5", tmp_path))
-    with sparklog.open(root, clock=clock) as log:
-        for number in range(DUE):
-            log.append("orders", pa.table({"value": [f"{number}"]}), partition=0)
-        for _ in range(3):
-            keeper.after_commit(log, options_of(root))
-            clock.advance_ms(LOOK_MS)
-        assert started == []
-        (message,) = told("sparklog.spark")
-        assert "sparklog root alter --config sparklog.metadata.version=" in message
-        log.alter_root({METADATA_VERSION_KEY: "5"})
-        keeper.after_commit(log, options_of(root))
-        assert len(started) == 1
-
-
-def test_a_stream_writes_to_an_older_root_what_that_knows(
-    spark: SparkSession, root: str, tmp_path: Path, copy_stream: CopyStream
-) -> None:
-    assert spark.version
-    old_root("v4", tmp_path).rename(root)
-    with sparklog.open(root) as log:
-        log.create_topic("s", 12)
-        log.create_topic("t", 12)
-        for number in range(DUE):
-            log.append("orders", pa.table({"value": [str(number)]}), partition=0)
-        rows = pa.table({"value": ["x"] * 12, "partition": pa.array(range(12), pa.int32())})
-        for _ in range(3):
-            log.append("s", rows)
-        source = {"subscribe": "s", "startingOffsets": "earliest"}
-        copy_stream({**source, "maxOffsetsPerTrigger": "12"}, {"topic": "t"})
-        assert sum(log.log_end_offset("t", partition) for partition in range(12)) == 36
-        assert newest_version(log.store) == 4
 
 
 @pytest.mark.parametrize("by_environment", [True, False])

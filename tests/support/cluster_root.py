@@ -6,7 +6,6 @@ from sparklog.client import SparkLog
 from sparklog.metadata import (
     NO_COMMIT,
     NO_NODE,
-    VERSION,
     Action,
     BrokerListener,
     Image,
@@ -59,7 +58,6 @@ class ClusterRoot:
                     image,
                     node,
                     incarnation_id=new_id(),
-                    metadata_version=VERSION,
                     listeners=[listener],
                     rack=rack,
                 )

@@ -1,25 +1,28 @@
 """Several brokers over a root, and a controller beside them that does what a test tells it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
+from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
+    NO_EPOCH,
     NO_NODE,
-    VERSION,
     Action,
     BrokerListener,
     Image,
     PartitionLeadership,
-    SetConfigs,
+    new_id,
     plan_assign_replicas,
+    plan_create_topic,
     plan_elect_controller,
     plan_elect_leaders,
     plan_fence_broker,
 )
 from sparklog.storage import Store
-from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.assigning import Assigning
+from sparklog_server.cluster.duties import plan_entering
+from sparklog_server.cluster.registration import Registration
 from tests.support.roots import opened
 
 CONTROLLER = 100
@@ -31,15 +34,16 @@ class SeveralBrokers:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self.log = opened(store, clock)
-        self._publish(SetConfigs(configs={METADATA_VERSION_KEY: str(VERSION)}))
         broker_epoch = self.join(CONTROLLER, self.log).broker_epoch
         self._publish(plan_elect_controller(self.log.image, CONTROLLER, broker_epoch))
 
-    def join(self, node_id: int, log: SparkLog | None = None, *, port: int = 9092, rack: str = "") -> Joined:
+    def join(
+        self, node_id: int, log: SparkLog | None = None, *, port: int = 9092, rack: str = ""
+    ) -> Registration:
         """The node's registration, made through its own log or that of the controller."""
         metadata = (log or self.log).metadata
         listeners = [BrokerListener(host=f"broker-{node_id}", port=port)]
-        registration = Joined.join(metadata, node_id, listeners, rack=rack)
+        registration = Registration.join(metadata, node_id, listeners, rack=rack)
         self.log.refresh()
         return registration
 
@@ -74,3 +78,48 @@ class SeveralBrokers:
     @staticmethod
     def _epoch(image: Image) -> int:
         return image.controller.controller_epoch
+
+
+def take_over(
+    log: SparkLog, node_id: int = 1, listeners: Sequence[BrokerListener] = (), *, rack: str = ""
+) -> Registration:
+    """The registration of a broker that is controller, and leads every partition; all others are fenced.
+
+    Topics that it makes are led by it, too (`create_led`).
+    """
+
+    def fence_others(image: Image) -> list[Action]:
+        others = [one for one in image.brokers.values() if one.node_id != node_id]
+        fences = (plan_fence_broker(image, one.node_id, one.broker_epoch) for one in others)
+        return [one for one in fences if one is not None]
+
+    log.metadata.publish(fence_others)
+    before = log.image.brokers.get(node_id)
+    assigning = Assigning(lambda image: RootConfig.parse(image.configs))
+    registration = Registration.join(
+        log.metadata,
+        node_id,
+        listeners,
+        rack=rack,
+        replaces=NO_EPOCH if before is None else before.broker_epoch,
+        entering=lambda before, after, joined: plan_entering(before, after, joined, assigning),
+        completing=assigning.assignments,
+    )
+    log.refresh()
+    return registration
+
+
+def create_led(
+    log: SparkLog,
+    registration: Registration,
+    name: str,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+) -> None:
+    """A topic that the broker makes, and so leads, in its first leader epoch."""
+    topic_id = new_id()
+
+    def plan(image: Image) -> list[Action]:
+        return [plan_create_topic(image, name, partitions, topic_id=topic_id, configs=configs or {})]
+
+    log.metadata.publish(registration.fenced(plan))

@@ -17,30 +17,22 @@ import msgspec
 
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
 from sparklog.metadata.documents.extent_columns import (
-    COLUMNS_VERSION,
     AppendColumns,
     StageColumns,
     WireAction,
     from_wire,
     to_wire,
 )
-from sparklog.metadata.model.action import FIRST_VERSION, ActionBase
-from sparklog.metadata.model.actions import ACTION_TYPES, VERSION, Action
+from sparklog.metadata.model.action import ActionBase
+from sparklog.metadata.model.actions import ACTION_TYPES, Action
 from sparklog.metadata.model.broker_values import BrokerListener
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.numbers import Int64
 from sparklog.utf8 import why_not_utf8
 
-# Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.
-# Requests of version 1 had no base. Who posts those applies them by itself; nobody else can do so safely.
-REQUEST_VERSION = 4
-# Requests of brokers say what must hold for their drafts. Whoever does not know that would append them all
-# the same.
-CONDITIONS_VERSION = 8
-# Nor what is to be staged, and not appended.
-STAGING_REQUEST_VERSION = 9
-# Nor of which incarnation of the root it is.
-INCARNATION_VERSION = 9
+# Of commits, manifests and requests. What older software can decode and must not misread is a feature
+# (model/features.py).
+VERSION = 1
 # What stands in a commit: extents may be in columns there, and nowhere else.
 WIRE_TYPES: tuple[type[ActionBase], ...] = (*ACTION_TYPES, AppendColumns, StageColumns)
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -54,7 +46,7 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """First line of a document. `crc32c` must stay the last field."""
 
-    version: Int64
+    version: Int64  # VERSION
     kind: str  # "commit", "snapshot" or "request"
     commit: Int64  # of a request: its sequence
     cluster_id: str
@@ -95,14 +87,6 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     publish: msgspec.Raw
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """Of what a request asks for, that which not every version may say."""
-
-    columns: msgspec.Raw = msgspec.Raw()
-    act_as_broker: msgspec.Raw = msgspec.Raw()
-    staging: msgspec.Raw = msgspec.Raw()
-
-
 _Body = TypeVar("_Body", CommitBody, ManifestBody, RequestBody)
 _encoder = msgspec.json.Encoder()
 
@@ -115,21 +99,14 @@ def checksum(*chunks: bytes | memoryview) -> str:
     return f"{value:08x}"
 
 
-def required_version(actions: Sequence[WireAction]) -> int:
-    """The version of a commit with these actions."""
-    return max((action.document_version for action in actions), default=FIRST_VERSION)
-
-
-def encode_commit(header: Header, actions: Sequence[Action], *, most: int = VERSION) -> bytes:
-    """The bytes of a commit, of the lowest version that can say this; many extents in columns, unless that
-    takes a version beyond `most`.
+def encode_commit(header: Header, actions: Sequence[Action]) -> bytes:
+    """The bytes of a commit; many extents in columns.
 
     Raises: TypeError, ValueError: it would not be read as it was planned. An effect asks for bounds and not
         for types, and 3.0, or True, is within the bounds of 3; in a commit it is no integer. So the actions
         are read back, and columns as they are made (extent_columns.py).
     """
-    wire = to_wire(actions) if most >= COLUMNS_VERSION else tuple(actions)
-    header = msgspec.structs.replace(header, version=required_version(wire))
+    wire = to_wire(actions)
     data = encode_document(header, CommitBody(actions=wire))
     try:
         found = msgspec.json.decode(memoryview(data)[data.index(b"\n") + 1 : -1], type=CommitBody)
@@ -171,13 +148,6 @@ def decode_commit(
     header, second = _decode_header(data, where=where, kind="commit", code="CORRUPT_METADATA_COMMIT")
     _check_identity(header, where=where, commit=commit, cluster_id=cluster_id, code="CORRUPT_METADATA_COMMIT")
     body = _decode_body(second, CommitBody, where=where, code="CORRUPT_METADATA_COMMIT")
-    required = required_version(body.actions)
-    if header.version < required:
-        raise corrupt(
-            "CORRUPT_METADATA_COMMIT",
-            f"{where}@0",
-            f"found version {header.version}, expected {required} for these actions",
-        )
     try:
         return header, from_wire(body.actions)
     except msgspec.DecodeError as error:
@@ -207,34 +177,7 @@ def decode_request(data: bytes, *, where: str, sequence: int, cluster_id: str) -
     code = "CORRUPT_METADATA_REQUEST"
     header, second = _decode_header(data, where=where, kind="request", code=code)
     _check_identity(header, where=where, commit=sequence, cluster_id=cluster_id, code=code)
-    if header.version < REQUEST_VERSION:
-        raise UnsupportedVersionError(
-            "UNSUPPORTED_METADATA",
-            f"{where}: found a request of version {header.version}, expected {REQUEST_VERSION} to {VERSION}",
-            fix="Nothing: its publisher goes on by itself; upgrade sparklog on its machine",
-        )
-    body = _decode_body(second, RequestBody, where=where, code=code)
-    required, what = _required_of_request(body.publish)
-    if body.incarnation:
-        required, what = max(required, INCARNATION_VERSION), "that names an incarnation"
-    if header.version < required:
-        raise corrupt(
-            code, f"{where}@0", f"found version {header.version}, expected {required} for a request {what}"
-        )
-    return header, body
-
-
-def _required_of_request(asked: msgspec.Raw) -> tuple[int, str]:
-    """The version of a request that asks for this, and what takes it."""
-    try:
-        found = msgspec.json.decode(asked, type=_Asked)
-    except _UNDECODABLE:
-        return REQUEST_VERSION, ""  # whoever interprets it will say so
-    if found.staging:
-        return STAGING_REQUEST_VERSION, "that stages"
-    if found.act_as_broker:
-        return CONDITIONS_VERSION, "of a broker"
-    return (COLUMNS_VERSION, "with columns") if found.columns else (REQUEST_VERSION, "")
+    return header, _decode_body(second, RequestBody, where=where, code=code)
 
 
 def corrupt(code: str, where: str, problem: str) -> CorruptLogError:
@@ -262,7 +205,7 @@ def _decode_header(data: bytes, *, where: str, kind: str, code: str) -> tuple[He
         header = msgspec.json.decode(data[:line], type=Header)
     except _UNDECODABLE as error:
         raise _undecodable(data[:line], where, intact=intact, code=code, error=error) from error
-    if intact and not _is_known(header.version):
+    if intact and header.version != VERSION:
         what = _unknown_things(data[line + 1 :])
         raise _newer(where, _unknown_version(header.version) + (f" ({what})" if what else ""))
     body_bytes = len(data) - line - 2
@@ -316,12 +259,8 @@ def _newer(where: str, found: str) -> UnsupportedVersionError:
     )
 
 
-def _is_known(version: int) -> bool:
-    return FIRST_VERSION <= version <= VERSION
-
-
 def _unknown_version(version: int) -> str:
-    return f"found version {version}, expected {FIRST_VERSION} to {VERSION}"
+    return f"found version {version}, expected {VERSION}"
 
 
 def _unknown_things(data: bytes) -> str | None:
@@ -334,7 +273,7 @@ def _unknown_things(data: bytes) -> str | None:
         return None
     if "actions" not in document:
         version = document.get("version")
-        if isinstance(version, int) and not _is_known(version):
+        if isinstance(version, int) and version != VERSION:
             return _unknown_version(version)
         return _unknown_field(document, _fields(Header) | _fields(ManifestBody), "document")
     actions = _items(document["actions"])

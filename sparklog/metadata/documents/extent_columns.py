@@ -24,10 +24,8 @@ from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, Extent
 from sparklog.metadata.model.extents import AppendExtents
 from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.staging import NEVER_OPENS, StageExtents
-from sparklog.metadata.model.transaction_values import TRANSACTIONS_VERSION
 
-COLUMNS_VERSION = 5  # of a document that has any
-# Fewer stay objects, which older sparklogs can read.
+# Fewer are shorter as objects.
 MIN_COLUMN_EXTENTS = 8
 # Of all columns of a commit, and of a request: two bytes of one may stand for an extent of 400 in memory.
 MAX_COMMIT_EXTENTS = 1 << 18
@@ -59,11 +57,6 @@ class AppendColumns(ActionBase, tag="append_columns", frozen=True, kw_only=True)
     producer_id: msgspec.Raw = _LEFT_OUT
     producer_epoch: msgspec.Raw = _LEFT_OUT
     base_sequence: msgspec.Raw = _LEFT_OUT
-
-    @property
-    def document_version(self) -> int:
-        """Older sparklogs know the objects only."""
-        return COLUMNS_VERSION
 
 
 class DraftColumns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -99,11 +92,6 @@ class StageColumns(ActionBase, tag="stage_columns", frozen=True, kw_only=True):
     producer_epoch: msgspec.Raw = _LEFT_OUT
     base_sequence: msgspec.Raw = _LEFT_OUT
     opens_ms: Column = NEVER_OPENS
-
-    @property
-    def document_version(self) -> int:
-        """As of `stage_extents`."""
-        return TRANSACTIONS_VERSION
 
 
 WireAction = Action | AppendColumns | StageColumns

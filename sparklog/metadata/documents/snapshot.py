@@ -11,11 +11,14 @@ After a crash: a directory without a manifest is no snapshot; cleaning removes i
 Sources: FORMAT.md#metadata-log.
 """
 
+import contextlib
+
 import msgspec
 
 from sparklog.errors import AlreadyExistsError, InvalidRequestError
 from sparklog.failpoints import failpoint
 from sparklog.metadata.documents.document import (
+    VERSION,
     Header,
     ManifestBody,
     SnapshotPart,
@@ -38,15 +41,14 @@ from sparklog.metadata.documents.snapshot_transactions import (
     stored_transactions,
     transactions_from,
 )
-from sparklog.metadata.model.action import FIRST_VERSION
 from sparklog.metadata.model.broker_values import (
     NO_CONTROLLER,
     NO_NODE,
-    BrokerRegistration,
     Controller,
     RegisteredBroker,
 )
 from sparklog.metadata.model.extent_list import ExtentColumns, lists_of, why_disordered
+from sparklog.metadata.model.features import validate_readable
 from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.metadata.model.image import (
     FIRST_INCARNATION,
@@ -74,7 +76,6 @@ from sparklog.metadata.model.retired import (
     RetiredRange,
 )
 from sparklog.metadata.model.topic_names import why_illegal_topic_name
-from sparklog.metadata.model.transaction_values import TRANSACTIONS_VERSION
 from sparklog.storage import Store, validate_name
 
 _CODE = "CORRUPT_METADATA_SNAPSHOT"
@@ -93,13 +94,10 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     name: str
     configs: dict[str, str]
     partitions: tuple[_Partition, ...]
-    # Version 4, written only when there is something to say.
+    # By partition, and merged batches also by producer id.
     writer_txns: dict[str, WriterTxnState] = {}
-    # Version 5, likewise: by partition, and by producer id.
     merged_batches: dict[Int64, dict[Int64, tuple[MergedBatch, ...]]] = {}
-    # Version 7, likewise: by partition.
     cleaned: dict[Int64, Cleaned] = {}
-    # Version 8, likewise.
     forgotten: dict[Int64, Forgotten] = {}
     leadership: StoredLeadership | None = None
     # Version 9, likewise: by partition.
@@ -115,46 +113,24 @@ class StoredRetired(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     checked_ms: Int64 = NEVER_CHECKED_MS
 
 
+class _Needed(msgspec.Struct, frozen=True):
+    reader_features: tuple[str, ...] = ()
+
+
 class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     configs: dict[str, str]
-    writer_txns: dict[str, Int64]
     topics: tuple[_Topic, ...]
-    # Version 2, written only when there is something to say.
-    broker: BrokerRegistration | None = None
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
     next_producer_id: Int64 = 0
-    # Version 3, likewise.
     publishers: dict[str, PublisherState] = {}
-    # Version 6, likewise.
     sweep_horizon: Int64 = NO_HORIZON
-    # Version 8, likewise.
     producers_marked_ms: Int64 = NEVER_MARKED_MS
-    # Version 8, likewise: several brokers.
     brokers: tuple[RegisteredBroker, ...] = ()
     controller: Controller = NO_CONTROLLER
-    # Version 9, likewise.
     transactions: tuple[StoredTransaction, ...] = ()
     retired: StoredRetired | None = None
     incarnation: Incarnation = FIRST_INCARNATION
-
-    @property
-    def version(self) -> int:
-        if self.transactions or self.retired is not None or self.incarnation != FIRST_INCARNATION:
-            return TRANSACTIONS_VERSION
-        if self.brokers or self.controller != NO_CONTROLLER or any(one.leadership for one in self.topics):
-            return 8
-        if self.producers_marked_ms != NEVER_MARKED_MS or any(topic.forgotten for topic in self.topics):
-            return 8
-        if any(topic.cleaned for topic in self.topics):
-            return 7
-        if self.sweep_horizon != NO_HORIZON:
-            return 6
-        if any(topic.merged_batches for topic in self.topics):
-            return 5
-        if any(topic.writer_txns for topic in self.topics):
-            return 4
-        if self.publishers:
-            return 3
-        return FIRST_VERSION if self.broker is None and self.next_producer_id == 0 else 2
 
 
 def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
@@ -168,7 +144,7 @@ def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
     )
     failpoint("snapshot.parts")
     header = Header(
-        version=state.version,
+        version=VERSION,
         kind="snapshot",
         commit=image.commit,
         cluster_id=image.cluster_id,
@@ -194,9 +170,9 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
     """
     header, body = read_manifest(store, commit, cluster_id=cluster_id)
     where = f"{store.url}/{snapshot_directory(commit)}"
-    state = _decode_state(_read_part(store, commit, body.state), f"{where}/{body.state.name}")
-    if header.version < state.version or state.next_producer_id < 0 or state.sweep_horizon < NO_HORIZON:
-        raise corrupt(_CODE, where, f"found a state of version {state.version}, expected {header.version}")
+    state = _decode_state(_read_part(store, commit, body.state), f"{where}/{body.state.name}", cluster_id)
+    if state.next_producer_id < 0 or state.sweep_horizon < NO_HORIZON:
+        raise corrupt(_CODE, where, "found a negative producer id or sweep horizon")
     columns = decode_extents(_read_part(store, commit, body.extents), f"{where}/{body.extents.name}")
     published, staged = split_rows(columns, state.transactions, where)
     topics = _topics(state, published, where)
@@ -206,9 +182,9 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         cluster_id=cluster_id,
         topics={topic.name: topic for topic in topics},
         topic_by_id={topic.topic_id: topic for topic in topics},
-        writer_txns=state.writer_txns,
         configs=state.configs,
-        broker=state.broker,
+        reader_features=frozenset(state.reader_features),
+        writer_features=frozenset(state.writer_features),
         brokers=_brokers(state, where),
         controller=state.controller,
         next_producer_id=state.next_producer_id,
@@ -314,9 +290,9 @@ def _state(image: Image) -> SnapshotState:
     )
     return SnapshotState(
         dict(image.configs),
-        dict(image.writer_txns),
         topics,
-        image.broker,
+        tuple(sorted(image.reader_features)),
+        tuple(sorted(image.writer_features)),
         image.next_producer_id,
         dict(image.publishers),
         image.sweep_horizon,
@@ -348,11 +324,16 @@ def _retired(stored: StoredRetired | None) -> Retired:
     )
 
 
-def _decode_state(data: memoryview, where: str) -> SnapshotState:
+def _decode_state(data: memoryview, where: str, cluster_id: str) -> SnapshotState:
+    """UnsupportedVersionError, which names features, comes before what cannot be decoded for want of them."""
     try:
-        return msgspec.json.decode(data, type=SnapshotState)
+        state = msgspec.json.decode(data, type=SnapshotState)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            validate_readable(msgspec.json.decode(data, type=_Needed).reader_features, cluster_id)
         raise corrupt(_CODE, where, f"cannot be decoded: {error}") from error
+    validate_readable(state.reader_features, cluster_id)
+    return state
 
 
 def _brokers(state: SnapshotState, where: str) -> dict[int, RegisteredBroker]:
@@ -364,8 +345,8 @@ def _brokers(state: SnapshotState, where: str) -> dict[int, RegisteredBroker]:
     for node_id in led - {NO_NODE}:
         if node_id not in brokers or brokers[node_id].is_fenced:
             raise corrupt(_CODE, where, f"found broker {node_id} fenced, and a partition that it leads")
-    if len(brokers) != len(state.brokers) or (brokers and state.broker is not None):
-        raise corrupt(_CODE, where, "found a broker twice, or one that is alone beside others")
+    if len(brokers) != len(state.brokers):
+        raise corrupt(_CODE, where, "found a broker twice")
     return brokers
 
 

@@ -46,11 +46,6 @@ class ActAsBroker(ActionBase, tag="act_as_broker", frozen=True, kw_only=True):
     actions: Int64 = 1
     leader_epoch: Column = ()
 
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would apply what it makes void."""
-        return 8
-
 
 def act_as_broker(draft: ImageDraft, action: ActAsBroker) -> None:
     """The effect is on those that follow."""

@@ -11,16 +11,9 @@ import msgspec
 
 from sparklog.errors import InvalidRequestError
 
-FIRST_VERSION = 1
-
 
 class ActionBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One thing that a commit says."""
-
-    @property
-    def document_version(self) -> int:
-        """The lowest version of a document that may say this, so that older sparklogs read what they can."""
-        return FIRST_VERSION
 
     @property
     def frees_space(self) -> bool:

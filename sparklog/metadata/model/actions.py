@@ -11,12 +11,12 @@ from typing import Any, get_args
 
 from sparklog.metadata.model import (
     acting,
-    brokers,
     compacting,
     controller,
     ending,
     expiring,
     extents,
+    features,
     leading,
     producers,
     publishers,
@@ -32,13 +32,13 @@ from sparklog.metadata.model import (
 )
 from sparklog.metadata.model.acting import ActAsBroker
 from sparklog.metadata.model.action import ActionBase
-from sparklog.metadata.model.brokers import RegisterBroker
 from sparklog.metadata.model.compacting import NoteCleaned
 from sparklog.metadata.model.controller import ElectController
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.ending import EndTransaction
 from sparklog.metadata.model.expiring import ExpireProducers
 from sparklog.metadata.model.extents import AppendExtents
+from sparklog.metadata.model.features import RequireFeatures
 from sparklog.metadata.model.leading import AssignReplicas, ElectLeaders
 from sparklog.metadata.model.producers import AllocateProducerIds
 from sparklog.metadata.model.publishers import RequestApplied
@@ -66,7 +66,6 @@ Action = (
     | ReplaceExtents
     | AdvanceLogStart
     | WriterTxn
-    | RegisterBroker
     | AllocateProducerIds
     | RequestApplied
     | MoveSweepHorizon
@@ -87,12 +86,9 @@ Action = (
     | ForgetTransactions
     | RetireSegments
     | RestoreRoot
+    | RequireFeatures
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
-
-# The newest version of a document that we know. An action that older software must refuse by its number
-# begins another (`document_version`).
-VERSION = 9
 
 # What each kind does to an image; it refuses what does not apply.
 EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
@@ -104,7 +100,6 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     ReplaceExtents: rewriting.replace_extents,
     AdvanceLogStart: rewriting.advance_log_start,
     WriterTxn: writers.note_writer_txn,
-    RegisterBroker: brokers.register_broker,
     AllocateProducerIds: producers.allocate_producer_ids,
     RequestApplied: publishers.settle_request,
     MoveSweepHorizon: sweeping.move_sweep_horizon,
@@ -125,6 +120,7 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     ForgetTransactions: transactions.forget_transactions,
     RetireSegments: sweeping.retire_segments,
     RestoreRoot: restoring.restore_root,
+    RequireFeatures: features.require_features,
 }
 
 # What changes who serves the root, what is in it to be served, and who does so.
@@ -133,7 +129,6 @@ OF_THE_CLUSTER: frozenset[type[ActionBase]] = frozenset(
         CreateTopic,
         DeleteTopic,
         AddPartitions,
-        RegisterBroker,
         JoinBroker,
         FenceBroker,
         BeginControlledShutdown,

@@ -1,7 +1,7 @@
-"""What an image says of brokers: the one that serves a root alone, or the several that serve it together.
+"""What an image says of the brokers that serve a root.
 
-Invariants: values only; an image has a BrokerRegistration, or RegisteredBrokers, never both.
-Not here: how they come to be (brokers.py, registry.py, controller.py, leading.py).
+Invariants: values only.
+Not here: how they come to be (registry.py, controller.py, leading.py).
 Concurrency: immutable.
 Sources: FORMAT.md#metadata-log; adr/0026; Kafka's BrokerRegistration, PartitionRegistration.
 """
@@ -21,23 +21,13 @@ class BrokerListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     port: Int64
 
 
-class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The broker that serves the root alone: the one that registered last. Any older one is fenced."""
-
-    node_id: Int64
-    broker_epoch: Int64
-    incarnation_id: str
-    listeners: tuple[BrokerListener, ...]
-
-
 class RegisteredBroker(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One of several brokers.
+    """A broker.
 
     Fields:
         broker_epoch: the number of the commit by which it joined: no two registrations have the same.
-        metadata_version: up to which version of the metadata documents it reads.
         is_fenced: it may publish nothing, and leads nothing.
         in_controlled_shutdown: it leads what it leads, and is to lead nothing more.
     """
@@ -45,7 +35,6 @@ class RegisteredBroker(
     node_id: Int64
     broker_epoch: Int64
     incarnation_id: str
-    metadata_version: Int64
     listeners: tuple[BrokerListener, ...] = ()
     rack: str = ""
     is_fenced: bool = False
@@ -69,7 +58,7 @@ class PartitionLeadership(msgspec.Struct, frozen=True, array_like=True):
     Fields:
         replicas: brokers by preference; none: nobody has assigned the partition yet.
         leader: one of them, or NO_NODE.
-        leader_epoch: one higher with each change of the leader. 0 is the epoch of a broker that is alone.
+        leader_epoch: one higher with each change of the leader.
         adding, removing: those of the replicas that come, or go, with a reassignment that is not over.
     """
 

@@ -13,8 +13,6 @@ from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.image import NO_DELETE_HORIZON_MS, Cleaned, Image
 from sparklog.metadata.model.numbers import Int64
 
-CLEANED_VERSION = 7
-
 
 class NoteCleaned(ActionBase, tag="note_cleaned", frozen=True, kw_only=True):
     """Offsets below `first_dirty_offset` are compacted.
@@ -27,11 +25,6 @@ class NoteCleaned(ActionBase, tag="note_cleaned", frozen=True, kw_only=True):
     partition: Int64
     first_dirty_offset: Int64
     delete_horizon_ms: Int64 = NO_DELETE_HORIZON_MS
-
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would forget it in its next snapshot."""
-        return CLEANED_VERSION
 
 
 # --- effect ------------------------------------------------------------------------------------------

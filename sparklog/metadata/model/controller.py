@@ -25,11 +25,6 @@ class ElectController(ActionBase, tag="elect_controller", frozen=True, kw_only=T
     broker_epoch: Int64
     controller_epoch: Int64
 
-    @property
-    def document_version(self) -> int:
-        """As join_broker."""
-        return 8
-
 
 def elect_controller(draft: ImageDraft, action: ElectController) -> None:
     """The effect, if nobody has been elected since."""

@@ -14,7 +14,6 @@ import msgspec
 from msgspec.structs import replace
 
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.agreed_version import agreed_version
 from sparklog.metadata.model.broker_values import PartitionLeadership
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList
@@ -28,7 +27,7 @@ from sparklog.metadata.model.image import (
 )
 from sparklog.metadata.model.retired import RetiredDraft
 from sparklog.metadata.model.transaction_draft import TransactionsDraft
-from sparklog.metadata.model.transaction_values import TRANSACTIONS_VERSION, Transaction
+from sparklog.metadata.model.transaction_values import Transaction
 
 
 class PartitionDraft(msgspec.Struct):
@@ -134,11 +133,12 @@ class ImageDraft:
     Fields:
         commit: the one whose actions are being applied.
         actions_left: how many of them come after the action that is being applied.
+        cluster_id: of the root.
         acting: whose action it is, if it is a broker's.
         cluster_changed, newest_ms: as in the image.
         transactions, retired: as in the image, to be changed through their own methods.
-        writer_txns, configs, broker, brokers, controller, next_producer_id, publishers, sweep_horizon,
-            producers_marked_ms, incarnation: as in the image, to be changed in place.
+        configs, reader_features, writer_features, brokers, controller, next_producer_id, publishers,
+            sweep_horizon, producers_marked_ms, incarnation: as in the image, to be changed in place.
     """
 
     def __init__(self, image: Image) -> None:
@@ -147,9 +147,8 @@ class ImageDraft:
         self.acting: Acting | None = None
         self.cluster_changed = image.cluster_changed
         self.newest_ms = image.newest_ms
-        self.writer_txns = dict(image.writer_txns)
         self.configs = dict(image.configs)
-        self.broker = image.broker
+        self.reader_features, self.writer_features = image.reader_features, image.writer_features
         self.brokers = dict(image.brokers)
         self.controller = image.controller
         self.next_producer_id = image.next_producer_id
@@ -159,7 +158,7 @@ class ImageDraft:
         self.producers_marked_ms = image.producers_marked_ms
         self.transactions = TransactionsDraft(image.transactions)
         self.incarnation = image.incarnation
-        self._cluster_id = image.cluster_id
+        self.cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() puts the drafts in.
         self._by_name = dict(image.topics)
         self._by_id = dict(image.topic_by_id)
@@ -245,9 +244,8 @@ class ImageDraft:
         return self.transactions.transactions().staged_lists()
 
     def count_removed(self, columns: ExtentColumns, *, back: bool = False) -> None:
-        """Remember that extents were removed, where the root may be written so (retired.py)."""
-        if agreed_version(self.configs) >= TRANSACTIONS_VERSION:
-            self.retired.count(columns, self.sweep_horizon, back=back)
+        """Remember that extents were removed (retired.py)."""
+        self.retired.count(columns, self.sweep_horizon, back=back)
 
     def count_dropped(self, transaction: Transaction) -> None:
         """The same of what a transaction has staged, which goes with it."""
@@ -286,12 +284,12 @@ class ImageDraft:
         return Image(
             commit=commit,
             commit_uuid=commit_uuid,
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             topics=self._by_name,
             topic_by_id=self._by_id,
-            writer_txns=self.writer_txns,
             configs=self.configs,
-            broker=self.broker,
+            reader_features=self.reader_features,
+            writer_features=self.writer_features,
             brokers=self.brokers,
             controller=self.controller,
             next_producer_id=self.next_producer_id,

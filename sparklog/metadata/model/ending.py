@@ -34,7 +34,6 @@ from sparklog.metadata.model.transaction_values import (
     NO_ID,
     NO_NUMBER,
     NO_PRODUCER_EPOCH,
-    TRANSACTIONS_VERSION,
     TopicPartition,
     Transaction,
     TransactionPhase,
@@ -69,11 +68,6 @@ class EndTransaction(ActionBase, tag="end_transaction", frozen=True, kw_only=Tru
     next_producer_id: Int64 = NO_ID
     next_producer_epoch: Int64 = NO_PRODUCER_EPOCH
     fences: bool = False
-
-    @property
-    def document_version(self) -> int:
-        """As of the others."""
-        return TRANSACTIONS_VERSION
 
     @property
     def frees_space(self) -> bool:

@@ -28,8 +28,6 @@ from sparklog.metadata.model.image import NEVER_MARKED_MS, Forgotten, Image, Par
 from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
 from sparklog.metadata.model.sequences import merged_above
 
-PRODUCERS_VERSION = 8
-
 
 class ExpireProducers(ActionBase, tag="expire_producers", frozen=True, kw_only=True):
     """All partitions forget the producers that have not written since their marks, and are marked anew.
@@ -44,11 +42,6 @@ class ExpireProducers(ActionBase, tag="expire_producers", frozen=True, kw_only=T
     time_ms: Int64
     max_timestamp_ms: Int64 = -1
     marks_only: bool = False
-
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would go on with producers that others have forgotten."""
-        return PRODUCERS_VERSION
 
 
 # --- effect ------------------------------------------------------------------------------------------

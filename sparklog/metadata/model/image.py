@@ -17,7 +17,6 @@ from sparklog.errors import UnknownTopicError
 from sparklog.metadata.model.broker_values import (
     NO_CONTROLLER,
     UNASSIGNED,
-    BrokerRegistration,
     Controller,
     PartitionLeadership,
     RegisteredBroker,
@@ -201,10 +200,10 @@ class Image:
     topics: Mapping[str, Topic]
     topic_by_id: Mapping[str, Topic]
     # Of the whole root: from before they were per topic, and kept for ever.
-    writer_txns: Mapping[str, int]
     configs: Mapping[str, str]
-    broker: BrokerRegistration | None = None  # that serves the root alone
     # By node id, those that serve it together, the fenced ones among them; and who of them is controller.
+    reader_features: frozenset[str] = frozenset()
+    writer_features: frozenset[str] = frozenset()
     brokers: Mapping[int, RegisteredBroker] = field(default_factory=dict)
     controller: Controller = NO_CONTROLLER
     next_producer_id: int = 0
@@ -309,10 +308,7 @@ class Image:
         """What shows that `version` of the writer `application`, or a later one, is in the topic already."""
         topic = self.topic_by_id.get(topic_id)
         found = None if topic is None else topic.writer_txns.get(application)
-        if found is not None and found.version >= version:
-            return found
-        of_root = self.writer_txns.get(application, -1)
-        return WriterTxnState(of_root, NO_COMMIT) if of_root >= version else None
+        return found if found is not None and found.version >= version else None
 
 
 def _any_of(partitions: int) -> str:
@@ -327,6 +323,5 @@ def empty_image(cluster_id: str) -> Image:
         cluster_id=cluster_id,
         topics={},
         topic_by_id={},
-        writer_txns={},
         configs={},
     )

@@ -45,11 +45,6 @@ class AssignReplicas(ActionBase, tag="assign_replicas", frozen=True, kw_only=Tru
     adding: Column = NO_LIST
     removing: Column = NO_LIST
 
-    @property
-    def document_version(self) -> int:
-        """As join_broker."""
-        return 8
-
 
 class ElectLeaders(ActionBase, tag="elect_leaders", frozen=True, kw_only=True):
     """Partitions have these leaders, or none (-1), from now on, each in the epoch after its last one."""
@@ -60,11 +55,6 @@ class ElectLeaders(ActionBase, tag="elect_leaders", frozen=True, kw_only=True):
     partition: tuple[Int64, ...]
     leader: Column
     leader_epoch: Column
-
-    @property
-    def document_version(self) -> int:
-        """As join_broker."""
-        return 8
 
 
 # --- effects -----------------------------------------------------------------------------------------

@@ -16,11 +16,6 @@ class AllocateProducerIds(ActionBase, tag="allocate_producer_ids", frozen=True, 
     first: Int64
     count: Int64
 
-    @property
-    def document_version(self) -> int:
-        """As the registration of a broker, whose producers they are for."""
-        return 2
-
 
 def why_illegal_producer_ids(ids: AllocateProducerIds) -> str | None:
     """A block is not empty and stays in the domain."""

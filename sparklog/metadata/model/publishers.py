@@ -28,8 +28,6 @@ REQUEST_WINDOW = 4096
 # No image remembers more; only commits that each apply dozens of new publishers' requests come near it. Then
 # publishers that it does not know race until some are forgotten.
 MAX_PUBLISHERS = 65_536
-# Before requests had a base, images remembered so many publishers, whatever the commit.
-LEGACY_PUBLISHERS = 4096
 
 
 class RequestApplied(ActionBase, tag="request_applied", frozen=True, kw_only=True):
@@ -38,19 +36,14 @@ class RequestApplied(ActionBase, tag="request_applied", frozen=True, kw_only=Tru
     Sequences of a publisher only grow: what is applied, or passed over, can never be applied (again).
     Without actions it takes the sequence out of the world.
     `base` and `nonce` are the request's own: after which commit it was posted, and which of the requests of
-    this number, should there be clones of its process. The first version had neither.
+    this number, should there be clones of its process.
     """
 
     publisher: str
     sequence: Int64
+    nonce: str
     actions: Int64 = 0
     base: Int64 = -1
-    nonce: str = ""
-
-    @property
-    def document_version(self) -> int:
-        """The first version of requests is still read."""
-        return 4 if self.nonce else 3
 
 
 def why_illegal_request(request: RequestApplied) -> str | None:
@@ -61,7 +54,7 @@ def why_illegal_request(request: RequestApplied) -> str | None:
         return f"sequence {request.sequence}, expected 0 to {MAX_OFFSET}"
     if request.actions < 0:
         return f"{request.actions} actions, expected at least 0"
-    if request.nonce and not is_id(request.nonce):
+    if not is_id(request.nonce):
         return f"nonce {request.nonce!r} is malformed"
     if not -1 <= request.base < MAX_OFFSET:
         return f"base {request.base}, expected -1 to {MAX_OFFSET - 1}"
@@ -99,20 +92,15 @@ def can_settle(publishers: Collection[str], publisher: str) -> bool:
 def settle(publishers: dict[str, PublisherState], action: RequestApplied, commit: int) -> str | None:
     """Note that `commit` applies, or takes back, a request; returns why it may not, or None."""
     known = publishers.get(action.publisher)
-    if action.nonce:
-        last = last_commit_for(action.base)
-        if not action.base < commit <= last:
-            return (
-                f"request {action.sequence} of {action.publisher} in commit {commit}, expected one above "
-                f"{action.base} and at most {last}"
-            )
-        if action.actions and not can_settle(publishers, action.publisher):
-            return f"{len(publishers)} publishers are remembered already"
-    if (
-        known is not None
-        and action.sequence <= known.last_sequence
-        and (action.nonce or _was_remembered(publishers, action.publisher))
-    ):
+    last = last_commit_for(action.base)
+    if not action.base < commit <= last:
+        return (
+            f"request {action.sequence} of {action.publisher} in commit {commit}, expected one above "
+            f"{action.base} and at most {last}"
+        )
+    if action.actions and not can_settle(publishers, action.publisher):
+        return f"{len(publishers)} publishers are remembered already"
+    if known is not None and action.sequence <= known.last_sequence:
         return f"request {action.sequence} of {action.publisher}, expected one above {known.last_sequence}"
     publishers.pop(action.publisher, None)  # to come back as the most recent
     publishers[action.publisher] = PublisherState(action.sequence, commit)
@@ -126,8 +114,3 @@ def forget(publishers: dict[str, PublisherState], commit: int) -> None:
         if commit <= last_commit_for(state.commit):
             return
         del publishers[publisher]
-
-
-def _was_remembered(publishers: dict[str, PublisherState], publisher: str) -> bool:
-    """Did an image that remembered by number know this one? Commits of that time must replay as they were."""
-    return list(publishers).index(publisher) >= len(publishers) - LEGACY_PUBLISHERS

@@ -1,4 +1,4 @@
-"""Several brokers: join_broker, fence_broker, begin_controlled_shutdown, unregister_broker.
+"""Brokers: join_broker, fence_broker, begin_controlled_shutdown, unregister_broker.
 
 A registration is a node id and a broker epoch, which is the number of the commit by which the broker joined.
 Whatever a broker publishes says its epoch (acting.py), and applies while that registration stands and is not
@@ -7,20 +7,17 @@ fenced. Who is fenced joins again, and has another epoch then.
 Invariants:
     no two registrations ever have the same epoch; a node has one at most;
     a broker that is fenced leads nothing, and is not controller, from that commit on: its leaderships end
-    there, each with a leader epoch of nobody's, so that no registration ever acts in another's;
-    every registered broker reads documents of the version that the root agreed to.
-Not here: which broker is to be fenced (sparklog_server/cluster), who leads next (leading.py), a broker that
-    serves a root alone (brokers.py).
+    there, each with a leader epoch of nobody's, so that no registration ever acts in another's.
+Not here: which broker is to be fenced (sparklog_server/cluster), who leads next (leading.py).
 Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py; KIP-631.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from sparklog.errors import FencedError, InvalidRequestError
+from sparklog.errors import FencedError
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
-from sparklog.metadata.model.agreed_version import METADATA_VERSION_KEY, agreed_version
 from sparklog.metadata.model.broker_values import (
     NO_EPOCH,
     NO_NODE,
@@ -35,7 +32,6 @@ from sparklog.metadata.model.ids import is_id
 from sparklog.metadata.model.image import Image
 from sparklog.metadata.model.numbers import Int64
 
-CLUSTER_VERSION = 8  # of documents with several brokers
 MAX_BROKERS = 1_000
 MAX_NODE_ID = (1 << 31) - 1
 MAX_LISTENERS = 100
@@ -49,14 +45,8 @@ class JoinBroker(ActionBase, tag="join_broker", frozen=True, kw_only=True):
     node_id: Int64
     broker_epoch: Int64
     incarnation_id: str
-    metadata_version: Int64
     listeners: tuple[BrokerListener, ...] = ()
     rack: str = ""
-
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would take the root over, alone."""
-        return CLUSTER_VERSION
 
 
 class FenceBroker(ActionBase, tag="fence_broker", frozen=True, kw_only=True):
@@ -66,22 +56,12 @@ class FenceBroker(ActionBase, tag="fence_broker", frozen=True, kw_only=True):
     broker_epoch: Int64
     controller_epoch: Int64 = NO_EPOCH
 
-    @property
-    def document_version(self) -> int:
-        """As join_broker."""
-        return CLUSTER_VERSION
-
 
 class BeginControlledShutdown(ActionBase, tag="begin_controlled_shutdown", frozen=True, kw_only=True):
     """The broker wants to stop, and is to lead nothing any more."""
 
     node_id: Int64
     broker_epoch: Int64
-
-    @property
-    def document_version(self) -> int:
-        """As join_broker."""
-        return CLUSTER_VERSION
 
 
 class UnregisterBroker(ActionBase, tag="unregister_broker", frozen=True, kw_only=True):
@@ -90,11 +70,6 @@ class UnregisterBroker(ActionBase, tag="unregister_broker", frozen=True, kw_only
     node_id: Int64
     broker_epoch: Int64
     controller_epoch: Int64
-
-    @property
-    def document_version(self) -> int:
-        """As join_broker."""
-        return CLUSTER_VERSION
 
 
 # --- rules -------------------------------------------------------------------------------------------
@@ -122,30 +97,11 @@ def _why_illegal(action: JoinBroker) -> str | None:
     return why_illegal_listeners(action.listeners)
 
 
-def why_not_agreed(brokers: Mapping[int, RegisteredBroker], configs: Mapping[str, str]) -> str | None:
-    """Why settings of the root do not fit the brokers that are registered."""
-    if not brokers:
-        return None
-    version = agreed_version(configs)
-    if version < CLUSTER_VERSION:
-        return (
-            f"{METADATA_VERSION_KEY} {version}, expected at least {CLUSTER_VERSION} for "
-            f"{len(brokers)} registered brokers"
-        )
-    oldest = min(brokers.values(), key=lambda broker: broker.metadata_version)
-    if oldest.metadata_version < version:
-        return (
-            f"{METADATA_VERSION_KEY} {version}, expected at most {oldest.metadata_version}, which broker "
-            f"{oldest.node_id} reads"
-        )
-    return None
-
-
 # --- effects -----------------------------------------------------------------------------------------
 
 
 def join_broker(draft: ImageDraft, action: JoinBroker) -> None:
-    """Beside all others. A broker that served the root alone does so no more."""
+    """It registers alongside the others."""
     refuse(_why_illegal(action), "broker")
     known = draft.brokers.get(action.node_id)
     if known is not None and not known.is_fenced:
@@ -160,13 +116,10 @@ def join_broker(draft: ImageDraft, action: JoinBroker) -> None:
         node_id=action.node_id,
         broker_epoch=action.broker_epoch,
         incarnation_id=action.incarnation_id,
-        metadata_version=action.metadata_version,
         listeners=action.listeners,
         rack=action.rack,
     )
-    refuse(why_not_agreed({**draft.brokers, joined.node_id: joined}, draft.configs), "broker")
     draft.brokers[joined.node_id] = joined
-    draft.broker = None
 
 
 def fence_broker(draft: ImageDraft, action: FenceBroker) -> None:
@@ -223,15 +176,14 @@ def plan_join_broker(
     node_id: int,
     *,
     incarnation_id: str,
-    metadata_version: int,
     listeners: Sequence[BrokerListener] = (),
     rack: str = "",
 ) -> JoinBroker:
-    """Serve the root beside others. `incarnation_id` from new_id().
+    """Become one of the brokers of a root. `incarnation_id` from new_id().
 
     Raises:
         FencedError: DUPLICATE_BROKER, the node id is another's who is not fenced.
-        InvalidRequestError: METADATA_VERSION_TOO_LOW; INVALID_ACTIONS, a malformed argument.
+        InvalidRequestError: INVALID_ACTIONS, a malformed argument.
     """
     known = image.brokers.get(node_id)
     if known is not None and not known.is_fenced:
@@ -242,19 +194,10 @@ def plan_join_broker(
             f"{known.broker_epoch}, at {where}, expected no running broker of this node id",
             fix="choose another broker.id; or wait until that broker, if it is dead, is fenced",
         )
-    version = agreed_version(image.configs)
-    if version < CLUSTER_VERSION:
-        raise InvalidRequestError(
-            "METADATA_VERSION_TOO_LOW",
-            f"cluster {image.cluster_id}: found {METADATA_VERSION_KEY} {version}, expected "
-            f"{CLUSTER_VERSION} for several brokers",
-            fix=f"upgrade sparklog on every machine that uses the root; then set {METADATA_VERSION_KEY}",
-        )
     action = JoinBroker(
         node_id=node_id,
         broker_epoch=image.commit + 1,
         incarnation_id=incarnation_id,
-        metadata_version=metadata_version,
         listeners=tuple(listeners),
         rack=rack,
     )

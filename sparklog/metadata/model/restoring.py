@@ -45,7 +45,6 @@ from sparklog.metadata.model.transaction_values import NO_ID, NO_PRODUCER_EPOCH,
 if TYPE_CHECKING:
     from sparklog.metadata.model.draft import ImageDraft
 
-RESTORE_VERSION = 9
 MAX_LEADER_EPOCH = (1 << 31) - 1  # in Kafka's protocol
 MAX_BIRTHS_AHEAD = 1 << 58  # a birth has 18 digits at most
 _PER_SECOND_BITS = 20
@@ -71,11 +70,6 @@ class RestoreRoot(ActionBase, tag="restore_root", frozen=True, kw_only=True):
     births_ahead: Int64
     time_ms: Int64
 
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would go on as if nothing had happened."""
-        return RESTORE_VERSION
-
 
 # --- effect ------------------------------------------------------------------------------------------
 
@@ -89,7 +83,6 @@ def restore_root(draft: "ImageDraft", action: RestoreRoot) -> None:
         action.incarnation_id, draft.commit, action.births_ahead, action.leader_epoch
     )
     pass_horizon(draft, draft.commit + action.births_ahead)
-    draft.broker = None
     for broker in draft.brokers.values():
         fenced = msgspec.structs.replace(broker, is_fenced=True, in_controlled_shutdown=False)
         draft.brokers[broker.node_id] = fenced

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from sparklog.errors import RetriableError
 from sparklog.metadata.model.action import (
-    FIRST_VERSION,
     ActionBase,
     ActionRefusedError,
     invalid_plan,
@@ -26,7 +25,6 @@ from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.sequences import mergeable, merged_above, remember_merged
 from sparklog.metadata.model.sweeping import refuse_expired, validate_births
 
-REPLACEMENT_VERSION = 5
 _REPLAYED_EXTENTS = 16  # about half the time that a replacement takes
 _FORGOTTEN = (
     "an extent to be replaced is of a producer that the partition does not know, or has no room to keep"
@@ -40,7 +38,7 @@ class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=Tru
 
     Fields:
         removed_crc32c: of every field of the removed extents (`checksum_of`), so that they cannot be taken
-            for others, not even by whoever replays the log; None in the first version.
+            for others, not even when the log is replayed.
     """
 
     topic_id: str
@@ -48,13 +46,8 @@ class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=Tru
     start_offset: Int64
     end_offset: Int64
     removed_count: Int64
+    removed_crc32c: Int64
     added: tuple[Extent, ...] = ()
-    removed_crc32c: Int64 | None = None
-
-    @property
-    def document_version(self) -> int:
-        """Older sparklogs would not remember the producers of what was merged."""
-        return FIRST_VERSION if self.removed_crc32c is None else REPLACEMENT_VERSION
 
     @property
     def replayed_extents(self) -> int:
@@ -115,15 +108,14 @@ def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -
             f"{where}: offsets {action.start_offset} to {action.end_offset} cut through extents that "
             f"cover {first} to {end}"
         )
-    if action.removed_crc32c is not None:
-        found = checksum_of(there)
-        if found != action.removed_crc32c:
-            raise ActionRefusedError(
-                f"{where}: the extents at offsets {action.start_offset} to {action.end_offset} have CRC-32C "
-                f"{found}, expected {action.removed_crc32c}"
-            )
-        if not mergeable(state, there).all():
-            raise ActionRefusedError(f"{where}: {_FORGOTTEN}")
+    found = checksum_of(there)
+    if found != action.removed_crc32c:
+        raise ActionRefusedError(
+            f"{where}: the extents at offsets {action.start_offset} to {action.end_offset} have CRC-32C "
+            f"{found}, expected {action.removed_crc32c}"
+        )
+    if not mergeable(state, there).all():
+        raise ActionRefusedError(f"{where}: {_FORGOTTEN}")
     return start, there
 
 
@@ -226,8 +218,6 @@ def plan_replacements(image: Image, actions: Sequence[ReplaceExtents]) -> list[R
 
 def _validate_made(action: ReplaceExtents) -> None:
     """What `replacement` makes; the extents that are added are the caller's."""
-    if action.removed_crc32c is None:
-        raise invalid_plan(f"{_where(action)}: a replacement that does not say what it removes")
     try:
         _refuse_unordered(action, _where(action))
     except ActionRefusedError as error:

@@ -1,7 +1,6 @@
 """Settings of topics and of the root: set_configs.
 
-Invariants: a setting has a name, and its value is text; the version that a root agreed to is one that every
-    registered broker reads.
+Invariants: a setting has a name, and its value is text.
 Not here: what settings mean, and which there are (log/config.py).
 """
 
@@ -12,7 +11,6 @@ from sparklog.errors import InvalidRequestError
 from sparklog.metadata.model.action import ActionBase, refuse
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.image import Image
-from sparklog.metadata.model.registry import why_not_agreed
 
 
 class SetConfigs(ActionBase, tag="set_configs", frozen=True, kw_only=True):
@@ -35,8 +33,6 @@ def why_illegal_configs(configs: Mapping[str, str | None]) -> str | None:
 def set_configs(draft: ImageDraft, action: SetConfigs) -> None:
     """The effect: what is not mentioned stays."""
     refuse(why_illegal_configs(action.configs), "settings")
-    if action.topic_id is None and draft.brokers:
-        refuse(why_not_agreed(draft.brokers, _merged(draft.configs, action.configs)), "settings")
     configs = draft.configs if action.topic_id is None else draft.topic(action.topic_id).configs
     for key, value in action.configs.items():
         if value is None:
@@ -50,21 +46,10 @@ def plan_set_configs(image: Image, name: str | None, configs: Mapping[str, str |
     topic = None if name is None else image.topic(name)
     current = image.configs if topic is None else topic.configs
     validate_configs(configs)
-    if topic is None:
-        reason = why_not_agreed(image.brokers, _merged(image.configs, configs))
-        if reason is not None:
-            raise InvalidRequestError(
-                "CONFIG_OUT_OF_BOUNDS", reason, fix="upgrade, or unregister, what does not fit first"
-            )
     changed = {key: value for key, value in configs.items() if current.get(key) != value}
     if not changed:
         return None
     return SetConfigs(topic_id=None if topic is None else topic.topic_id, configs=changed)
-
-
-def _merged(configs: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    merged = {**configs, **changes}
-    return {key: value for key, value in merged.items() if value is not None}
 
 
 def validate_configs(configs: Mapping[Any, Any]) -> None:

@@ -54,7 +54,6 @@ from sparklog.metadata.model.transaction_values import (
     STAGED_EXTENT_WEIGHT,
     STAGED_PARTITION_WEIGHT,
     TOPIC_WEIGHT,
-    TRANSACTIONS_VERSION,
     TopicPartition,
     Transaction,
 )
@@ -73,11 +72,6 @@ class StageExtents(ActionBase, tag="stage_extents", frozen=True, kw_only=True):
 
     extents: tuple[DraftExtent, ...]
     opens_ms: Column = NEVER_OPENS
-
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would take its segments for dead."""
-        return TRANSACTIONS_VERSION
 
     @property
     def extent_count(self) -> int:

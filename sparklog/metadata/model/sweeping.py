@@ -34,20 +34,12 @@ from sparklog.metadata.model.retired import (
     since_horizon,
     with_retired,
 )
-from sparklog.metadata.model.transaction_values import TRANSACTIONS_VERSION
-
-HORIZON_VERSION = 6
 
 
 class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_only=True):
     """Segments that were born before `horizon`, and are dead, stay dead."""
 
     horizon: Int64
-
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would bring them to life."""
-        return HORIZON_VERSION
 
     @property
     def frees_space(self) -> bool:
@@ -69,11 +61,6 @@ class RetireSegments(ActionBase, tag="retire_segments", frozen=True, kw_only=Tru
     segments: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
-
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would bring them to life."""
-        return TRANSACTIONS_VERSION
 
     @property
     def frees_space(self) -> bool:

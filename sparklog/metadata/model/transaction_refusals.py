@@ -5,26 +5,11 @@ Concurrency: pure functions.
 """
 
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError
-from sparklog.metadata.model.agreed_version import METADATA_VERSION_KEY, agreed_version
 from sparklog.metadata.model.image import Image
 from sparklog.metadata.model.transaction_values import (
     MAX_TRANSACTIONAL_ID_LENGTH,
-    TRANSACTIONS_VERSION,
     Transaction,
 )
-
-
-def validate_transactions_version(image: Image) -> None:
-    """InvalidRequestError METADATA_VERSION_TOO_LOW where the root may not have transactions."""
-    version = agreed_version(image.configs)
-    if version < TRANSACTIONS_VERSION:
-        raise InvalidRequestError(
-            "METADATA_VERSION_TOO_LOW",
-            f"cluster {image.cluster_id}: found {METADATA_VERSION_KEY} {version}, expected "
-            f"{TRANSACTIONS_VERSION} for transactions",
-            fix="upgrade sparklog on every machine that uses the root; then `sparklog root alter --config "
-            f"{METADATA_VERSION_KEY}={TRANSACTIONS_VERSION}`",
-        )
 
 
 def validate_producer(

@@ -22,7 +22,6 @@ from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.shared_map import SharedMap
 from sparklog.utf8 import why_not_utf8
 
-TRANSACTIONS_VERSION = 9  # of documents with transactions
 NO_NUMBER = -1
 NOTHING_OPEN = 0  # in the place of a transaction's number: they count from 1
 NO_ID = -1  # of a producer

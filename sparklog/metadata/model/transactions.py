@@ -29,7 +29,6 @@ Errors, and what they are to Kafka's clients:
     INVALID_TRANSACTIONAL_ID    INVALID_REQUEST
     INVALID_TRANSACTION_TIMEOUT INVALID_TRANSACTION_TIMEOUT
     TRANSACTION_MISSING         TRANSACTIONAL_ID_NOT_FOUND
-    METADATA_VERSION_TOO_LOW    UNSUPPORTED_VERSION: the root's owner has not agreed to version 9
 
 Invariants: as of transaction_values.py. An action names the producer and its epoch, and applies in that epoch
     only; an epoch goes up by one, or a new producer id begins with 0.
@@ -54,7 +53,6 @@ from sparklog.metadata.model.transaction_refusals import (
     full,
     too_large,
     validate_producer,
-    validate_transactions_version,
     wrong_state,
 )
 from sparklog.metadata.model.transaction_values import (
@@ -68,7 +66,6 @@ from sparklog.metadata.model.transaction_values import (
     NO_PRODUCER_EPOCH,
     PARTITION_WEIGHT,
     TOPIC_WEIGHT,
-    TRANSACTIONS_VERSION,
     TopicPartition,
     Transaction,
     TransactionPhase,
@@ -98,11 +95,6 @@ class BeginProducer(ActionBase, tag="begin_producer", frozen=True, kw_only=True)
     time_ms: Int64
     follows: bool = False
 
-    @property
-    def document_version(self) -> int:
-        """Whoever does not know of it would not fence the others."""
-        return TRANSACTIONS_VERSION
-
 
 class AddToTransaction(ActionBase, tag="add_to_transaction", frozen=True, kw_only=True):
     """The producer is going to write to these partitions, and to commit offsets of these groups.
@@ -119,21 +111,11 @@ class AddToTransaction(ActionBase, tag="add_to_transaction", frozen=True, kw_onl
     partition: tuple[Int64, ...] = ()
     groups: tuple[str, ...] = ()
 
-    @property
-    def document_version(self) -> int:
-        """As of the others."""
-        return TRANSACTIONS_VERSION
-
 
 class ForgetTransactions(ActionBase, tag="forget_transactions", frozen=True, kw_only=True):
     """These transactional ids are unknown from now on, and their producers with them; none is in use."""
 
     transactional_ids: tuple[str, ...]
-
-    @property
-    def document_version(self) -> int:
-        """As of the others."""
-        return TRANSACTIONS_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,9 +257,8 @@ def plan_begin_producer(
     Raises:
         FencedError: PRODUCER_FENCED, another process was initialised since.
         RetriableError: TRANSACTIONS_FULL, too many ids, of which none can be forgotten.
-        InvalidRequestError: INVALID_TRANSACTIONAL_ID, INVALID_TRANSACTION_TIMEOUT, METADATA_VERSION_TOO_LOW.
+        InvalidRequestError: INVALID_TRANSACTIONAL_ID, INVALID_TRANSACTION_TIMEOUT.
     """
-    validate_transactions_version(image)
     known = image.transactions.get(transactional_id)
     _validate_beginning(transactional_id, timeout_ms, is_new=known is None)
     follows = known is not None and producer_id != NO_ID

@@ -1,6 +1,6 @@
 """Writer transactions: writer_txn, which makes a write that is repeated a single one.
 
-Invariants: in a topic the versions of an application only grow, also above what the whole root has of it.
+Invariants: in a topic the versions of an application only grow.
 Not here: who writes as which application (client/publish.py, spark/).
 Sources: FORMAT.md#metadata-log.
 """
@@ -11,7 +11,6 @@ import msgspec
 
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata.model.action import (
-    FIRST_VERSION,
     ActionBase,
     ActionRefusedError,
     invalid_plan,
@@ -33,18 +32,13 @@ class WriterTxn(ActionBase, tag="writer_txn", frozen=True, kw_only=True):
     """The commit is `version` of `application` in `topics`; there, versions of an application only grow.
 
     `content` says what was in it, so that a version that comes again with something else is noticed; ""
-    when nobody knows. Without `topics` (written until version 3 of the documents) it is for the whole root.
+    when nobody knows.
     """
 
     application: str
     version: Int64
-    topics: tuple[str, ...] | None = None
+    topics: tuple[str, ...]
     content: str = ""
-
-    @property
-    def document_version(self) -> int:
-        """Only what the first sparklog could say stays readable by it."""
-        return FIRST_VERSION if self.topics is None and not self.content else 4
 
 
 # --- rules -------------------------------------------------------------------------------------------
@@ -63,8 +57,6 @@ def why_illegal_writer_txn(txn: WriterTxn) -> str | None:
         return f"version {txn.version}, expected 0 to {MAX_OFFSET}"
     if len(txn.content) > MAX_CONTENT_LENGTH:
         return f"content of {len(txn.content)} characters, expected at most {MAX_CONTENT_LENGTH}"
-    if txn.topics is None:
-        return "content without topics" if txn.content else None
     if not txn.topics or len(set(txn.topics)) < len(txn.topics):
         return f"{len(txn.topics)} topics, expected at least one, and each once"
     return None
@@ -76,27 +68,18 @@ def why_illegal_writer_txn(txn: WriterTxn) -> str | None:
 def note_writer_txn(draft: ImageDraft, action: WriterTxn) -> None:
     """Each topic remembers the version; the least recent application of too many is forgotten."""
     refuse(why_illegal_writer_txn(action), "writer transaction")
-    of_root = draft.writer_txns.get(action.application, -1)
-    if action.topics is None:
-        _refuse_version(action, of_root, "")
-        draft.writer_txns[action.application] = action.version
-        return
     for topic_id in action.topics:
         topic = draft.topic(topic_id)
         found = topic.writer_txns.get(action.application)
-        known = of_root if found is None else max(of_root, found.version)
-        _refuse_version(action, known, f" in topic {topic.name!r}")
+        if found is not None and action.version <= found.version:
+            raise ActionRefusedError(
+                f"version {action.version} of {action.application!r} in topic {topic.name!r}, expected one "
+                f"above {found.version}"
+            )
         _note(
             topic.changing_writer_txns(),
             action.application,
             WriterTxnState(action.version, draft.commit, action.content),
-        )
-
-
-def _refuse_version(action: WriterTxn, known: int, where: str) -> None:
-    if action.version <= known:
-        raise ActionRefusedError(
-            f"version {action.version} of {action.application!r}{where}, expected one above {known}"
         )
 
 
@@ -134,7 +117,7 @@ def plan_writer_txn(
         raise invalid_plan(reason)
     left = []
     later: tuple[str, WriterTxnState] | None = None
-    for topic_id in action.topics or ():
+    for topic_id in action.topics:
         found = image.applied(application, version, topic_id)
         if found is None:
             left.append(topic_id)

@@ -74,16 +74,3 @@ def test_another_controllers_epoch() -> None:
     image = led(cluster(), [2, 2, 2])
     with pytest.raises(FencedError, match="CONTROLLER_FENCED"):
         Elections(PREFERRED, ALL)(image, 7)
-
-
-def test_one_broker_leads_everything() -> None:
-    image = cluster()
-    named = Elections(PREFERRED, [("orders", 0), ("none", 0)])
-    named.of_one_broker(image)
-    assert {key: one.code.name for key, one in named.outcomes.items()} == {
-        ("orders", 0): "election_not_needed",
-        ("none", 0): "unknown_topic_or_partition",
-    }
-    everything = Elections(UNCLEAN, None)
-    everything.of_one_broker(image)
-    assert everything.outcomes == {}

@@ -96,16 +96,3 @@ def test_it_is_not_called_off_where_that_would_leave_nobody_to_lead() -> None:
 def test_another_controllers_epoch() -> None:
     with pytest.raises(FencedError, match="CONTROLLER_FENCED"):
         Reassignments({ZERO: (2,)}, may_change_factor=True)(root(), 7)
-
-
-def test_one_broker_has_everything_already() -> None:
-    plan = Reassignments(
-        {ZERO: (7,), ("orders", 1): (1,), ("orders", 2): None, ("none", 0): (7,)}, may_change_factor=True
-    )
-    plan.of_one_broker(root(), 7)
-    assert {key: one.code.name for key, one in plan.outcomes.items()} == {
-        ZERO: "none",
-        ("orders", 1): "invalid_replica_assignment",
-        ("orders", 2): "no_reassignment_in_progress",
-        ("none", 0): "unknown_topic_or_partition",
-    }

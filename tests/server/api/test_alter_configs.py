@@ -4,7 +4,6 @@ import pytest
 
 import sparklog
 from tests.server.api.config_requests import BROKER, TOPIC, alter, resource
-from tests.support.roots import own_configs
 from tests.support.wire_client import WireClient
 
 
@@ -18,7 +17,7 @@ def test_alter_configs_replaces_everything(asker: WireClient, log: sparklog.Spar
     assert alter(asker, resource(BROKER, "", ("log.retention.ms", "5")), key=33, version=version) == [
         ("none", None)
     ]
-    assert own_configs(log) == {"retention.ms": "5"}
+    assert dict(log.refresh().configs) == {"retention.ms": "5"}
 
 
 def test_alter_configs_refuses_nulls_and_duplicates(asker: WireClient, log: sparklog.SparkLog) -> None:

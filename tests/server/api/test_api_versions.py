@@ -8,9 +8,8 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog.log.root_config import NEWEST_TRANSACTION_VERSION
-from sparklog.metadata import METADATA_VERSION_KEY, VERSION, WRITERS_VERSION, SetConfigs
+from sparklog.metadata import SetConfigs
 from sparklog_server.api.registry import declared_apis
-from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
 from tests.support.told import Told
 from tests.support.wire_client import WireClient
@@ -29,31 +28,15 @@ def test_api_versions_lists_what_is_registered(asker: WireClient, version: int) 
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_the_version_of_the_metadata_is_a_feature(
+def test_the_version_of_transactions_is_a_feature(
     asker: WireClient, log: sparklog.SparkLog, version: int
 ) -> None:
     response = asker.ask(API_VERSIONS, version)
-    (supported, *_), (finalized, *_) = response.supported_features, response.finalized_features
-    assert (supported.name, supported.min_version, supported.max_version) == (
-        METADATA_VERSION_KEY,
-        1,
-        VERSION,
-    )
-    assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == (
-        METADATA_VERSION_KEY,
-        1,
-        VERSION,
-    )
+    (supported,), (finalized,) = response.supported_features, response.finalized_features
+    expected = ("transaction.version", 1, NEWEST_TRANSACTION_VERSION)
+    assert (supported.name, supported.min_version, supported.max_version) == expected
+    assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == expected
     assert response.finalized_features_epoch == log.refresh().commit
-
-
-def test_a_root_that_agreed_to_less_says_so(
-    start_broker: Callable[..., RunningBroker], connect: Callable[..., WireClient], tmp_path: Path
-) -> None:
-    broker = start_broker(root=for_one_broker(str(tmp_path / "older")))
-    response = connect(broker).ask(API_VERSIONS, 4)
-    assert [one.max_version_level for one in response.finalized_features] == [WRITERS_VERSION]
-    assert response.finalized_features_epoch == broker.broker.root.image.commit
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,11 @@ import pytest
 
 import sparklog
 from sparklog.log.broker_keys import broker_key
-from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
-from sparklog.metadata import METADATA_VERSION_KEY
+from sparklog.log.root_config import TRANSACTION_VERSION_KEY
 from sparklog_server.settings.config import SETTINGS
 from sparklog_server.settings.updating import DYNAMIC, TOPIC_DEFAULTS, Update, update_of
 from tests.server.api.config_requests import BROKER, DELETE, SET, TOPIC, alter, describe, resource, synonyms
 from tests.server.api.controlling import settled
-from tests.support.roots import own_configs
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
@@ -132,7 +130,7 @@ REFUSED = (
     ("log.cleaner.threads", "2", "invalid_config", "one process of low priority"),
     ("num.io.threads", "9", "invalid_request", "should not be greater than double the current value 4"),
     ("num.io.threads", "1", "invalid_request", "should be at least half the current value 4"),
-    ("sparklog.metadata.version", "4", "invalid_config", "unknown"),
+    (TRANSACTION_VERSION_KEY, "1", "invalid_config", "unknown"),
 )
 
 
@@ -143,7 +141,7 @@ def test_nothing_is_stored_of_what_cannot_be(asker: WireClient, log: sparklog.Sp
         ((found, message),) = alter(asker, resource(BROKER, name, possible, (key, SET, value)))
         assert (key, found) == (key, code)
         assert text in str(message)
-    assert own_configs(log) == {}
+    assert dict(log.refresh().configs) == {}
 
 
 @pytest.mark.parametrize("name", ["01", "0000000000012", "+1", "-1", "1 ", "\u0661", "2", "x"])
@@ -162,16 +160,16 @@ def test_going_back_is_always_possible(asker: WireClient, log: sparklog.SparkLog
         assert alter(asker, resource(BROKER, "1", ("num.io.threads", SET, threads))) == [("none", None)]
     assert alter(asker, resource(BROKER, "1", ("num.io.threads", SET, "15")))[0][0] == "invalid_request"
     assert alter(asker, resource(BROKER, "1", ("num.io.threads", DELETE, None))) == [("none", None)]
-    assert own_configs(log) == {}
+    assert dict(log.refresh().configs) == {}
 
 
 def test_nobody_locks_everybody_out(asker: WireClient, log: sparklog.SparkLog) -> None:
     """As in Kafka: who may connect at all has to be said first, or with it."""
     limit, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
-    before = own_configs(log)
+    before = dict(log.refresh().configs)
     for name in ("1", ""):
         ((code, text),) = alter(asker, resource(BROKER, name, (limit, SET, "0")))
-        assert (code, own_configs(log)) == ("invalid_config", before)
+        assert (code, dict(log.refresh().configs)) == ("invalid_config", before)
         assert "let nobody in" in str(text)
     both = resource(BROKER, "1", (limit, SET, "0"), (overrides, SET, "127.0.0.1:9"))
     assert alter(asker, both) == [("none", None)]
@@ -187,7 +185,7 @@ def test_what_all_share_is_nobodys_own(asker: WireClient, log: sparklog.SparkLog
     keys = ("log.retention.ms", "num.partitions", "producer.id.expiration.ms")
     for key in keys:
         ((code, text),) = alter(asker, resource(BROKER, "1", (key, SET, "5")))
-        assert (code, own_configs(log)) == ("invalid_request", {})
+        assert (code, dict(log.refresh().configs)) == ("invalid_request", {})
         assert f"for a single broker: Set({key})" in str(text)
     assert alter(asker, resource(BROKER, "", *((key, SET, "5") for key in keys))) == [("none", None)]
     entries = describe(asker, BROKER, "1")[1]
@@ -205,7 +203,7 @@ def test_validate_only_stores_nothing(asker: WireClient, log: sparklog.SparkLog)
             ]
     bad = resource(BROKER, "1", ("max.connections", SET, "0"))
     assert alter(asker, bad, validate_only=True)[0][0] == "invalid_config"
-    assert own_configs(log) == {}
+    assert dict(log.refresh().configs) == {}
 
 
 def test_alter_configs_replaces_those_of_one_resource(asker: WireClient, log: sparklog.SparkLog) -> None:
@@ -214,19 +212,19 @@ def test_alter_configs_replaces_those_of_one_resource(asker: WireClient, log: sp
         alter(asker, resource(BROKER, "1", *own), resource(BROKER, "", *own), key=33) == [("none", None)] * 2
     )
     assert alter(asker, resource(BROKER, "1", ("max.connections", "9")), key=33) == [("none", None)]
-    assert own_configs(log) == {
+    assert dict(log.refresh().configs) == {
         "brokers/1/max.connections": "9",
         "brokers/default/max.connections": "7",
         "max.message.bytes": "8",
     }
     assert alter(asker, resource(BROKER, ""), key=33) == [("none", None)]
-    assert own_configs(log) == {"brokers/1/max.connections": "9"}
+    assert dict(log.refresh().configs) == {"brokers/1/max.connections": "9"}
 
 
-def test_clients_touch_nothing_that_the_owner_agreed_to(asker: WireClient, log: sparklog.SparkLog) -> None:
-    log.alter_root(set={"retention.ms": "5"})
+def test_clients_touch_nothing_that_only_the_owner_sets(asker: WireClient, log: sparklog.SparkLog) -> None:
+    log.alter_root(set={"retention.ms": "5", TRANSACTION_VERSION_KEY: "1"})
     before = dict(log.image.configs)
-    keys = (AUTOMATIC_REMOVAL_KEY, METADATA_VERSION_KEY, "retention.ms", "brokers/2/max.connections")
+    keys = (TRANSACTION_VERSION_KEY, "retention.ms", "brokers/2/max.connections")
     for name in ("", "1"):
         deleted = resource(BROKER, name, *((key, DELETE, None) for key in keys))
         assert alter(asker, deleted) == [("none", None)]

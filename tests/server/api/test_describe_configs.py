@@ -6,7 +6,7 @@ import pytest
 
 import sparklog
 from sparklog.log.config import TopicConfig
-from sparklog.log.setting import BY_EXPIRE, declared_settings
+from sparklog.log.setting import declared_settings
 from sparklog_server.settings.config import SETTINGS
 from sparklog_server.settings.setting_names import ROOT_KEYS
 from tests.server.api.config_requests import (
@@ -34,7 +34,7 @@ def test_every_version_describes_a_topic(asker: WireClient, log: sparklog.SparkL
     assert not entries["retention.ms"].read_only
     if version >= 3:
         assert entries["retention.ms"].config_type == 5
-        assert entries["retention.ms"].documentation.startswith(BY_EXPIRE)
+        assert entries["retention.ms"].documentation.startswith("Keep records for this long")
         names = (
             "preallocate",
             "compression.type",

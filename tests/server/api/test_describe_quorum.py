@@ -1,7 +1,5 @@
 """DescribeQuorum: the metadata log, in Kafka's words for its own."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +8,6 @@ from kio.schema.errors import ErrorCode
 import sparklog
 from sparklog.clock import SystemClock
 from tests.server.api.controlling import settled
-from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
@@ -47,21 +44,6 @@ def test_one_broker_is_the_quorum(
         (node,) = response.nodes
         assert node.node_id == 1
         assert [(one.host, one.port) for one in node.listeners] == [("127.0.0.1", running_broker.port)]
-
-
-def test_of_a_broker_alone_the_epoch_is_that_of_its_registration(
-    start_broker: Callable[..., RunningBroker], connect: Callable[..., WireClient], tmp_path: Path
-) -> None:
-    root = for_one_broker(str(tmp_path / "older"))
-    start_broker(root=root).stop()
-    broker = start_broker(root=root)
-    response = connect(broker).ask(DESCRIBE_QUORUM, 2, topics=asked())
-    (partition,) = response.topics[0].partitions
-    assert partition.leader_epoch == broker.broker.membership.current().broker_epoch > 0
-    assert [(one.replica_id, one.log_end_offset) for one in partition.current_voters] == [
-        (1, partition.high_watermark)
-    ]
-    assert [node.node_id for node in response.nodes] == [1]
 
 
 def test_there_is_no_other_quorum(asker: WireClient) -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 import sparklog
-from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from tests.server.api.config_requests import (
     APPEND,
     BROKER,
@@ -16,25 +15,7 @@ from tests.server.api.config_requests import (
     resource,
 )
 from tests.server.api.controlling import settled
-from tests.support.roots import own_configs
-from tests.support.told import Told
 from tests.support.wire_client import WireClient
-
-
-def test_settings_that_nothing_acts_on_leave_a_line_in_the_log(
-    asker: WireClient, log: sparklog.SparkLog, told: Told
-) -> None:
-    log.create_topic("t")
-    log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
-    changes = [
-        resource(TOPIC, "t", ("cleanup.policy", "compact")),
-        resource(BROKER, "", ("log.retention.ms", "7")),
-    ]
-    alter(asker, *changes, key=33, validate_only=True)
-    assert told("sparklog.log.not_acted_on") == []
-    assert alter(asker, *changes, key=33) == [("none", None), ("none", None)]
-    lines = [one.split(": kept")[0] for one in told("sparklog.log.not_acted_on")]
-    assert lines == ["topic 't': cleanup.policy=compact", "root: retention.ms=7"]
 
 
 def test_operations_on_a_topic(asker: WireClient, log: sparklog.SparkLog) -> None:
@@ -163,7 +144,11 @@ def test_validate_only(asker: WireClient, log: sparklog.SparkLog) -> None:
 def test_the_clusters_settings_have_the_brokers_names(asker: WireClient, log: sparklog.SparkLog) -> None:
     changes = ("log.retention.ms", SET, "5"), ("message.max.bytes", SET, "99"), ("num.partitions", SET, "3")
     assert alter(asker, resource(BROKER, "", *changes)) == [("none", None)]
-    assert own_configs(log) == {"retention.ms": "5", "max.message.bytes": "99", "num.partitions": "3"}
+    assert dict(log.refresh().configs) == {
+        "retention.ms": "5",
+        "max.message.bytes": "99",
+        "num.partitions": "3",
+    }
     more = ("log.retention.ms", DELETE, None), ("log.cleanup.policy", APPEND, "compact")
     assert alter(asker, resource(BROKER, "", *more)) == [("none", None)]
     assert log.refresh().configs["cleanup.policy"] == "delete,compact"
@@ -186,4 +171,4 @@ def test_what_cannot_be_set_for_the_cluster(
     ((found, message),) = alter(asker, resource(BROKER, "", (key, SET, value)))
     assert found == code
     assert text in str(message)
-    assert own_configs(log) == {}
+    assert dict(log.refresh().configs) == {}

@@ -4,12 +4,12 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from sparklog.metadata import BrokerListener, Image, empty_image, plan_join_broker, plan_register_broker
+from sparklog.metadata import BrokerListener, Image, empty_image, plan_join_broker
 from sparklog_server.api.nodes import hint_of, node_of, nodes_of, nodes_of_leaders
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.protocol.nodes import LeaderHint, Node
 from sparklog_server.settings.addresses import AdvertisedListener
-from tests.metadata.cluster_roots import AGREED, applied, cluster, elected, fenced, led
+from tests.metadata.cluster_roots import FOUNDING, applied, cluster, elected, fenced, led
 
 INSIDE, OUTSIDE = AdvertisedListener("inside-1", 9092), AdvertisedListener("outside-1", 19092)
 
@@ -28,7 +28,7 @@ def listeners(*addresses: tuple[str, int]) -> Sequence[BrokerListener]:
 
 def brokers() -> Image:
     """1 and 2 with two listeners, 3 with one, 4 with none."""
-    image = applied(empty_image("C" * 22), AGREED)
+    image = applied(empty_image("C" * 22), FOUNDING)
     for node_id, rack, addresses in (
         (1, "a", [("inside-1", 9092), ("outside-1", 19092)]),
         (2, "b", [("inside-2", 9092), ("outside-2", 19092)]),
@@ -39,20 +39,11 @@ def brokers() -> Image:
             image,
             node_id,
             incarnation_id=f"{node_id}" * 21 + "A",
-            metadata_version=8,
             listeners=listeners(*addresses),
             rack=rack,
         )
         image = applied(image, joining)
     return elected(image, 1)
-
-
-def test_a_broker_that_is_alone_is_all() -> None:
-    alone = services(empty_image("C" * 22))
-    assert nodes_of(alone, OUTSIDE) == [Node(1, "outside-1", 19092)]
-    assert nodes_of(alone, OUTSIDE, fenced=True) == []
-    assert node_of(alone, OUTSIDE, 1) == Node(1, "outside-1", 19092)
-    assert node_of(alone, OUTSIDE, 2) is None
 
 
 def test_others_are_told_where_the_same_listener_is() -> None:
@@ -88,15 +79,3 @@ def test_who_leads_is_told_with_where_it_is() -> None:
     hint = hint_of(nobody, nobody.root.image.topic("orders").partitions[0])
     assert hint == LeaderHint(-1, 2)
     assert list(nodes_of_leaders(nobody, INSIDE, [hint])) == []
-
-
-def test_who_has_taken_the_root_over_is_told() -> None:
-    image = empty_image("C" * 22)
-    taking = plan_register_broker(
-        image, 8, incarnation_id="I" * 21 + "A", listeners=listeners(("elsewhere", 1234))
-    )
-    deposed = services(applied(image, taking), is_registered=False)
-    assert node_of(deposed, INSIDE, 8) == Node(8, "elsewhere", 1234)
-    # Also when it has the number of this one.
-    again = services(applied(image, taking), node_id=8, is_registered=False)
-    assert node_of(again, INSIDE, 8) == Node(8, "elsewhere", 1234)

@@ -11,8 +11,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog.errors import RetriableError
+from sparklog.errors import RetriableError, UnsupportedVersionError
 from sparklog.format.codec import Codec
+from sparklog.metadata import BrokerListener, RequireFeatures
 from sparklog_server.api import init_producer_id, produce
 from sparklog_server.api.registry import declared_apis
 from sparklog_server.protocol.entities import topic_uuid
@@ -20,8 +21,8 @@ from tests.server.api.producing import ONE, now_batch, sequenced
 from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import batch
 from tests.support.broker_process import BrokerProcess
-from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
+from tests.support.several_brokers import take_over
 
 VERSIONS = range(3, 14)
 
@@ -273,18 +274,13 @@ def test_duplicates_over_a_restart(start_broker: Callable[..., RunningBroker], t
     assert len(stored(second)) == 22
 
 
-def test_fenced_broker_answers_who_leads_now(
-    start_broker: Callable[..., RunningBroker], tmp_path: Path
-) -> None:
-    from sparklog.metadata import BrokerListener
-    from sparklog_server.cluster.alone import Alone
-
+def test_fenced_broker_answers_who_leads_now(start_broker: Callable[..., RunningBroker]) -> None:
     # It looks by itself so seldom that the refused commit is what tells it.
-    broker = start_broker({"sparklog.metadata.poll.ms": "8000"}, root=for_one_broker(str(tmp_path / "log")))
+    broker = start_broker({"sparklog.metadata.poll.ms": "8000"})
     with sparklog.open(broker.root) as log:
         log.create_topic("orders", 1)
-        broker.call(broker.broker.root.look())
-        Alone.register(log.metadata, 8, [BrokerListener(host="elsewhere", port=1234)])
+        broker.settle()
+        take_over(log, 8, [BrokerListener(host="elsewhere", port=1234)])
     with ProducingClient(broker.host, broker.port) as client:
         client.send_produce(("orders", 0, ONE), version=12)
         _, response = client.receive(0, 12)
@@ -292,9 +288,24 @@ def test_fenced_broker_answers_who_leads_now(
     assert one.error_code is ErrorCode.not_leader_or_follower
     (endpoint,) = response.node_endpoints
     assert (endpoint.node_id, endpoint.host, endpoint.port) == (8, "elsewhere", 1234)
-    assert (one.current_leader.leader_id, one.current_leader.leader_epoch) == (8, 0)
-    broker.wait()
-    assert "BROKER_FENCED" in str(broker.broker.lifecycle.failure)
+    assert one.current_leader.leader_id == 8
+
+
+def test_a_root_that_needs_a_feature_of_writers_takes_nothing(
+    start_broker: Callable[..., RunningBroker],
+) -> None:
+    broker = start_broker()
+    with sparklog.open(broker.root) as log, ProducingClient(broker.host, broker.port) as client:
+        log.create_topic("orders", 1)
+        broker.settle()
+        needed = RequireFeatures(writers=("new-write",))
+        commit = log.metadata.publish(lambda _: [needed]).commit
+        (response,) = client.produce(("orders", 0, ONE))
+        assert response.error_code is ErrorCode.kafka_storage_error
+        assert "features new-write, which this sparklog does not know" in response.error_message
+        assert (log.refresh().commit, log.log_end_offset("orders", 0)) == (commit, 0)
+    with pytest.raises(UnsupportedVersionError, match=r"UNSUPPORTED_METADATA.*features new-write"):
+        start_broker({"node.id": "2"})
 
 
 def test_second_broker_of_a_node_id_is_refused(

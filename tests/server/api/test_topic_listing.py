@@ -61,7 +61,7 @@ def with_topics(image: Image, count: int, partitions: int) -> Image:
 def test_nothing_is_made_anew_while_nothing_has_changed(made: Made) -> None:
     """Another version, or a commit that only added records, had all of 150,000 partitions made anew."""
     image = with_topics(cluster(partitions=1), 4, 100)
-    listing = TopicListing(1)
+    listing = TopicListing()
     first = told(listing, image, 12)
     assert made.taken() == (5, 4)  # of one partition they are made at once
     assert told(listing, image, 12) is first
@@ -97,7 +97,7 @@ def partitions_told(listing: TopicListing, image: Image, version: int = 12) -> l
 
 
 def test_leaders_and_fenced_brokers_are_those_of_the_image() -> None:
-    listing = TopicListing(1)
+    listing = TopicListing()
     everybody = (1, 2, 3)
     image = led(cluster(), [2, 3, 1])
     assert partitions_told(listing, image) == [
@@ -120,7 +120,7 @@ def test_what_is_kept_is_bounded(made: Made, monkeypatch: pytest.MonkeyPatch) ->
     image = with_topics(cluster(partitions=1), 3, 100)
     monkeypatch.setattr(topic_listing, "MAX_PARTITION_BYTES", 4_000)
     monkeypatch.setattr(topic_listing, "MAX_ANSWERS_BYTES", 30_000)
-    listing = TopicListing(1)
+    listing = TopicListing()
     for version in (0, 1, 5, 7, 8, 9, 10):
         told(listing, image, version)
     assert 1 < len(listing.as_of(image)) < 7
@@ -136,7 +136,7 @@ def test_what_is_kept_is_bounded(made: Made, monkeypatch: pytest.MonkeyPatch) ->
 def test_others_have_turns_and_who_asks_meanwhile_waits(made: Made) -> None:
     """Of 150,000 partitions the event loop stood still for 300 ms."""
     image = with_topics(cluster(partitions=1), 1, 10_000)
-    listing = TopicListing(1)
+    listing = TopicListing()
     turns = 0
 
     async def main() -> list[list[bytes]]:

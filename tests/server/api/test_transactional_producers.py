@@ -1,16 +1,9 @@
 """How a producer gets to its coordinator, and becomes the only one with its transactional id."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-import sparklog
-from sparklog.metadata import METADATA_VERSION_KEY
 from tests.server.api.transacting import TransactionClient, producer_of
-from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
-from tests.support.told import Told
 from tests.support.wire_client import WireClient
 
 FIND, API_VERSIONS = 10, 18
@@ -77,22 +70,3 @@ def offered(client: WireClient, version: int) -> int | None:
     assert supported["transaction.version"] == (1, 2)
     finalized = {one.name: one.max_version_level for one in answer.finalized_features}
     return finalized.get("transaction.version")
-
-
-def test_a_root_whose_owner_has_not_agreed_says_no_clearly(
-    start_broker: Callable[..., RunningBroker], tmp_path: Path, told: Told
-) -> None:
-    broker = start_broker(root=for_one_broker(str(tmp_path / "older")))
-    with TransactionClient(broker.host, broker.port) as transactor:
-        assert transactor.initialise()[0] == "transactional_id_authorization_failed"
-        (found,) = transactor.ask(FIND, 4, key_type=1, coordinator_keys=("app",)).coordinators
-        assert found.error_code.name == "transactional_id_authorization_failed"
-        assert METADATA_VERSION_KEY in found.error_message
-        assert offered(transactor, 4) is None
-        (message,) = [one for one in told("sparklog_server") if "'app'" in one]
-        assert METADATA_VERSION_KEY in message
-        with sparklog.open(broker.root, create=False) as log:
-            log.alter_root({METADATA_VERSION_KEY: "9"})
-        (found,) = transactor.ask(FIND, 4, key_type=1, coordinator_keys=("app",)).coordinators
-        assert (found.error_code.name, found.node_id) == ("none", 1)
-        assert transactor.initialise()[0] == "none"

@@ -92,7 +92,7 @@ class _Telling(Observer):
 
 
 def registered(node_id: int) -> RegisteredBroker:
-    return RegisteredBroker(node_id=node_id, broker_epoch=0, incarnation_id="I" * 22, metadata_version=9)
+    return RegisteredBroker(node_id=node_id, broker_epoch=0, incarnation_id="I" * 22)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
 from sparklog.errors import FatalStorageError, InvalidRequestError, StorageError
 from sparklog.metadata import Action, Image, MetadataLog
@@ -25,7 +24,7 @@ def test_a_failed_fsync_of_the_controllers_stops_the_broker(
     error: StorageError, store: MemoryStore, clock: ManualClock
 ) -> None:
     """Anything else is tried again."""
-    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     surroundings, failed = Surroundings(log), 0
 
     def hook(operation: str, name: str) -> None:
@@ -57,7 +56,7 @@ def test_a_failed_fsync_of_the_controllers_stops_the_broker(
 def test_a_part_that_is_refused_is_told_once_and_tried_again(
     store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
-    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     surroundings, planned = Surroundings(log), 0
 
     async def main() -> None:
@@ -97,7 +96,7 @@ def test_a_fault_of_the_controllers_own_stops_the_broker_unless_it_is_in_telling
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Signs of life go on: nobody would take the place of a controller that decides nothing."""
-    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     surroundings = Surroundings(log)
 
     def fail(*_words: object, **_options: object) -> None:

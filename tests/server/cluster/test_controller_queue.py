@@ -9,9 +9,9 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.metadata import Action, Image
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.registration import Registration
 from tests.server.publish.surroundings import Surroundings
-from tests.support.roots import founded
+from tests.support.roots import opened
 
 SILENT, INTERVAL_MS = 8, 50
 
@@ -20,7 +20,7 @@ def test_who_falls_silent_is_fenced_while_clients_ask_without_a_pause(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     """The queue is never empty: each order that is carried out is followed by another one."""
-    log = founded(store, clock)
+    log = opened(store, clock)
     surroundings = Surroundings(
         log,
         broker_heartbeat_interval_ms=str(INTERVAL_MS),
@@ -43,7 +43,7 @@ def test_who_falls_silent_is_fenced_while_clients_ask_without_a_pause(
                 controller.submit(order).add_done_callback(ask)
 
         await surroundings.membership.start()
-        Joined.join(log.metadata, SILENT)
+        Registration.join(log.metadata, SILENT)
         await controller.start()
         ask()
         ask()
@@ -64,7 +64,7 @@ def test_the_balance_is_counted_beside_the_event_loop(
     store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looks at each partition, of which there may be 200,000."""
-    surroundings = Surroundings(founded(store, clock), leader_imbalance_check_interval_seconds="1")
+    surroundings = Surroundings(opened(store, clock), leader_imbalance_check_interval_seconds="1")
     threads: set[str] = set()
 
     async def main() -> None:

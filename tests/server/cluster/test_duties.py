@@ -18,7 +18,7 @@ from sparklog.metadata import (
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.duties import Duties, Known, plan_entering
 from tests.metadata.cluster_roots import (
-    AGREED,
+    FOUNDING,
     TOPIC,
     applied,
     cluster,
@@ -52,7 +52,7 @@ def with_topic(image: Image, partitions: int = 3) -> Image:
 
 
 def test_who_finds_no_controller_becomes_it_and_all_is_led_with_one_commit() -> None:
-    image = with_topic(joined(applied(empty_image("C" * 22), AGREED), 1, 2))
+    image = with_topic(joined(applied(empty_image("C" * 22), FOUNDING), 1, 2))
     after = done(image, 2)
     assert (after.commit, after.controller.node_id, after.controller.controller_epoch) == (
         image.commit + 1,
@@ -118,7 +118,7 @@ def entered(image: Image, node: int) -> Image:
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_the_first_broker_is_controller_with_its_join(is_new: bool) -> None:
-    image = with_topic(applied(empty_image("C" * 22), AGREED))
+    image = with_topic(applied(empty_image("C" * 22), FOUNDING))
     if not is_new:  # it was the only one, and not the controller yet
         image = joined(image, 1)
     after = entered(image, 1)
@@ -126,13 +126,13 @@ def test_the_first_broker_is_controller_with_its_join(is_new: bool) -> None:
 
 
 def test_others_are_not_disturbed_by_a_join_while_there_is_no_controller() -> None:
-    image = with_topic(joined(applied(empty_image("C" * 22), AGREED), 1))
+    image = with_topic(joined(applied(empty_image("C" * 22), FOUNDING), 1))
     after = joined(image, 2)
     assert plan_entering(image, after, known(after, 2), ASSIGNING) == []
 
 
 def test_a_newcomer_is_a_replica_with_its_join_and_one_that_comes_back_is_not() -> None:
-    image = elected(joined(applied(empty_image("C" * 22), AGREED), 1), 1)
+    image = elected(joined(applied(empty_image("C" * 22), FOUNDING), 1), 1)
     image = done(with_topic(image), 1)
     after = entered(image, 2)
     assert {leadership(after, number).replicas for number in range(3)} == {(1, 2), (2, 1)}
@@ -167,7 +167,7 @@ def test_a_join_is_made_though_what_is_due_with_it_is_refused(monkeypatch: pytes
 
 
 def test_partitions_that_a_broker_makes_are_led_in_the_same_commit() -> None:
-    image = elected(joined(applied(empty_image("C" * 22), AGREED), 1, 2), 1)
+    image = elected(joined(applied(empty_image("C" * 22), FOUNDING), 1, 2), 1)
     create = plan_create_topic(image, "orders", 2, topic_id=TOPIC)
     image = applied(image, create, *ASSIGNING.assignments(image, [create]))
     assert sorted(leaders(image, 2)) == [1, 2]
@@ -175,7 +175,7 @@ def test_partitions_that_a_broker_makes_are_led_in_the_same_commit() -> None:
     assert add is not None
     image = applied(image, add, *ASSIGNING.assignments(image, [add]))
     assert sorted(leaders(image, 4)) == [1, 1, 2, 2]
-    assert ASSIGNING.assignments(image, [AGREED]) == ()
+    assert ASSIGNING.assignments(image, [FOUNDING]) == ()
     no_controller = fenced(image, 1)
     assert ASSIGNING.assignments(no_controller, [create]) == ()
 
@@ -208,5 +208,5 @@ def test_how_many_replicas_is_the_roots_to_say() -> None:
     said = Assigning(
         lambda image: RootConfig.parse({"default.replication.factor": "1", **dict(image.configs)})
     )
-    image = elected(joined(applied(empty_image("C" * 22), AGREED), 1, 2, 3), 1)
+    image = elected(joined(applied(empty_image("C" * 22), FOUNDING), 1, 2, 3), 1)
     assert (said.factor_of(image, "orders"), said.factor_of(image, "__consumer_offsets")) == (1, 3)

@@ -25,7 +25,7 @@ from sparklog_server.cluster.elections import (
     plan_takeover,
 )
 from tests.metadata.cluster_roots import (
-    AGREED,
+    FOUNDING,
     TOPIC,
     applied,
     cluster,
@@ -120,7 +120,7 @@ def test_controlled_shutdown_hands_over_what_it_can() -> None:
 
 
 def test_new_partitions_whoever_made_them() -> None:
-    image = elected(joined(applied(empty_image("C" * 22), AGREED), 1, 2, 3), 1)
+    image = elected(joined(applied(empty_image("C" * 22), FOUNDING), 1, 2, 3), 1)
     image = applied(image, plan_create_topic(image, "orders", 6, topic_id=TOPIC))
     actions = plan_new_partitions(image, lambda _: 2, controller_epoch=1, start=0)
     after = applied(image, *actions)
@@ -138,7 +138,7 @@ def test_new_partitions_whoever_made_them() -> None:
 
 
 def test_a_newcomer_is_a_replica_where_there_were_too_few_brokers() -> None:
-    image = elected(joined(applied(empty_image("C" * 22), AGREED), 1, 2), 1)
+    image = elected(joined(applied(empty_image("C" * 22), FOUNDING), 1, 2), 1)
     image = applied(image, plan_create_topic(image, "orders", 6, topic_id=TOPIC))
     image = applied(image, *plan_new_partitions(image, lambda _: 3, controller_epoch=1, start=0))
     before = leaders(image)
@@ -160,7 +160,7 @@ def test_a_newcomer_is_a_replica_where_there_were_too_few_brokers() -> None:
 def test_as_many_actions_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("sparklog.metadata.model.columns", "sparklog_server.cluster.elections"):
         monkeypatch.setattr(f"{module}.MAX_PARTITIONS_OF_ACTION", 2)
-    image = elected(joined(applied(empty_image("C" * 22), AGREED), 1, 2), 1)
+    image = elected(joined(applied(empty_image("C" * 22), FOUNDING), 1, 2), 1)
     image = applied(image, plan_create_topic(image, "orders", 5, topic_id=TOPIC))
     actions = plan_new_partitions(image, lambda _: 2, controller_epoch=1, start=0)
     assert len(actions) == 6

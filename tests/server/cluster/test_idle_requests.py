@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparklog.client import SparkLog
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import SystemClock
 from sparklog.metadata import MetadataLog
 from sparklog.metadata.documents.paths import HEARTBEATS
@@ -60,7 +59,7 @@ async def _asked_while_idle(node_ids: Sequence[int]) -> tuple[float, list[tuple[
         for node_id in node_ids:
             store: Any = Counting(base)
             clock = SystemClock()
-            metadata = MetadataLog.open(store, clock, create=True, founding=FOUNDING)
+            metadata = MetadataLog.open(store, clock, create=True)
             config = ServerConfig.parse({**SETTINGS, "node.id": str(node_id)})
             brokers.append((Broker(config, SparkLog(store, metadata, clock), clock), store))
             await brokers[-1][0].start()

@@ -8,15 +8,15 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
-from sparklog.metadata import VERSION, new_id, plan_fence_broker, plan_join_broker
+from sparklog.metadata import new_id, plan_fence_broker, plan_join_broker
 from sparklog.metadata.documents.paths import HEARTBEATS
 from sparklog.storage import IndefinitePutError, MemoryStore
 from sparklog_server.cluster import joining
 from sparklog_server.cluster.heartbeats import Heartbeat
-from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.registration import Registration
 from tests.server.publish.surroundings import Surroundings
 from tests.support.broker_process import until
-from tests.support.roots import founded
+from tests.support.roots import opened
 
 NODE = 7
 
@@ -34,11 +34,11 @@ def test_who_is_fenced_while_it_joins_notices_without_another_commit(
     fenced_join: int, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The image that says so is shown before the registration is known that it ends."""
-    log = founded(store, clock)
-    surroundings, joins = Surroundings(log), list[Joined]()
+    log = opened(store, clock)
+    surroundings, joins = Surroundings(log), list[Registration]()
     root, membership, join = surroundings.root, surroundings.membership, joining.join
 
-    async def join_and_be_fenced(*arguments: Any, **named: Any) -> Joined:
+    async def join_and_be_fenced(*arguments: Any, **named: Any) -> Registration:
         joins.append(await join(*arguments, **named))
         if len(joins) == fenced_join:
             fence(log)
@@ -107,10 +107,10 @@ def test_a_join_of_its_own_that_arrives_unnoticed_is_not_taken_for_another_proce
     """1. a try to join again is not answered, and given up; 2. its commit is there, or comes to be there with
     the next publish; 3. the next try finds the node id taken.
     """
-    surroundings, join, tries = Surroundings(founded(store, clock), **QUICKLY), joining.join, list[str]()
+    surroundings, join, tries = Surroundings(opened(store, clock), **QUICKLY), joining.join, list[str]()
     membership, refusing = surroundings.membership, list[Refusing]()
 
-    async def join_or_be_refused(*arguments: Any, **named: Any) -> Joined:
+    async def join_or_be_refused(*arguments: Any, **named: Any) -> Registration:
         try:
             return await join(*arguments, **named)
         except StorageError as error:
@@ -141,13 +141,13 @@ def test_who_stops_while_it_joins_again_leaves_no_registration(
     store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The try arrives with the next publish, which is the end's: nobody would lead what it gets."""
-    surroundings, join = Surroundings(founded(store, clock), **QUICKLY), joining.join
+    surroundings, join = Surroundings(opened(store, clock), **QUICKLY), joining.join
     membership = surroundings.membership
 
     async def main() -> None:
         has_tried = asyncio.Event()
 
-        async def join_in_vain(*arguments: Any, **named: Any) -> Joined:
+        async def join_in_vain(*arguments: Any, **named: Any) -> Registration:
             try:
                 return await join(*arguments, **named)
             finally:
@@ -173,12 +173,12 @@ def test_who_stops_while_it_joins_again_leaves_no_registration(
 def test_who_stops_leaves_a_registration_of_another_process_alone(
     store: MemoryStore, clock: ManualClock
 ) -> None:
-    surroundings = Surroundings(founded(store, clock), **QUICKLY)
+    surroundings = Surroundings(opened(store, clock), **QUICKLY)
     root, membership = surroundings.root, surroundings.membership
 
     async def main() -> None:
         await fenced(surroundings)
-        other = Joined.join(root.metadata, NODE)
+        other = Registration.join(root.metadata, NODE)
         root.show()
         await membership.stop()
         broker = root.log.refresh(force=True).brokers[NODE]
@@ -193,7 +193,7 @@ def test_who_is_fenced_gives_no_signs_of_life_until_it_has_joined_again(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     """Another process may have the node id by then: they would hide its own."""
-    surroundings = Surroundings(founded(store, clock), **QUICKLY)
+    surroundings = Surroundings(opened(store, clock), **QUICKLY)
     membership = surroundings.membership
 
     async def main() -> None:
@@ -220,12 +220,10 @@ def test_signs_of_life_of_an_older_registration_are_none_of_the_one_that_is_watc
     store: MemoryStore, clock: ManualClock
 ) -> None:
     """Writes of the process before may land late, any number of them."""
-    log = founded(store, clock)
+    log = opened(store, clock)
     old, incarnation_id = Heartbeat(store, NODE, 0), new_id()
     log.create_topic("orders", 1)  # so that the epoch, which is the commit's number, is above 0
-    log.metadata.publish(
-        lambda image: [plan_join_broker(image, NODE, incarnation_id=incarnation_id, metadata_version=VERSION)]
-    )
+    log.metadata.publish(lambda image: [plan_join_broker(image, NODE, incarnation_id=incarnation_id)])
     dead = log.image.brokers[NODE]
     # Whoever lives would be refused at once, so that what counts is whether it is taken to live.
     surroundings = Surroundings(log, **QUICKLY, initial_broker_registration_timeout_ms="0")

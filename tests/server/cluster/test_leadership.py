@@ -4,33 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from sparklog.client import SparkLog
 from sparklog.metadata import NO_NODE, Image, plan_fence_broker
 from sparklog_server.cluster.leadership import Leader, Leadership
 from tests.metadata.cluster_roots import applied, cluster, epoch_of, fenced, led
-
-
-@pytest.mark.parametrize(
-    ("theirs", "error"),
-    [(-1, "none"), (0, "none"), (1, "unknown_leader_epoch"), (-2, "fenced_leader_epoch")],
-)
-def test_an_epoch_that_clients_name_is_compared_with_the_leaders(
-    log: SparkLog, theirs: int, error: str
-) -> None:
-    partition = log.image.topics["orders"].partitions[0]
-    assert Leadership(7, log).leader_error(partition, theirs).name == error
-
-
-def test_one_broker_is_everything(log: SparkLog) -> None:
-    leadership = Leadership(7, log)
-    orders = log.image.topics["orders"]
-    assert leadership.leader_of(orders.partitions[0]) == Leader(7, 0)
-    assert leadership.leads(orders.partitions[0])
-    assert (
-        leadership.controller_id,
-        leadership.coordinator_of(orders.partitions[0]),
-        leadership.brokers,
-    ) == (7, 7, (7,))
 
 
 @dataclass
@@ -40,21 +16,19 @@ class One:
     image: Image
 
 
-def test_of_several_brokers_each_leads_what_the_image_says() -> None:
+def test_each_broker_leads_what_the_image_says() -> None:
     image = led(cluster(), [2])
     leadership = Leadership(2, One(image))
     partitions = image.topic("orders").partitions
-    assert not leadership.is_alone
     assert leadership.leader_of(partitions[0]) == Leader(2, 1)
     assert [leadership.leads(one) for one in partitions] == [True, False, False]
     assert (leadership.controller_id, leadership.brokers) == (1, (1, 2, 3))
 
 
-def test_the_last_of_several_leads_nothing_once_it_is_fenced() -> None:
+def test_the_last_broker_leads_nothing_once_it_is_fenced() -> None:
     image = led(cluster((1,)), [1])
     image = applied(image, plan_fence_broker(image, 1, epoch_of(image, 1)))
     leadership = Leadership(1, One(image))
-    assert not leadership.is_alone
     assert not leadership.leads(image.topic("orders").partitions[0])
     assert leadership.controller_id == NO_NODE
 
@@ -72,7 +46,7 @@ def test_the_last_of_several_leads_nothing_once_it_is_fenced() -> None:
         (1, 2, "unknown_leader_epoch"),
     ],
 )
-def test_one_of_several_answers_for_what_it_leads(node_id: int, theirs: int, error: str) -> None:
+def test_a_broker_answers_for_what_it_leads(node_id: int, theirs: int, error: str) -> None:
     image = led(cluster(), {0: 2})
     partition = image.topic("orders").partitions[0]
     assert Leadership(node_id, One(image)).leader_error(partition, theirs).name == error

@@ -10,14 +10,13 @@ import pytest
 import sparklog
 from sparklog.errors import FencedError, InvalidRequestError, StorageError
 from sparklog_server.broker import Broker
-from sparklog_server.cluster.alone import Alone
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
 from tests.server.api.group_requests import commit, join, sync
 from tests.server.test_broker import with_broker
 from tests.support.broker_process import until
-from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker, ShiftedClock
+from tests.support.several_brokers import take_over
 from tests.support.wire_client import WireClient
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND, HEARTBEAT, LIST, END_OF_EPOCH = 1, 2, 3, 9, 10, 12, 16, 23
@@ -29,12 +28,12 @@ def test_a_newer_registration_ends_the_role_at_the_next_look(root: str) -> None:
         await broker.start()
         assert broker.membership.is_in_charge
         with sparklog.open(root) as other:
-            await broker.root.run(Alone.register, other.metadata, 2)
+            await broker.root.run(take_over, other)
         async with asyncio.timeout(60):
             await broker.lifecycle.wait_for_stop()
         assert broker.groups.heartbeat("g", "m", None, 1).name == "not_coordinator"
 
-    broker = with_broker(for_one_broker(root), scenario)
+    broker = with_broker(root, scenario)
     assert broker.lifecycle.state is BrokerState.FAILED
     assert "BROKER_FENCED" in str(broker.lifecycle.failure)
 
@@ -46,14 +45,14 @@ def test_an_image_ends_the_role_before_anybody_was_told_of_it(root: str) -> None
         await broker.start()
         broker.follower.stop()
         with sparklog.open(root) as other:
-            Alone.register(other.metadata, 2)
+            take_over(other)
         broker.root.log.refresh()
         assert not broker.lifecycle.has_failed
         assert broker.groups.heartbeat("g", "m", None, 1).name == "not_coordinator"
         broker.root.show()
         assert broker.lifecycle.has_failed
 
-    with_broker(for_one_broker(root), scenario)
+    with_broker(root, scenario)
 
 
 def test_a_broker_that_is_deposed_while_it_starts_does_not_start(root: str) -> None:
@@ -61,7 +60,7 @@ def test_a_broker_that_is_deposed_while_it_starts_does_not_start(root: str) -> N
         class Deposes:
             async def start(self) -> None:
                 with sparklog.open(root) as other:
-                    Alone.register(other.metadata, 2)
+                    take_over(other)
                 await broker.root.look()
 
             async def stop(self) -> None:
@@ -71,7 +70,7 @@ def test_a_broker_that_is_deposed_while_it_starts_does_not_start(root: str) -> N
         with pytest.raises(FencedError, match="BROKER_FENCED"):
             await broker.start()
 
-    assert with_broker(for_one_broker(root), scenario).lifecycle.state is BrokerState.FAILED
+    assert with_broker(root, scenario).lifecycle.state is BrokerState.FAILED
 
 
 def test_polling_must_be_more_frequent_than_the_bound() -> None:

@@ -45,7 +45,7 @@ def acquire(node_id: int = 1, cluster_id: str = "c") -> NodeLock:
 
 
 def registered(incarnation_id: str) -> RegisteredBroker:
-    return RegisteredBroker(node_id=1, broker_epoch=7, incarnation_id=incarnation_id, metadata_version=8)
+    return RegisteredBroker(node_id=1, broker_epoch=7, incarnation_id=incarnation_id)
 
 
 def run_another(machine: Path, *, kill: bool = True) -> None:

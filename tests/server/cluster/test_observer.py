@@ -19,7 +19,6 @@ def brokers(*epochs: int, fenced: tuple[int, ...] = ()) -> dict[int, RegisteredB
             node_id=node,
             broker_epoch=epoch,
             incarnation_id="I" * 22,
-            metadata_version=8,
             is_fenced=node in fenced,
         )
         for node, epoch in enumerate(epochs, 1)

@@ -2,21 +2,13 @@
 
 from dataclasses import replace
 
-from sparklog.metadata import NO_NODE, Image, empty_image, plan_create_topic
+from sparklog.metadata import NO_NODE, Image, plan_create_topic
 from sparklog_server.cluster.replicas import ToldReplicas, told_replicas
-from tests.metadata.cluster_roots import TOPIC, applied, cluster, fenced, led
+from tests.metadata.cluster_roots import applied, cluster, fenced, led
 
 
-def told(image: Image, partition: int = 0, node_id: int = 1) -> ToldReplicas:
-    return told_replicas(image, node_id, image.topic("orders").partitions[partition])
-
-
-def test_one_broker_has_everything() -> None:
-    image = applied(empty_image("C" * 22))
-    image = applied(image, plan_create_topic(image, "orders", 1, topic_id=TOPIC))
-    found = told(image, node_id=7)
-    assert found == ToldReplicas(7, 0, (7,), (7,), ())
-    assert found.error.name == "none"
+def told(image: Image, partition: int = 0) -> ToldReplicas:
+    return told_replicas(image, image.topic("orders").partitions[partition])
 
 
 def test_replicas_that_are_fenced_are_offline() -> None:
@@ -43,5 +35,5 @@ def test_a_broker_that_is_not_registered_any_more_is_offline() -> None:
 def test_what_nobody_has_assigned_has_no_replicas() -> None:
     image = cluster()
     image = applied(image, plan_create_topic(image, "new", 1, topic_id="B" * 22))
-    found = told_replicas(image, 1, image.topic("new").partitions[0])
+    found = told_replicas(image, image.topic("new").partitions[0])
     assert found == ToldReplicas(NO_NODE, 0, (), (), ())

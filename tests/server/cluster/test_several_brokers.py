@@ -12,7 +12,6 @@ from sparklog.metadata import plan_fence_broker
 from sparklog_server.runtime.lifecycle import BrokerState
 from tests.support.broker_process import until
 from tests.support.brokers import MORTAL, Brokers
-from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
 
 TOPIC = "orders"
@@ -216,19 +215,3 @@ def test_a_storage_that_is_away_is_no_evidence_against_anybody(
     seen = (heartbeats / "2").read_bytes()
     until(lambda: (heartbeats / "2").read_bytes() != seen)
     assert brokers.image(1).brokers == registered
-
-
-def test_a_broker_alone_is_not_replaced_while_it_runs_but_when_it_has_stopped(
-    brokers: Brokers, root: str
-) -> None:
-    for_one_broker(root)
-    brokers.start(1)
-    assert brokers[1].broker.membership.current().is_alone
-    with sparklog.open(root) as log:
-        log.alter_root({"sparklog.metadata.version": "8"})
-    with pytest.raises(sparklog.errors.RetriableError, match="BROKER_RUNNING"):
-        brokers.start(2)
-    assert brokers[1].broker.membership.is_registered
-    brokers[1].stop()
-    brokers.start(2)
-    assert not brokers[2].broker.membership.current().is_alone

@@ -16,7 +16,7 @@ from sparklog.metadata import (
 )
 from sparklog_server.cluster.unregistering import plan_unregistering
 from tests.metadata.cluster_roots import (
-    AGREED,
+    FOUNDING,
     TOPIC,
     applied,
     cluster,
@@ -71,7 +71,7 @@ def test_what_it_had_is_spread() -> None:
 
 
 def test_a_rack_that_has_none_comes_first() -> None:
-    image = applied(empty_image("C" * 22), AGREED)
+    image = applied(empty_image("C" * 22), FOUNDING)
     for node_id, rack in ((1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, "b")):
         image = joined(image, node_id, rack=rack)
     image = elected(image, 1)

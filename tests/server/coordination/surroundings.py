@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
 from sparklog.errors import FencedError
 from sparklog.log.config import TopicConfig
@@ -23,7 +22,6 @@ from sparklog.metadata import (
     PublishResult,
     plan_append,
 )
-from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.leadership import LEADER_EPOCH, Images, Leader, Leadership
 from sparklog_server.cluster.registration import Registration
 from sparklog_server.coordination.host import Host
@@ -33,6 +31,7 @@ from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.timer import Timer
 from sparklog_server.settings.config import ServerConfig
+from tests.support.several_brokers import take_over
 
 T = TypeVar("T")
 
@@ -122,22 +121,23 @@ class HeldPublisher:
         return outcome
 
     def _bundles(self) -> BundleWriter:
-        registration = self._registration or _Nobody()
+        registration = self._registration or _Nobody(node_id=1, broker_epoch=0, incarnation_id="")
         return BundleWriter(self._log, lambda: registration, lambda _: TopicConfig())
 
     async def submit_plan(self, plan: Any) -> PublishResult:
         if self.failure is not None:
             raise self.failure
-        result = self._log.metadata.publish(plan)
+        registration = self._registration
+        result = self._log.metadata.publish(plan if registration is None else registration.fenced(plan))
         await asyncio.sleep(0)
         self._root.show()
         return result
 
 
-class _Nobody:
-    """The registration of a broker that is alone, and not even registered."""
+class _Nobody(Registration):
+    """The registration of a broker that is not registered, and leads everything all the same."""
 
-    node_id, broker_epoch, is_alone = 1, 0, True
+    __slots__ = ()
 
     def validate(self, image: Image) -> None: ...
 
@@ -171,25 +171,34 @@ class HeldRoot(LiveRoot):
 
 
 class SharedLeadership(Leadership):
-    """Of a broker among several: others lead the partitions that a test names."""
+    """Others lead the partitions that a test names; without a registration this broker leads the rest."""
 
-    def __init__(self, node_id: int, images: Images) -> None:
+    def __init__(self, node_id: int, images: Images, *, is_registered: bool) -> None:
         super().__init__(node_id, images)
         self.led_by_others: set[int] = set()
+        self._is_registered = is_registered
 
     def leader_of(self, partition: PartitionState) -> Leader:
         if partition.partition in self.led_by_others:
             return Leader(NO_NODE, LEADER_EPOCH)
-        return super().leader_of(partition)
+        return super().leader_of(partition) if self._is_registered else Leader(self.node_id, LEADER_EPOCH)
 
 
 class Surroundings:
     """The parts of a broker that coordinators are given."""
 
     def __init__(
-        self, url: str, clock: ManualClock, settings: Mapping[str, str], *, joins_as: int | None = None
+        self,
+        url: str,
+        clock: ManualClock,
+        settings: Mapping[str, str],
+        *,
+        joins_as: int | None = None,
+        takes_over: bool = False,
     ) -> None:
-        """`joins_as`: the node id of one of several brokers; else it is alone, and not even registered."""
+        """`joins_as`: the node id of a broker that registers; else it leads everything unregistered, or
+        takes everything over as node 1.
+        """
         self.config = ServerConfig.parse(settings)
         self.clock = clock
         self.log: SparkLog = sparklog.open(url, clock=clock)
@@ -198,10 +207,14 @@ class Surroundings:
             self.log, defaults=self.config.root_defaults(), metrics=self.metrics, storage_threads=1
         )
         self.timer = Timer(clock)
-        self.registration = None if joins_as is None else _join(self.log, joins_as)
+        self.registration = take_over(self.log) if takes_over else None
+        if joins_as is not None:
+            self.registration = _join(self.log, joins_as)
         self.root.show()
         self.publisher = HeldPublisher(self.log, self.root, self.registration)
-        self.leadership = SharedLeadership(1 if joins_as is None else joins_as, self.log)
+        self.leadership = SharedLeadership(
+            1 if joins_as is None else joins_as, self.log, is_registered=self.registration is not None
+        )
         self.is_in_charge = True  # this is the role, too
         self.host = Host(
             root=self.root,
@@ -239,7 +252,6 @@ class Surroundings:
         self.log.close()
 
 
-def _join(log: SparkLog, node_id: int) -> Joined:
+def _join(log: SparkLog, node_id: int) -> Registration:
     listeners = (BrokerListener(host=f"node{node_id}.example", port=9092),)
-    log.metadata.publish(lambda image: FOUNDING if image.commit < 0 else [])
-    return Joined.join(log.metadata, node_id, listeners)
+    return Registration.join(log.metadata, node_id, listeners)

@@ -19,6 +19,7 @@ from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Extent, PartitionState, ReplaceExtents, plan_append
+from sparklog.metadata.model.extent_list import checksum_of
 from sparklog_server.protocol.wire import FileRegion
 
 TOPIC = "events"
@@ -104,6 +105,7 @@ class StoredLog:
             start_offset=0,
             end_offset=state.log_end_offset,
             removed_count=len(state.extents),
+            removed_crc32c=checksum_of(state.extents.columns()),
             added=(added,),
         )
         self.log.metadata.publish(lambda _: [action])

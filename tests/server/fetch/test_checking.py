@@ -4,7 +4,6 @@ import pytest
 
 from sparklog.metadata import (
     NO_NODE,
-    VERSION,
     Action,
     DraftExtent,
     Image,
@@ -23,7 +22,7 @@ from sparklog_server.fetch.checking import Wanted, check, preferred_replica
 from sparklog_server.fetch.sessions import PartitionFetch
 from sparklog_server.protocol.errors import ErrorCode
 from tests.metadata.cluster_roots import (
-    AGREED,
+    FOUNDING,
     LISTENERS,
     TOPIC,
     applied,
@@ -134,13 +133,12 @@ def test_an_offset_before_the_log_is_out_of_range_whoever_says_it(image: Image, 
 
 def racked(racks: str, partitions: int = 1) -> Image:
     """Brokers 1, 2, ... in these racks; "-": none. Broker 1 leads."""
-    image = applied(empty_image("C" * 22), AGREED)
+    image = applied(empty_image("C" * 22), FOUNDING)
     for node, rack in enumerate(racks, start=1):
         joining: Action = plan_join_broker(
             image,
             node,
             incarnation_id=new_id(),
-            metadata_version=VERSION,
             listeners=LISTENERS,
             rack=rack.strip("-"),
         )

@@ -28,7 +28,7 @@ class Host(Surroundings):
     def __init__(
         self, url: str, clock: ManualClock, settings: dict[str, str], *, joins_as: int | None = None
     ) -> None:
-        super().__init__(url, clock, {**SETTINGS, **settings}, joins_as=joins_as)
+        super().__init__(url, clock, {**SETTINGS, **settings}, joins_as=joins_as, takes_over=joins_as is None)
         self.groups = GroupCoordinator(self.host, self.config.groups)
 
     # Members

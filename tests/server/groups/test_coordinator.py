@@ -204,7 +204,8 @@ def test_requests_are_put_off_while_loading(roots: Roots) -> None:
 
 def test_offsets_of_others_are_followed(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
-        # A Spark query with a group id: no broker in between, and it creates the topic.
+        assert not await host.groups.shards.ensure_topic()
+        # A Spark query with a group id: no broker in between.
         host.log.commit_offsets("query", {("orders", 0): 10, ("orders", 1): 11})
         host.root.show()
         await host.settle()

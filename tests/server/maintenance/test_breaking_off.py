@@ -23,7 +23,7 @@ class Urgent(Root):
     """Has nothing else to do until somebody says so."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: (("optimize",), {}, Dirtiness()))
+        super().__init__(lambda: (("optimize",), Dirtiness()))
         self.is_urgent = False
 
     async def run(self, function: Callable[..., Any], *arguments: object) -> Any:
@@ -157,7 +157,7 @@ def test_a_round_breaks_off_once_another_broker_is_to_do_it(monkeypatch: pytest.
     async def run() -> None:
         nonlocal leads
         maintenance = maintained(
-            lambda: (("optimize",), {}, Dirtiness()), Membership(), metrics, is_controller=lambda: leads
+            lambda: (("optimize",), Dirtiness()), Membership(), metrics, is_controller=lambda: leads
         )
         await maintenance.start()
         assert await asyncio.to_thread(begun.wait, 30)
@@ -189,7 +189,7 @@ def test_a_round_that_was_begun_with_other_settings_is_broken_off(
         return ServerConfig.parse({**SOON, "log.cleaner.io.max.bytes.per.second": str(rate)}).maintenance
 
     async def run() -> None:
-        maintenance = maintained(lambda: (("merge",), {}, Dirtiness()), Membership(), metrics)
+        maintenance = maintained(lambda: (("merge",), Dirtiness()), Membership(), metrics)
         maintenance.change(of_rate(1))
         await maintenance.start()
         async with asyncio.timeout(30):

@@ -15,14 +15,11 @@ from confluent_kafka import Consumer, Producer
 import sparklog
 from sparklog.client import SparkLog, round_process
 from sparklog.client.round_pace import Pace
-from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.maintenance import ROUND, alone
-from sparklog.metadata import METADATA_VERSION_KEY
 from sparklog_server.maintenance import service
 from tests.server.http.test_endpoint import scrape, value
 from tests.support.broker_process import BrokerProcess, serving, until
 from tests.support.prompt_rounds import hurry
-from tests.support.roots import newest_version, old_root
 from tests.support.running_broker import RunningBroker
 from tests.support.told import Told
 
@@ -122,49 +119,6 @@ def test_retention_of_the_brokers_own_settings(log: SparkLog) -> None:
     with serving(root_of(log), {**SOON, "log.retention.bytes": "0", "log.cleaner.enable": "false"}):
         until(lambda: kept(log) == 0)
     assert log.log_start_offset("kept", 0) == 0
-
-
-def test_an_older_roots_records_stay(log: SparkLog) -> None:
-    """Merging shows that a round has been run, which would have removed them first."""
-    log.alter_topic("t", {"retention.bytes": "0"})
-    log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
-    with serving(root_of(log), SOON):
-        until(lambda: extent_count(log) == 1)
-        assert kept(log) == DUE
-        log.alter_root({AUTOMATIC_REMOVAL_KEY: "true"})
-        until(lambda: kept(log) == 0)
-
-
-def test_a_retention_to_which_the_root_does_not_agree_is_told_of_once(log: SparkLog) -> None:
-    """It is in the broker's file: nobody has set it on a topic, where it would have been said."""
-    log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
-    with serving(root_of(log), {**SOON, "log.retention.bytes": "0", "log.cleaner.enable": "false"}) as server:
-        until(lambda: "records of t are past their retention and stay" in server.errors())
-        log.append("t", pa.table({"value": ["x"]}))
-        log.alter_root({AUTOMATIC_REMOVAL_KEY: "true"})
-        until(lambda: kept(log) == 0)
-        assert server.errors().count("past their retention and stay") == 1
-
-
-def test_an_older_root_is_written_as_older_sparklogs_know_it_until_it_agrees(
-    tmp_path: Path, start_broker: Callable[..., RunningBroker], told: Told
-) -> None:
-    root = old_root("v4", tmp_path)
-    with sparklog.open(root) as log:
-        for number in range(256):
-            log.append("orders", pa.table({"value": [f"{number}"]}), partition=1)
-        log.create_topic("wide", 16)
-        broker = start_broker(SOON, root=str(root))
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 200})
-        for number in range(320):
-            producer.produce("wide", f"{number}", partition=number % 16)
-        assert producer.flush(30) == 0
-        until(lambda: any("optimize, vacuum: due, and not done." in one for one in told(CLEANER)))
-        assert newest_version(log.store) == 4
-        log.alter_root({METADATA_VERSION_KEY: "5"})
-        until(lambda: len(log.refresh().partition("orders", 1).extents) < 50)
-        assert newest_version(log.store) == 5
-        assert sum("due, and not done" in one for one in told(CLEANER)) <= 2  # once more, of what is left
 
 
 def test_without_the_cleaner_nothing_is_merged(log: SparkLog) -> None:

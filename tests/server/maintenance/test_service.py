@@ -17,7 +17,7 @@ from sparklog.client.round_process import RoundRequest, encode_request
 from sparklog.clock import ManualClock
 from sparklog.maintenance import Budget, due_steps
 from sparklog.maintenance.choose_compactions import Dirtiness
-from sparklog.metadata import METADATA_VERSION_KEY, VERSION, Transaction, TransactionPhase, empty_image
+from sparklog.metadata import Transaction, TransactionPhase, empty_image
 from sparklog.metadata.model.transaction_values import transactions_of
 from sparklog_server.maintenance.idle_moments import IdleMoments
 from sparklog_server.maintenance.service import MaintenanceService
@@ -86,10 +86,10 @@ def test_a_broker_that_is_not_in_charge_does_not_look() -> None:
     async def run() -> None:
         seen = asyncio.Event()
 
-        def look() -> tuple[tuple[str, ...], dict[str, str], Dirtiness]:
+        def look() -> tuple[tuple[str, ...], Dirtiness]:
             looks.append(membership.asked)
             seen.set()
-            return (), {}, Dirtiness()
+            return (), Dirtiness()
 
         maintenance = maintained(look, membership)
         await maintenance.start()
@@ -123,7 +123,7 @@ def test_stopping_is_no_fault() -> None:
     metrics = Metrics()
 
     async def run() -> None:
-        maintenance = maintained(lambda: ((), {}, Dirtiness()), Membership(), metrics)
+        maintenance = maintained(lambda: ((), Dirtiness()), Membership(), metrics)
         await maintenance.start()
         await maintenance.stop()
         await asyncio.sleep(0)
@@ -150,7 +150,7 @@ def test_what_can_wait_waits_while_the_broker_is_busy(monkeypatch: pytest.Monkey
     looks = iter([("expire", "merge"), ("merge",), ("merge", "vacuum")])
 
     async def run() -> None:
-        maintenance = maintained(lambda: (next(looks, ()), {}, Dirtiness()), Membership())
+        maintenance = maintained(lambda: (next(looks, ()), Dirtiness()), Membership())
         await maintenance.start()
         assert await asyncio.to_thread(over.wait, 30)
         await maintenance.stop()
@@ -174,7 +174,6 @@ def test_transactions_are_no_rounds_matter_where_a_broker_looks(monkeypatch: pyt
     image = replace(
         empty_image("C" * 22),
         transactions=transactions_of([hanging]),
-        configs={METADATA_VERSION_KEY: str(VERSION)},
     )
     assert list(due_steps(image, ManualClock().now_ms())) == ["transactions"]
 
@@ -209,7 +208,7 @@ def test_transactions_are_no_rounds_matter_where_a_broker_looks(monkeypatch: pyt
 
 def test_it_stops_also_while_settings_change() -> None:
     async def run(turns: int) -> None:
-        maintenance = maintained(lambda: ((), {}, Dirtiness()), Membership(), settings={})
+        maintenance = maintained(lambda: ((), Dirtiness()), Membership(), settings={})
         await maintenance.start()
         for _ in range(3):
             await asyncio.sleep(0)
@@ -243,7 +242,7 @@ def test_other_settings_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
     async def run() -> None:
-        maintenance = maintained(lambda: (("merge",), {}, Dirtiness()), Membership(), settings=waits)
+        maintenance = maintained(lambda: (("merge",), Dirtiness()), Membership(), settings=waits)
         await maintenance.start()
         await asyncio.sleep(0)
         maintenance.change(ServerConfig.parse(changed).maintenance)

@@ -4,12 +4,12 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
-from sparklog.metadata import Image, empty_image, plan_create_topic, plan_register_broker
+from sparklog.metadata import Image
 from sparklog_server.metrics.metrics import Metrics
 from sparklog_server.observe.cluster_families import cluster_families, replica_families, standing_of
 from sparklog_server.observe.log_families import partition_families
 from sparklog_server.observe.observation import Observation
-from tests.metadata.cluster_roots import applied, cluster, fenced, led
+from tests.metadata.cluster_roots import cluster, fenced, led
 
 REPLICAS = "kafka_server_replicamanager_"
 CONTROLLER = "kafka_controller_kafkacontroller_"
@@ -99,21 +99,3 @@ def test_one_that_does_not_see_the_root_says_so_for_what_it_has() -> None:
     assert found["underminisrpartitioncount"] == 3
     told = families(seen(image, 2, root_visible=False))
     assert by_partition(told, "kafka_topic_partition_in_sync_replica") == {"1": 0, "2": 0}
-
-
-def test_one_that_is_alone_has_everything() -> None:
-    image = applied(
-        empty_image("C" * 22), plan_register_broker(empty_image("C" * 22), 7, incarnation_id="I" * 21 + "A")
-    )
-    image = applied(image, plan_create_topic(image, "orders", 3, topic_id="A" * 22))
-    assert counts(image, 7) == {
-        "partitioncount": 3,
-        "leadercount": 3,
-        "underreplicatedpartitions": 0,
-        "underminisrpartitioncount": 0,
-        "activecontrollercount": 1,
-        "offlinepartitionscount": 0,
-        "brokers": 1,
-    }
-    overtaken = counts(image, 7, is_registered=False, is_serving=False, is_controller=False)
-    assert (overtaken["leadercount"], overtaken["offlinepartitionscount"]) == (0, 3)

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from sparklog.metadata import BrokerRegistration, Transaction, TransactionPhase, empty_image
+from sparklog.metadata import Transaction, TransactionPhase
 from sparklog.metadata.model.transaction_values import PartitionSet, transactions_of
 from sparklog_server.metrics.metrics import Gauge, Metrics
 from sparklog_server.observe.observation import Observation
 from sparklog_server.observe.transaction_families import transaction_families
+from tests.metadata.cluster_roots import cluster
 
 NOW_MS = 1_000_000
 
@@ -29,8 +30,7 @@ def transaction(name: str, phase: TransactionPhase, started_ms: int = 0, timeout
 
 
 def told(*found: Transaction, metrics: Metrics | None = None) -> dict[str, float]:
-    alone = BrokerRegistration(node_id=1, broker_epoch=0, incarnation_id="A" * 22, listeners=())
-    image = replace(empty_image("A" * 22), transactions=transactions_of(found), broker=alone)
+    image = replace(cluster((1,)), transactions=transactions_of(found))
     seen = Observation(
         node_id=1,
         state="RUNNING",

@@ -20,7 +20,6 @@ from sparklog_server.protocol.metadata_response import (
     encode_topic,
     encode_topics,
     partition_bytes,
-    partitions_alike,
     partitions_led,
     partitions_like,
     rows_led,
@@ -95,8 +94,6 @@ def by_kio(version: int, topics: list[dict[str, Any]]) -> bytes:
 def by_hand(version: int, topic: dict[str, Any]) -> list[bytes]:
     fields = dict(topic)
     led = fields.pop("led")
-    if len(led) > 1 and len(set(led)) == 1:
-        return encode_topic(version, partitions=partitions_alike(version, led[0], len(led)), **fields)
     return encode_topic(version, partitions=partitions_led(version, led), **fields)
 
 
@@ -153,14 +150,3 @@ def test_versions_that_are_alike_have_the_same_bytes(version: int) -> None:
     like = topics_like(version)
     assert topic(version) == topic(like)
     assert like == 0 or topic(like - 1) != topic(like)
-
-
-def test_partitions_are_encoded_once_for_all_who_ask() -> None:
-    """A hundred clients that do not read must not hold a hundred copies."""
-    led = Led(0, 1, 0, Replicas((1,), (1,)))
-    for count in (10, 100_000):
-        blocks = {id(partitions_alike(12, led, count)) for _ in range(3)}
-        assert len(blocks) == 1
-    block = partitions_alike(12, led, 100_000)
-    topics = [encode_topic(12, name="t", partitions=block) for _ in range(3)]
-    assert any(piece is block for piece in encode_topics(topics, 12))

@@ -72,9 +72,10 @@ def part(
     count: int = 2,
     producer: tuple[int, int, int] | None = None,
     transaction: InTransaction | None = None,
+    leader_epoch: int = 1,
     **configs: str,
 ) -> AppendPart:
-    """A validated part; `producer` is (id, epoch, base sequence)."""
+    """A validated part; `producer` is (id, epoch, base sequence), `leader_epoch` that of the first leader."""
     if data is None:
         producer_id, producer_epoch, base_sequence = producer or (-1, -1, -1)
         data = batch(
@@ -102,4 +103,5 @@ def part(
         base_sequence=header.base_sequence,
         log_append_time_ms=appended_ms,
         transaction=transaction,
+        leader_epoch=leader_epoch,
     )

@@ -8,9 +8,10 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.log.config import TopicConfig
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.alone import Alone
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.support.roots import opened
+from tests.support.several_brokers import take_over
 
 
 @pytest.fixture
@@ -32,12 +33,13 @@ def log(store: MemoryStore, clock: ManualClock) -> Iterator[SparkLog]:
 
 
 @pytest.fixture
-def registration(log: SparkLog) -> Alone:
-    return Alone.register(log.metadata, 1)
+def registration(log: SparkLog) -> Registration:
+    """Of a broker that leads everything."""
+    return take_over(log)
 
 
 @pytest.fixture
-def bundles(log: SparkLog, registration: Alone) -> BundleWriter:
+def bundles(log: SparkLog, registration: Registration) -> BundleWriter:
     return BundleWriter(
         log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, log.image.configs)
     )

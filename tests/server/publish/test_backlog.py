@@ -166,7 +166,7 @@ def test_what_comes_again_for_lack_of_room_keeps_its_place(log: SparkLog) -> Non
         data = batch(
             [bytes(PLAIN_BYTES)], codec=Codec.ZSTD, producer_id=5, producer_epoch=0, base_sequence=sequence
         )
-        part = unchecked_part(data, terms, partition)
+        part = unchecked_part(data, terms, partition, 1)
         assert part.may_grow
         return part
 

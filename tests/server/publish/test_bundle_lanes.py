@@ -1,13 +1,17 @@
 """Which segments a bundle goes to."""
 
 from sparklog.client import SparkLog
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.server.publish.batches import part
 from tests.server.publish.test_bundle_writer import orders
+from tests.support.several_brokers import create_led
 
 
-def test_internal_topics_have_segments_of_their_own(bundles: BundleWriter, log: SparkLog) -> None:
-    log.create_topic("__consumer_offsets", 1)
+def test_internal_topics_have_segments_of_their_own(
+    bundles: BundleWriter, log: SparkLog, registration: Registration
+) -> None:
+    create_led(log, registration, "__consumer_offsets")
     internal = log.image.topic("__consumer_offsets").topic_id
     for _ in range(2):
         bundles.write([orders(log), part(topic_id=internal, topic="__consumer_offsets"), orders(log, 1)])

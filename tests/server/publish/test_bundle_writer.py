@@ -9,12 +9,13 @@ from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.log.config import TopicConfig
 from sparklog.log.past_retention import INTERVAL_MS, past_retention_text
+from sparklog.metadata import leadership_of
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.server.publish.batches import NOW_MS, batch, part
 from tests.support.roots import opened
+from tests.support.several_brokers import take_over
 from tests.support.told import Told
 
 FULL = StorageError("STORAGE_FULL", "no space", fix="make some")
@@ -33,7 +34,13 @@ def failing(operation: str, error: Exception, after: int = 0) -> Callable[[str, 
 
 
 def orders(log: SparkLog, partition: int = 0, **fields: object) -> AppendPart:
-    return part(topic_id=log.image.topic("orders").topic_id, partition=partition, **fields)  # type: ignore[arg-type]
+    return led(log, part(topic_id=log.image.topic("orders").topic_id, partition=partition, **fields))  # type: ignore[arg-type]
+
+
+def led(log: SparkLog, one: AppendPart) -> AppendPart:
+    """As it is accepted now, by the broker that leads its partition."""
+    found = leadership_of(log.image, one.topic_id, one.partition)
+    return one if found is None else msgspec.structs.replace(one, leader_epoch=found.leader_epoch)
 
 
 def values(log: SparkLog, topic: str = "orders", partition: int = 0) -> list[bytes]:
@@ -88,8 +95,7 @@ def test_records_past_their_retention_are_told_of_once_they_are_published(
 
 
 def test_order_in_a_partition_is_the_order_of_parts(bundles: BundleWriter, log: SparkLog) -> None:
-    tid = log.image.topic("orders").topic_id
-    bundles.write([part(batch([b"%d" % n]), topic_id=tid) for n in range(50)])
+    bundles.write([orders(log, data=batch([b"%d" % n])) for n in range(50)])
     assert values(log) == [b"%d" % n for n in range(50)]
 
 
@@ -170,7 +176,7 @@ def test_duplicates_after_a_restart(
     log.metadata.write_snapshot()
     store.crash()
     with opened(store, clock) as again:
-        registration = Alone.register(again.metadata, 1)
+        registration = take_over(again)
         writer = BundleWriter(again, lambda: registration, lambda topic: TopicConfig.parse(topic.configs))
         outcomes = writer.write([orders(again, producer=(1, 3, 2)), orders(again, producer=(1, 3, 4))])
         assert offsets(outcomes) == [4, 6]

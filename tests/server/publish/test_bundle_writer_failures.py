@@ -14,11 +14,12 @@ from sparklog.errors import FatalStorageError, InvalidRequestError, RetriableErr
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.storage import LocalStore, MemoryStore
-from sparklog_server.cluster.alone import Alone
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.server.publish.batches import part
 from tests.server.publish.test_bundle_writer import FULL, failing, offsets, orders, values
 from tests.support.roots import opened
+from tests.support.several_brokers import create_led, take_over
 
 FATAL = FatalStorageError("DURABILITY_UNKNOWN", "fsync failed", fix="stop")
 
@@ -49,9 +50,9 @@ def test_full_disk_fails_what_could_not_be_written(
 
 
 def test_a_bundle_is_one_write_for_each_segment(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, registration: Registration
 ) -> None:
-    log.create_topic("apart", 2, {"sparklog.segment.apart": "true"})
+    create_led(log, registration, "apart", 2, {"sparklog.segment.apart": "true"})
     writes: list[str] = []
     store.hook = lambda operation, name: (
         writes.append(name) if operation == "write" and name.endswith(".log") else None
@@ -93,7 +94,7 @@ def test_what_there_was_no_room_for_is_never_acknowledged(
 
     with opened(LocalStore(tmp_path), clock) as log:
         log.create_topic("orders", 3)
-        registration = Alone.register(log.metadata, 1)
+        registration = take_over(log)
         bundles = BundleWriter(log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {}))
         written = {0: 0, 1: 0, 2: 0}
         seen = set()
@@ -183,7 +184,7 @@ def test_a_first_batch_keeps_its_place_if_the_look_after_a_swept_segment_fails(
 )
 def test_a_first_batch_keeps_its_place_whatever_goes_wrong(
     bundles: BundleWriter,
-    registration: Alone,
+    registration: Registration,
     log: SparkLog,
     monkeypatch: pytest.MonkeyPatch,
     where: str,
@@ -197,7 +198,7 @@ def test_a_first_batch_keeps_its_place_whatever_goes_wrong(
     def fail(*_args: object, **_fields: object) -> None:
         raise error
 
-    def current() -> Alone:
+    def current() -> Registration:
         if is_broken and where == "registration":
             raise error
         return registration
@@ -227,7 +228,7 @@ def test_a_new_epoch_forgets_the_failed_batch(
 
 
 @pytest.fixture
-def small_memory(log: SparkLog, registration: Alone, monkeypatch: pytest.MonkeyPatch) -> BundleWriter:
+def small_memory(log: SparkLog, registration: Registration, monkeypatch: pytest.MonkeyPatch) -> BundleWriter:
     """It remembers three failed first batches."""
     monkeypatch.setattr("sparklog_server.publish.failed_first_batches.MAX_FLOORS", 3)
     return BundleWriter(log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {}))
@@ -303,7 +304,7 @@ def test_crash_between_data_and_commit_leaves_nothing(
     store.crash()
     with opened(store, clock) as again:
         assert again.log_end_offset("orders", 0) == 2
-        registration = Alone.register(again.metadata, 1)
+        registration = take_over(again)
         writer = BundleWriter(again, lambda: registration, lambda topic: TopicConfig.parse(topic.configs))
         assert offsets(writer.write([orders(again, producer=(1, 0, 2))])) == [2]
 
@@ -320,7 +321,7 @@ def test_what_was_acknowledged_survives_a_crash(
         assert len(values(again, partition=0)) == 54
 
 
-def test_whoever_caches_is_told_what_was_appended(log: SparkLog, registration: Alone) -> None:
+def test_whoever_caches_is_told_what_was_appended(log: SparkLog, registration: Registration) -> None:
     told: list[tuple[str, int, int, EncodedBatches]] = []
     writer = BundleWriter(
         log,

@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.errors import FencedError, RetriableError
+from sparklog.errors import RetriableError
 from sparklog.metadata import plan_append
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart
 from tests.server.publish.batches import part
@@ -88,28 +87,6 @@ def test_somebody_else_used_the_producer_id_in_between(
     )
     assert offsets(outcomes) == [2, "PUBLISH_CONTENDED", 0, "PUBLISH_CONTENDED"]
     assert log.log_end_offset("orders", 0) == 4
-
-
-def test_fenced_broker_publishes_nothing(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
-) -> None:
-    bundles.write([orders(log)])
-    newer = opened(store, clock)
-    Alone.register(newer.metadata, 2)
-    before = newer.image.commit
-    with pytest.raises(FencedError, match=r"BROKER_FENCED.*broker 2 with epoch 1"):
-        bundles.write([orders(log)])
-    assert newer.refresh().commit == before
-
-
-def test_fenced_in_the_middle_of_a_bundle(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
-) -> None:
-    newer = opened(store, clock)
-    before_first_commit(store, lambda: Alone.register(newer.metadata, 2))
-    with pytest.raises(FencedError, match="BROKER_FENCED"):
-        bundles.write([orders(log)])
-    assert newer.log_end_offset("orders", 0) == 0
 
 
 # --- what may be at one offset only -------------------------------------------------------------------

@@ -157,11 +157,10 @@ def left_behind(a: Node, store: MemoryStore, clock: SleepyClock, sequence: int) 
     parts = [AcceptedDraft(draft=one, leader_epoch=1, sent_timestamp_ms=one.max_timestamp_ms)]
     registration = a.registration
     shared = share_accepted(
-        log.image, lambda: parts, node_id=registration.node_id, broker_epoch=registration.broker_epoch
+        lambda: parts, node_id=registration.node_id, broker_epoch=registration.broker_epoch
     )
-    assert shared is not None
     box, posted = RequestBox(store, clock, log.cluster_id), a_request(log)
-    box.post(posted, box.encode(posted, shared.payload(), version=shared.version))
+    box.post(posted, box.encode(posted, shared.payload()))
     clock.advance_ms(1)
 
 
@@ -260,7 +259,7 @@ def test_what_must_hold_for_a_run_is_what_is_judged_of_its_first_part(kind: str,
     (run,) = make_runs(parts, [0, 1], 1 << 20)
     one = draft(producer=(5, 0, 7), record_count=4, max_timestamp_ms=NOW_MS + 1)
     written = Written(run, run.encoded(), one, False)
-    assert written.accepted == AcceptedDraft(draft=one, leader_epoch=0, sent_timestamp_ms=sent_ms)
+    assert written.accepted == AcceptedDraft(draft=one, leader_epoch=1, sent_timestamp_ms=sent_ms)
 
 
 # --- transactions ------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from sparklog.errors import FencedError
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import NO_NODE, plan_create_topic
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.protocol.errors import ErrorCode, error_code
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart
@@ -28,7 +28,7 @@ A, B = 1, 2
 class Node:
     """A broker's publisher, as its own process has it."""
 
-    def __init__(self, log: SparkLog, registration: Joined) -> None:
+    def __init__(self, log: SparkLog, registration: Registration) -> None:
         self.log, self.registration = log, registration
         self.bundles = BundleWriter(
             log, lambda: self.registration, lambda topic: TopicConfig.parse(topic.configs, log.image.configs)

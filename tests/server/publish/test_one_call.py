@@ -173,7 +173,7 @@ def test_the_verdict_is_that_of_the_steps(
     """And the words of an error, whoever finds it."""
     data, allowed = data[: len(data) - cut], rules(max_plain, **options)
     terms = CheckTerms(rules=allowed, topic_id="i", topic="t", now_ms=lambda: NOW_MS, api_version=api_version)
-    part = unchecked_part(data, terms, 0)
+    part = unchecked_part(data, terms, 0, 1)
 
     def steps() -> Any:
         encoded, header, appended_ms = check_produced(

@@ -88,7 +88,7 @@ def test_what_is_no_batch_is_quick_to_refuse(data: bytes) -> None:
 
 def unchecked(data: bytes, which: BatchRules | None = None) -> UncheckedPart:
     terms = CheckTerms(rules=which or rules(), topic_id="i", topic="t", now_ms=lambda: NOW_MS, api_version=9)
-    return unchecked_part(data, terms, 0)
+    return unchecked_part(data, terms, 0, 1)
 
 
 def test_batches_checked_together_are_as_checked_alone() -> None:

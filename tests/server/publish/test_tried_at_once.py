@@ -114,7 +114,7 @@ def test_a_panic_when_it_is_tried_fails_one_part_only(monkeypatch: pytest.Monkey
 def of_topic(log: SparkLog, data: bytes) -> UncheckedPart:
     topic_id = log.image.topic("orders").topic_id
     terms = CheckTerms(rules=rules(), topic_id=topic_id, topic="orders", now_ms=lambda: NOW_MS, api_version=9)
-    return unchecked_part(data, terms, 0)
+    return unchecked_part(data, terms, 0, 1)
 
 
 def test_order_and_errors_are_kept(log: SparkLog) -> None:

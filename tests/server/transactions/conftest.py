@@ -8,8 +8,6 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
-    TRANSACTIONS_VERSION,
     DraftExtent,
     Plan,
     PublishResult,
@@ -126,7 +124,6 @@ def clock() -> ManualClock:
 def root(clock: ManualClock) -> Iterator[Root]:
     store = MemoryStore("transactions", clock=clock)
     with opened(store, clock) as log, opened(store, clock) as other:
-        log.alter_root({METADATA_VERSION_KEY: str(TRANSACTIONS_VERSION)})
         log.create_topic("orders", 2)
         made = Root(log, other, clock)
         yield made
