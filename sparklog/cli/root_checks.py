@@ -223,9 +223,10 @@ def check_usage(log: SparkLog) -> Finding:
     least = "" if found.is_whole else "at least "
     detail = (
         f"{least}{unused.files:,} files, {human_bytes(unused.size_bytes)}, that nothing refers to, beside "
-        f"{live.files:,} files, {human_bytes(live.size_bytes)}, of which {human_bytes(found.dead_bytes)} "
-        "are of no record any more"
+        f"{live.files:,} files, {human_bytes(live.size_bytes)}"
     )
+    if found.dead_bytes:
+        detail += f", of which {human_bytes(found.dead_bytes)} are of no record any more"
     if unused.size_bytes + found.dead_bytes <= max(live.size_bytes - found.dead_bytes, MUCH_UNUSED_BYTES):
         return Finding("unused files", Status.OK, detail)
     return Finding(

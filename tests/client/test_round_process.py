@@ -98,6 +98,7 @@ def test_a_round_is_done_and_told(log: SparkLog) -> None:
         ("producers", "nothing"),
         ("compact", "nothing"),
         ("optimize", "done"),
+        ("retire", "nothing"),
         ("vacuum", "done"),
     ]
     assert len(log.refresh().partition("t", 0).extents) == 1

@@ -25,7 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "requests in a file that is retired": {
         "writers": (),
-        "posters": (2,),
+        "posters": (2, 1),
         "keeps_open": True,
         "retainers": (1,),
         "retirers": (1,),
