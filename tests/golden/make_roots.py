@@ -55,6 +55,9 @@ def fill(log: Any) -> None:
     log.append("orders", rows(0, 10), partition=0, compression_type="none")
     log.append("orders", rows(10, 5), partition=1, txn=("query-1", 3), compression_type="none")
     log.append("gone", rows(0, 3))
+    log.metadata.publish(
+        lambda image: [metadata.plan_restore_root(image, incarnation_id="R" * 22, now_ms=1_700_000_000_000)]
+    )
     log.delete_topic("gone")
     log.create_topic("gone", 1)  # another one of that name
     log.create_topic("kept", 1)
@@ -70,7 +73,8 @@ def fill(log: Any) -> None:
     topic_id = log.image.topic("orders").topic_id
     log.metadata.publish(lambda image: [metadata.plan_advance_log_start(image, topic_id, 0, 3)])
     replace_last(log, "kept")
-    log.metadata.publish(lambda image: [metadata.plan_move_sweep_horizon(image, image.commit)])
+    log.metadata.publish(lambda image: [metadata.plan_move_sweep_horizon(image, image.birth)])
+    log.metadata.publish(lambda image: [retiring(image)])
     done = metadata.Cleaned(8, 1_800_000_000_000)
     log.metadata.publish(lambda image: [metadata.plan_note_cleaned(image, topic_id, 0, done)])
     produce(log, 40, 0, rows(25, 1))
@@ -88,6 +92,12 @@ def fill(log: Any) -> None:
     log.create_topic("wide", 12)
     log.append("wide", in_partitions(12), compression_type="none")
     log.append("wide", in_partitions(9), txn=("query-2", 1), compression_type="lz4")
+
+
+def retiring(image: Any) -> Any:
+    """A segment that nothing refers to stays dead."""
+    segment = f"segments/{'a' * 32}/00000003.{image.birth}.log"
+    return metadata.RetireSegments(time_ms=1_700_000_000_000, segments=(segment,))
 
 
 def transact(log: Any) -> None:
@@ -168,7 +178,7 @@ def serve(log: Any) -> None:
     log.metadata.publish(lambda image: [metadata.plan_assign_replicas(image, assigned, controller_epoch=1)])
     leaders = {(topic_id, 0): 1, (topic_id, 1): 2}
     log.metadata.publish(lambda image: [metadata.plan_elect_leaders(image, leaders, controller_epoch=1)])
-    as_broker(log, 1, 1, rows(80, 2))
+    as_broker(log, 1, rows(80, 2))
     log.metadata.publish(lambda image: [fencing(image, 1)])
 
 
@@ -178,7 +188,7 @@ def serve_again(log: Any) -> None:
     log.metadata.publish(
         lambda image: [metadata.plan_elect_leaders(image, {(topic_id, 0): 2}, controller_epoch=1)]
     )
-    as_broker(log, 2, 3, rows(82, 2))
+    as_broker(log, 2, rows(82, 2))
 
 
 def joining(image: Any, node: int) -> Any:
@@ -196,12 +206,13 @@ def fencing(image: Any, node: int) -> Any:
     return metadata.plan_fence_broker(image, node, image.brokers[node].broker_epoch, controller_epoch=1)
 
 
-def as_broker(log: Any, node: int, leader_epoch: int, table: pa.Table) -> None:
+def as_broker(log: Any, node: int, table: pa.Table) -> None:
     """Appended to partition 0 of orders as a broker does."""
     appender = log.appender()
     appender.add(table.append_column("partition", pa.array([0] * len(table), pa.int32())), "orders")
     drafts = appender.finish().drafts
     epoch = log.image.brokers[node].broker_epoch
+    leader_epoch = log.image.partition("orders", 0).leadership.leader_epoch
     log.metadata.publish(
         lambda image: metadata.plan_act_as_broker(
             image,

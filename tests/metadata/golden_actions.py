@@ -30,6 +30,8 @@ from sparklog.metadata import (
     ReplaceExtents,
     RequestApplied,
     RequireFeatures,
+    RestoreRoot,
+    RetireSegments,
     SetConfigs,
     StageExtents,
     UnregisterBroker,
@@ -182,4 +184,17 @@ ACTIONS: tuple[Action, ...] = (
         fences=True,
     ),
     ForgetTransactions(transactional_ids=("app", "job")),
+    RetireSegments(
+        time_ms=1_700_000_000_005,
+        segments=(f"segments/{'a' * 32}/00000003.4.log",),
+        left=(f"segments/{'a' * 32}/00000002.4.log",),
+        gone=(f"segments/{'a' * 32}/00000001.4.log",),
+    ),
+    RestoreRoot(
+        incarnation_id="R" * 22,
+        producer_id=1 << 50,
+        leader_epoch=200_000_000,
+        births_ahead=1 << 50,
+        time_ms=1_700_000_000_005,
+    ),
 )
