@@ -326,8 +326,9 @@ def transaction(one: Any) -> dict[str, Any]:
         "groups": list(one.groups),
         "staged": [
             [*place, [[extent.segment, extent.base_offset, extent.record_count] for extent in extents]]
-            for place, extents in one.partitions.items()
+            for place, extents in one.staged.items()
         ],
+        "partitions": [list(place) for place in one.partitions],
     }
 
 

@@ -260,8 +260,8 @@ def test_manifest_cannot_point_outside(memory: MemoryStore, create: Create, draf
         (b'"topic_id":"A', b'"topic_id":"/', "topic name"),
         (b'"configs":{"a"', b'"configs":{5', "cannot be decoded"),
         (b'"topics":[', b'"epoch":1,"topics":[', "cannot be decoded"),
-        (b"]]}]}", b",{}]]}]}", "cannot be decoded"),
-        (b"[0,0,0,{}]]}]}", b"[0,0,1,{}]]}]}", "found 38 extents, expected 39"),
+        (b']]}],"retired"', b',{}]]}],"retired"', "cannot be decoded"),
+        (b'[0,0,0,{}]]}],"retired"', b'[0,0,1,{}]]}],"retired"', "found 38 extents, expected 39"),
     ],
 )
 def test_state_that_contradicts_itself(

@@ -45,9 +45,10 @@ from sparklog.metadata.model.broker_values import (
     NO_CONTROLLER,
     NO_NODE,
     Controller,
+    PartitionLeadership,
     RegisteredBroker,
 )
-from sparklog.metadata.model.extent_list import ExtentColumns, lists_of, why_disordered
+from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList, lists_of, why_disordered
 from sparklog.metadata.model.features import validate_readable
 from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.metadata.model.image import (
@@ -362,46 +363,14 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
     for topic in state.topics:
         if not is_id(topic.topic_id) or why_illegal_topic_name(topic.name) is not None:
             raise corrupt(_CODE, where, f"found the topic name {topic.name!r} and id {topic.topic_id!r}")
-        partitions: list[PartitionState] = []
         try:
             led = leaderships(topic.leadership, len(topic.partitions))
         except ValueError as error:
             raise corrupt(_CODE, where, f"topic {topic.name!r}: {error}") from error
-        for partition, stored in enumerate(topic.partitions):
-            if not 0 <= stored.log_start_offset <= stored.log_end_offset or stored.extents < 0:
-                raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {stored}")
-            cleaned = topic.cleaned.get(partition, NEVER_CLEANED)
-            if not 0 <= cleaned.first_dirty_offset <= stored.log_end_offset:
-                raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {cleaned}")
-            forgotten = topic.forgotten.get(partition, NOTHING_FORGOTTEN)
-            if not 0 <= forgotten.end_offset <= forgotten.mark_offset <= stored.log_end_offset:
-                raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {forgotten}")
-            restored_end = topic.restored_end_offsets.get(partition, 0)
-            if not 0 <= restored_end <= stored.log_end_offset:
-                problem = f"topic {topic.name!r} partition {partition}: restored at {restored_end}"
-                raise corrupt(_CODE, where, problem)
-            _, extents = next(lists)
-            if extents.end_offset > stored.log_end_offset:
-                raise corrupt(
-                    _CODE,
-                    where,
-                    f"topic {topic.name!r} partition {partition}: extents end after the log end offset",
-                )
-            partitions.append(
-                PartitionState(
-                    topic_id=topic.topic_id,
-                    partition=partition,
-                    log_start_offset=stored.log_start_offset,
-                    log_end_offset=stored.log_end_offset,
-                    extents=extents,
-                    producers=stored.producers,
-                    merged_batches=topic.merged_batches.get(partition, {}),
-                    cleaned=cleaned,
-                    forgotten=forgotten,
-                    leadership=led[partition],
-                    restored_end_offset=restored_end,
-                )
-            )
+        partitions = [
+            _partition(topic, number, next(lists)[1], leadership, where)
+            for number, leadership in enumerate(led)
+        ]
         topics.append(
             Topic(
                 topic_id=topic.topic_id,
@@ -412,6 +381,38 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
             )
         )
     return topics
+
+
+def _partition(
+    topic: _Topic, number: int, extents: ExtentList, leadership: PartitionLeadership, where: str
+) -> PartitionState:
+    stored, where = topic.partitions[number], f"{where}, topic {topic.name!r} partition {number}"
+    if not 0 <= stored.log_start_offset <= stored.log_end_offset or stored.extents < 0:
+        raise corrupt(_CODE, where, f"found {stored}")
+    cleaned = topic.cleaned.get(number, NEVER_CLEANED)
+    if not 0 <= cleaned.first_dirty_offset <= stored.log_end_offset:
+        raise corrupt(_CODE, where, f"found {cleaned}")
+    forgotten = topic.forgotten.get(number, NOTHING_FORGOTTEN)
+    if not 0 <= forgotten.end_offset <= forgotten.mark_offset <= stored.log_end_offset:
+        raise corrupt(_CODE, where, f"found {forgotten}")
+    restored_end = topic.restored_end_offsets.get(number, 0)
+    if not 0 <= restored_end <= stored.log_end_offset:
+        raise corrupt(_CODE, where, f"restored at {restored_end}")
+    if extents.end_offset > stored.log_end_offset:
+        raise corrupt(_CODE, where, "extents end after the log end offset")
+    return PartitionState(
+        topic_id=topic.topic_id,
+        partition=number,
+        log_start_offset=stored.log_start_offset,
+        log_end_offset=stored.log_end_offset,
+        extents=extents,
+        producers=stored.producers,
+        merged_batches=topic.merged_batches.get(number, {}),
+        cleaned=cleaned,
+        forgotten=forgotten,
+        leadership=leadership,
+        restored_end_offset=restored_end,
+    )
 
 
 def _check_extents(state: SnapshotState, columns: ExtentColumns, where: str) -> None:
