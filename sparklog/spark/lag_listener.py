@@ -19,8 +19,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from sparklog.spark.data_source_api import CAN_LIMIT_READS
-from sparklog.spark.features import ADMISSION_CONTROL
+from sparklog.spark.features import ADMISSION_CONTROL, CAN_LIMIT_READS
 
 logger = logging.getLogger("sparklog.spark.lag")
 

@@ -20,16 +20,23 @@ from sparklog.client import SparkLog
 from sparklog.clock import Clock
 from sparklog.errors import DataLossError, InvalidRequestError, OffsetOutOfRangeError, SparklogError
 from sparklog.metadata import Image
-from sparklog.spark.byte_limit import limit_bytes
-from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.input_partitions import plan_input_partitions
 from sparklog.spark.options import SourceOptions
-from sparklog.spark.ranges import backlog, limit_records, ranges_between
-from sparklog.spark.resolve import OffsetResolver, check_in_log, log_ends, log_starts
-from sparklog.spark.retry import retrying
+from sparklog.spark.ranges import (
+    DataLossPolicy,
+    OffsetResolver,
+    backlog,
+    check_in_log,
+    limit_bytes,
+    limit_records,
+    log_ends,
+    log_starts,
+    ranges_between,
+    retrying,
+)
 from sparklog.spark.roots import open_root
 from sparklog.spark.stream_offset import Positions, StreamOffset
-from sparklog.spark.unsubscribed import continue_with, drop_text, still_kept
+from sparklog.spark.subscription import continue_with, drop_text, still_kept
 
 logger = logging.getLogger("sparklog.spark")
 # Errors of a start: wrong options, or a log that has changed since the query began.
@@ -79,7 +86,7 @@ class StreamPlanner:
         return start.to_json()
 
     def _initial(self, log: SparkLog) -> StreamOffset:
-        """Resolve the query's start; raises when a subscribed topic is missing, or as resolve.py says."""
+        """Resolve the query's start; raises when a subscribed topic is missing, or as ranges.py says."""
         options, image = self._options, log.image
         tps = options.subscription.resolve(image, must_exist=True)
         resolver = OffsetResolver(log, image, tps, group_id=options.group_id, report=self._loss.report)

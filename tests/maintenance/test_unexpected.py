@@ -9,17 +9,16 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.maintenance import Terms, compact, due_steps, maintain
-from sparklog.maintenance.budget import StoppedError
+from sparklog.maintenance.budget import StoppedError, failure_of
+from sparklog.maintenance.compact import run_compaction
 from sparklog.maintenance.merge import run_merge
-from sparklog.maintenance.run_compaction import run_compaction
-from sparklog.maintenance.uncleanable import failure_of
 from sparklog.metadata import MetadataLog
 from tests.maintenance.compacted import left
 from tests.maintenance.conftest import Append, Put, extents
 from tests.maintenance.rounds_told import FEW, clock_of, outcomes, step
 from tests.support.told import Told
 
-COMPACTED = "sparklog.maintenance.run_compaction.run_compaction"
+COMPACTED = "sparklog.maintenance.compact.run_compaction"
 MERGED = "sparklog.maintenance.merge.run_merge"
 
 
@@ -85,7 +84,7 @@ def test_a_step_that_fails_in_its_own_way_ends_no_round(
     def expire(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("sparklog.maintenance.steps.expire", expire)
+    monkeypatch.setattr("sparklog.maintenance.maintain.expire", expire)
     report = maintain(log.metadata, log.clock, FEW)
     assert step(report, "expire").outcome == "failed"
     assert "ZeroDivisionError" in step(report, "expire").message

@@ -101,7 +101,7 @@ class Conditions(ConditionsWorld):
         at="up",
         code=(
             f"{COMBINER}._publish_all",
-            "sparklog.metadata.others:OtherRequests.actions",
+            "sparklog.metadata.combining:OtherRequests.actions",
             f"{MODEL}.conditions:plan_accepted",
         ),
     )
