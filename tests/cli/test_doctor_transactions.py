@@ -13,6 +13,7 @@ import sparklog
 from sparklog.cli import doctor as transaction_checks
 from sparklog.cli.doctor import Finding, Status, check_root
 from sparklog.client import SparkLog
+from sparklog.clock import ManualClock, SystemClock
 from sparklog.metadata import plan_abort_transactions
 from tests.support.staged import begin, stage
 
@@ -22,7 +23,8 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def log(root: Path) -> Iterator[SparkLog]:
-    with sparklog.open(str(root)) as log:
+    clock = ManualClock(SystemClock().now_ms() - 4 * HOUR_MS)  # no time is older than the newest commit
+    with sparklog.open(str(root), clock=clock) as log:
         log.create_topic("t", 2)
         yield log
 
@@ -46,14 +48,14 @@ def test_a_root_without_them_is_not_asked(log: SparkLog, root: Path) -> None:
 def test_what_is_open_is_counted(log: SparkLog, root: Path) -> None:
     for name in ("a", "b"):
         begin(log, name)
-    stage(log, 0, b"x", b"y", name="a")
+    stage(log, 0, b"x", b"y", name="a", started_ms=SystemClock().now_ms())
     found = looked(root)["transactions"]
     size = log.refresh().transactions["a"].staged_bytes
     assert (found.status, found.detail) == (Status.OK, f"ids: 2; open: 1, 1 extents staged, {size} B")
 
 
 def test_what_hangs_is_a_warning(log: SparkLog, root: Path, run: Run) -> None:
-    long_ago_ms = log.clock.now_ms() - 2 * HOUR_MS
+    long_ago_ms = SystemClock().now_ms() - 2 * HOUR_MS
     for number in range(6):
         begin(log, f"app-{number}", started_ms=long_ago_ms)
         stage(log, 0, b"x", name=f"app-{number}", started_ms=long_ago_ms)

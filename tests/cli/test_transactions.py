@@ -9,6 +9,7 @@ from click.testing import Result
 
 import sparklog
 from sparklog.client import SparkLog
+from sparklog.clock import ManualClock, SystemClock
 from sparklog.metadata import plan_add_to_transaction, plan_begin_producer, plan_end_transaction
 
 Run = Callable[..., Result]
@@ -18,7 +19,7 @@ TIMEOUT_MS = 1_000_000
 
 def begin(log: SparkLog, name: str, *, opens: bool, hours_ago: int = 0) -> tuple[int, int]:
     """A producer; with a transaction in two partitions, and offsets of a group, open for so long."""
-    now_ms = log.clock.now_ms() - hours_ago * 3_600_000
+    now_ms = SystemClock().now_ms() - hours_ago * 3_600_000
     begun = plan_begin_producer(log.refresh(), name, timeout_ms=TIMEOUT_MS, now_ms=now_ms)
     log.metadata.publish(lambda _: begun.actions)
     if opens:
@@ -38,7 +39,8 @@ def begin(log: SparkLog, name: str, *, opens: bool, hours_ago: int = 0) -> tuple
 
 @pytest.fixture
 def log(root: Path) -> Any:
-    with sparklog.open(str(root)) as log:
+    clock = ManualClock(SystemClock().now_ms() - 4 * 3_600_000)  # no time is older than the newest commit
+    with sparklog.open(str(root), clock=clock) as log:
         log.create_topic("t", 2)
         yield log
 

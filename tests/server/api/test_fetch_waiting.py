@@ -104,6 +104,7 @@ def test_a_poll_ends_with_a_transaction_that_was_ended_elsewhere(
     """What was staged before wakes nobody, and is in no answer."""
     producer = TransactionalProducer(stored.log).begin()
     producer.add(0, 1, topic=TOPIC)
+    broker.settle()  # else the batch may be refused once: the broker must know of the transaction
     client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
     waiting(broker)
     with ProducingClient(broker.host, broker.port) as staging:

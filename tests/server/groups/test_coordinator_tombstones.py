@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 import sparklog
 from sparklog.metadata import plan_delete_topic
 from sparklog_server.groups import expiry
-from tests.foreign_records import append_foreign
+from tests.foreign_records import damage
 from tests.server.groups.test_coordinator import WEEK_MS, busy, offsets, to_commit
 from tests.support.told import Told
 
@@ -342,7 +342,7 @@ def test_what_a_damaged_partition_has_of_a_deleted_topic_is_told_of(roots: Roots
         assert await host.groups.commit("g", to_commit(1000)) == ErrorCode.none
         partition = host.groups.shards.of("g").partition
         await host.groups.stop()
-        append_foreign(host.log, "__consumer_offsets", partition, [(b"\x00\x63", b"x")])
+        damage(host.log, "__consumer_offsets", partition)
 
     async def scenario(host: Host) -> None:
         await delete(host)
