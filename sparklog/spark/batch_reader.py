@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
 from sparklog.metadata import Image
-from sparklog.spark.features import plain_errors
+from sparklog.spark.data_source_api import plain_errors
 from sparklog.spark.input_partitions import plan_input_partitions, read_input_partition
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.ranges import (

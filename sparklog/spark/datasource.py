@@ -13,14 +13,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.features import (
-    ADMISSION_CONTROL,
-    FILTER_PUSHDOWN,
-    Feature,
-    Notices,
-    log_with_time_and_level,
-    plain_errors,
-)
+from sparklog.spark.data_source_api import plain_errors
+from sparklog.spark.features import ADMISSION_CONTROL, FILTER_PUSHDOWN, Feature
+from sparklog.spark.notices import Notices, log_with_time_and_level
 from sparklog.spark.options import parse_sink_options, parse_source_options
 from sparklog.spark.roots import refuse_options_of_a_table
 from sparklog.spark.values import check_user_schema, parse_bool, sql_schema
@@ -49,7 +44,7 @@ class SparklogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "SparklogBatchReader":
         from sparklog.spark.batch_reader import SparklogBatchReader
-        from sparklog.spark.features import CAN_PUSH_FILTERS
+        from sparklog.spark.data_source_api import CAN_PUSH_FILTERS
 
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
         options = parse_source_options(self._given(), streaming=False)
@@ -63,7 +58,7 @@ class SparklogDataSource(DataSource):
         return SparklogPushdownReader(options)
 
     def streamReader(self, schema: StructType) -> "SparklogStreamReader":
-        from sparklog.spark.features import CAN_LIMIT_READS
+        from sparklog.spark.data_source_api import CAN_LIMIT_READS
         from sparklog.spark.stream_reader import SparklogStreamReader
 
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())

@@ -20,7 +20,7 @@ from sparklog.format.decode import DecodedRecords
 from sparklog.log.partition_reader import Newest, PartitionReader
 from sparklog.log.read_plan import RangePlan
 from sparklog.metadata import Image, PartitionState
-from sparklog.spark.features import settle_in
+from sparklog.spark.notices import settle_in
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.ranges import (
     DataLossPolicy,

@@ -19,7 +19,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from sparklog.spark.features import ADMISSION_CONTROL, CAN_LIMIT_READS
+from sparklog.spark.data_source_api import CAN_LIMIT_READS
+from sparklog.spark.features import ADMISSION_CONTROL
 
 logger = logging.getLogger("sparklog.spark.lag")
 

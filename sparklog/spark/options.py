@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sparklog.errors import InvalidRequestError, shown
-from sparklog.spark.features import Notices
+from sparklog.spark.notices import Notices
 from sparklog.spark.option_table import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,

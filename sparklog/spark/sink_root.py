@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.client import SparkLog
 from sparklog.errors import InvalidRequestError, NotFoundError, SparklogError
-from sparklog.spark.features import Notices
+from sparklog.spark.notices import Notices
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.roots import StorageOptions, open_root
 

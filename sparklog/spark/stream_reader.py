@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sparklog.clock import SystemClock
-from sparklog.spark.features import plain_errors
+from sparklog.spark.data_source_api import plain_errors
 from sparklog.spark.input_partitions import read_input_partition
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.stream_planner import StreamPlanner

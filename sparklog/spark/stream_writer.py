@@ -35,13 +35,8 @@ from pyspark.sql.types import (
 
 from sparklog.client import AppliedBefore, later_versions, refuse_internal
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.spark.features import (
-    STREAM_WRITER_MAY_GET_ROWS,
-    Notices,
-    StreamWriterBase,
-    plain_errors,
-    settle_in,
-)
+from sparklog.spark.data_source_api import STREAM_WRITER_MAY_GET_ROWS, StreamWriterBase, plain_errors
+from sparklog.spark.notices import Notices, settle_in
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.sink_maintenance import maintain_if_due
 from sparklog.spark.sink_root import (

@@ -18,7 +18,7 @@ from sparklog.client import AppendOptions, AppendResult, AppliedBefore, SparkLog
 from sparklog.client import publish as publish_staged
 from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.log.past_retention import past_retention_text
-from sparklog.spark.features import settle_in
+from sparklog.spark.notices import settle_in
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.sink_root import open_sink_root
 from sparklog.spark.values import parse_switch

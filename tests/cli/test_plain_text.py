@@ -115,8 +115,8 @@ def test_messages_are_plain_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 MAY_PRINT = {
     "output.py": "tables, JSON and lines of results",
-    "notes.py": "what is no result",
-    "kafka_aliases.py": "help, which is ours",
+    "framework.py": "what is no result",
+    "kafka_tools.py": "help, which is ours",
     "main.py": "the version",
 }
 

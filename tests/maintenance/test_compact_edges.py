@@ -102,7 +102,7 @@ def test_what_no_reader_would_decompress_again_stays_uncompressed(
     table: SparkLog, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 10_000
-    for module in ("format.encode", "log.plain_parts"):
+    for module in ("format.encode", "log.reader"):
         monkeypatch.setattr(f"sparklog.{module}.DEFAULT_MAX_DECOMPRESSED_BYTES", limit)
     put((b"a", b"1"), (b"b", b"x" * limit))
     put((b"a", b"2"))

@@ -10,7 +10,6 @@ from sparklog.format.batch_table import BatchTable
 from sparklog.format.codec import Codec
 from sparklog.log.config import TopicConfig
 from sparklog.maintenance import CompactionReport, choose, compact
-from sparklog.maintenance import compact as run_compaction
 from sparklog.maintenance.choose import CompactionLimits
 from sparklog.maintenance.compact import CompactionResult
 from sparklog.maintenance.compacted_batches import Compacted, OffsetMap, Round, compacted
@@ -69,7 +68,7 @@ def no_last_batch() -> Iterator[None]:
         finally:
             round_.end_offset -= 1
 
-    with mock.patch.object(run_compaction, "compacted", one_later):
+    with mock.patch.object(_compact, "compacted", one_later):
         yield
 
 

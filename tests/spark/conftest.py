@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparklog.spark import features
+from sparklog.spark import notices
 from sparklog.spark.features import Feature, missing_features
 
 Options = Mapping[str, str]
@@ -35,7 +35,7 @@ def lacks(feature: Feature) -> pytest.MarkDecorator:
 @pytest.fixture(autouse=True)
 def _nothing_told() -> None:
     """What one test's options were warned about is no matter of the next one's."""
-    features.start_anew()
+    notices.start_anew()
 
 
 class Write(Protocol):

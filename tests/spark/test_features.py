@@ -14,7 +14,7 @@ import sparklog
 from sparklog.cli.doctor import Status, check_environment
 from sparklog.client import SparkLog
 from sparklog.errors import DataLossError, OffsetOutOfRangeError
-from sparklog.spark import features
+from sparklog.spark import data_source_api
 from sparklog.spark.batch_reader import SparklogBatchReader
 from sparklog.spark.datasource import SparklogDataSource
 from sparklog.spark.features import ADMISSION_CONTROL, FILTER_PUSHDOWN, Feature, missing_features
@@ -36,9 +36,9 @@ def test_features_by_version(version: tuple[int, int], count: int) -> None:
 
 def test_the_table_agrees_with_the_installed_spark() -> None:
     missing = missing_features(INSTALLED)
-    assert (FILTER_PUSHDOWN in missing) != features.CAN_PUSH_FILTERS
-    assert (ADMISSION_CONTROL in missing) != features.CAN_LIMIT_READS
-    assert (INSTALLED < (4, 1)) == features.STREAM_WRITER_MAY_GET_ROWS
+    assert (FILTER_PUSHDOWN in missing) != data_source_api.CAN_PUSH_FILTERS
+    assert (ADMISSION_CONTROL in missing) != data_source_api.CAN_LIMIT_READS
+    assert (INSTALLED < (4, 1)) == data_source_api.STREAM_WRITER_MAY_GET_ROWS
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_doctor_names_what_an_older_spark_lacks(
 @pytest.fixture
 def old_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Spark 4.0 is, whatever is installed."""
-    monkeypatch.setattr(features, "CAN_LIMIT_READS", False)
-    monkeypatch.setattr(features, "CAN_PUSH_FILTERS", False)
+    monkeypatch.setattr(data_source_api, "CAN_LIMIT_READS", False)
+    monkeypatch.setattr(data_source_api, "CAN_PUSH_FILTERS", False)
 
 
 def made(streaming: bool, **options: str) -> object:

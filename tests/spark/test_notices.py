@@ -10,7 +10,7 @@ import pytest
 
 WARNING = """
 import logging
-from sparklog.spark.features import log_with_time_and_level
+from sparklog.spark.notices import log_with_time_and_level
 log_with_time_and_level()
 log_with_time_and_level()
 logging.getLogger("sparklog.spark").warning("once")

@@ -16,8 +16,9 @@ from pyspark.sql.datasource import (
 
 import sparklog.spark
 from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.spark.data_source_api import StreamWriterBase, plain_errors
 from sparklog.spark.datasource import SparklogDataSource
-from sparklog.spark.features import ADMISSION_CONTROL, FILTER_PUSHDOWN, StreamWriterBase, plain_errors
+from sparklog.spark.features import ADMISSION_CONTROL, FILTER_PUSHDOWN
 from sparklog.spark.rows import arrow_schema
 from sparklog.spark.values import sql_schema
 from tests.spark.conftest import MISSING
