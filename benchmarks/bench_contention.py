@@ -40,7 +40,7 @@ from sparklog.metadata import (
     plan_elect_leaders,
     plan_join_broker,
 )
-from sparklog.metadata.documents.paths import REQUESTS
+from sparklog.metadata.documents.properties import REQUESTS
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 

@@ -27,13 +27,13 @@ from sparklog.format.decode import (
     ParsedBodies,
     _bodies,
     decode_records,
+    record_times,
     scan_batches,
     stored_timestamps,
 )
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.key_hashes import murmur2
 from sparklog.format.record_batch import HEADER, BatchHeader
-from sparklog.format.record_times import record_times
 from sparklog.format.records import parse_records
 from sparklog.format.schema import RecordColumns
 

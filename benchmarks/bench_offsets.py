@@ -30,7 +30,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
 from sparklog.maintenance import compact, optimize
 from sparklog_server.broker import Broker
-from sparklog_server.groups.offsets_to_commit import OffsetToCommit
+from sparklog_server.groups.offsets import OffsetToCommit
 from sparklog_server.settings.config import ServerConfig
 
 LOOKS = 10

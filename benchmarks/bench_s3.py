@@ -35,7 +35,7 @@ from sparklog.client import SparkLog, StagedAppend
 from sparklog.client.publish import publish
 from sparklog.clock import SystemClock
 from sparklog.metadata import DraftExtent, MetadataLog, MetadataSettings, new_id, plan_create_topic
-from sparklog.metadata.documents.paths import REQUESTS
+from sparklog.metadata.documents.properties import REQUESTS
 from sparklog.storage import MemoryStore, open_store
 from sparklog.storage.base import StoreTraits
 from sparklog.storage.s3 import S3Store

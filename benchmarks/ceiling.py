@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from sparklog.spark.rows import arrow_schema
-from sparklog.spark.schema import SCHEMA_SQL
+from sparklog.spark.values import SCHEMA_SQL
 
 BATCH_ROWS = 10_000
 STREAM_PARTITIONS = 4

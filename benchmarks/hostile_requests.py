@@ -12,7 +12,7 @@ from kio.static.constants import EntityType
 
 from sparklog.format.codec import Codec
 from sparklog.format.record_batch import HEADER, BatchHeader, encode_header
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.responses import make
 
 
 def entity(types: Any, value: Any) -> Any:

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparklog.cli.stopping import Stop
+from sparklog.cli.output import Stop
 
 BINARIES = Path(sys.executable).parent
 STOP_SECONDS = 60

@@ -20,12 +20,12 @@ from sparklog_server.api.log_dir_listing import LogDirListing
 from sparklog_server.api.registry import bind_apis
 from sparklog_server.api.services import Services
 from sparklog_server.api.topic_listing import TopicListing
-from sparklog_server.cluster.assigning import FACTORS, Assigning
 from sparklog_server.cluster.controller import Controller
+from sparklog_server.cluster.elections import FACTORS, Assigning
 from sparklog_server.cluster.following import Follower
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
-from sparklog_server.coordination.host import Host
+from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.dispatch.dispatcher import Dispatcher
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.groups.coordinator import GroupCoordinator
@@ -35,17 +35,14 @@ from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.observe.observation import Parts
 from sparklog_server.publish.first_batches import FirstBatches
-from sparklog_server.publish.producer_ids import ProducerIds
-from sparklog_server.publish.publisher import Publisher
-from sparklog_server.publish.topic_rules import TopicRules
-from sparklog_server.root.attention import Attention
-from sparklog_server.root.live_root import LiveRoot
-from sparklog_server.root.settings_in_force import SettingsInForce
+from sparklog_server.publish.produced_batches import TopicRules
+from sparklog_server.publish.publisher import ProducerIds, Publisher
+from sparklog_server.root.live_root import Attention, LiveRoot, SettingsInForce
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
-from sparklog_server.runtime.timer import Timer
+from sparklog_server.runtime.timing import Timer
 from sparklog_server.security.access import Access
-from sparklog_server.settings.addresses import AdvertisedListener
 from sparklog_server.settings.config import ServerConfig
+from sparklog_server.settings.network import AdvertisedListener
 from sparklog_server.transactions.coordinator import TransactionCoordinator
 from sparklog_server.transactions.sweep import TransactionSweep
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.redaction import shown
+from sparklog.errors import InvalidRequestError, SparklogError, shown
 from sparklog_server import CONFIG_VARIABLE
 
 EXIT_SETTINGS = 2

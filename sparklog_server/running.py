@@ -16,7 +16,7 @@ from collections.abc import Callable
 import click
 
 from sparklog.allocator import keep_freed_memory
-from sparklog.client.opening import open_log
+from sparklog.client.log import open_log
 from sparklog.clock import SystemClock
 from sparklog.errors import SparklogError
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from hypothesis import HealthCheck, settings
 
-from sparklog.storage import MemoryStore, local_temporary
+from sparklog.storage import MemoryStore
+from sparklog.storage import local as local_temporary
 from sparklog.storage.s3_options import parse_storage_options
 from tests.hooked_s3 import HookedS3Store
 from tests.seaweed import SeaweedServer

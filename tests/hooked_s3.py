@@ -4,9 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparklog.storage.base import BytesLike
-from sparklog.storage.s3 import S3Store
-from sparklog.storage.s3_append import S3AppendFile
-from sparklog.storage.s3_read import S3ReadFile
+from sparklog.storage.s3 import S3AppendFile, S3ReadFile, S3Store
 
 
 class HookedS3Store(S3Store):

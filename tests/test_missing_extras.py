@@ -65,7 +65,7 @@ def test_spark_is_named_where_it_is_missing(call: str) -> None:
 
 def test_doctor_lists_the_extras() -> None:
     code = (
-        "from sparklog.cli.environment_checks import check_extras\n"
+        "from sparklog.cli.doctor import check_extras\n"
         "for found in check_extras(): print(found.check, found.status, found.detail)"
     )
     assert python_without("kio", code).stdout.splitlines() == [

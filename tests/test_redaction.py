@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparklog.redaction import HIDDEN, shown, without_user_info
+from sparklog.errors import HIDDEN, shown, without_user_info
 
 # What is meant, as an expression that takes quadratic time.
 MEANT = re.compile(r"(?<=//)[^/@\s]*@|(?<![\w/])[^/@\s,:]+:[^/@\s,]*@")

@@ -84,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         "Fetch tells of the image by which it has read",
-        "sparklog_server/fetch/rounds.py",
+        "sparklog_server/fetch/service.py",
         "                    one.answer.tell(state)",
         "                    pass",
         "tests/server/fetch/test_rounds.py",

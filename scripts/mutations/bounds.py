@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "bounds: names count as the bytes that they take",
-        "sparklog_server/protocol/answers.py",
+        "sparklog_server/protocol/wire.py",
         "    return len(text) if text.isascii() else len(text.encode())\n",
         "    return len(text)\n",
         "tests/server/api/test_list_transactions.py -k bytes",
@@ -165,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         "bounds: which brokers there are is found once for many transactional ids",
-        "sparklog/client/transaction_view.py",
+        "sparklog/client/cluster_view.py",
         "    return functools.partial(_one_of, _nodes(image))\n",
         "    return lambda name: _one_of(_nodes(image), name)\n",
         "tests/client/test_transaction_view.py -k found_once",
@@ -186,7 +186,7 @@ MUTANTS = (
     ),
     Mutant(
         "bounds: entities that recur in several lists are encoded once",
-        "sparklog_server/protocol/response_writer.py",
+        "sparklog_server/protocol/responses.py",
         "            (write_recurring if isinstance(value, Recurring) else write)(value, inside)\n",
         "            write(value, inside)\n",
         f"{OF_COSTS} -k settings_of_topics",
@@ -207,14 +207,14 @@ MUTANTS = (
     ),
     Mutant(
         "bounds: for as many records as a batch claims nothing is allocated",
-        "sparklog/format/record_times.py",
+        "sparklog/format/decode.py",
         "    if count * MIN_RECORD_BYTES > len(body):",
         "    if count < 0:",
         "tests/property/test_format_hostile.py -k hostile_counts",
     ),
     Mutant(
         "bounds: a list of recurring entities stays one",
-        "sparklog_server/protocol/entities.py",
+        "sparklog_server/protocol/responses.py",
         "    return value if value is None or isinstance(value, tuple) else tuple(value)\n",
         "    return None if value is None else tuple(value)\n",
         f"{OF_COSTS} -k settings_of_topics",

@@ -2,9 +2,9 @@
 
 from scripts.mutations.mutant import Mutant
 
-CHANGING, OF_CHANGING = "sparklog_server/admin/broker_configs.py", "tests/server/api/test_broker_configs.py"
-IN_FORCE, OF_IN_FORCE = "sparklog_server/settings/in_force.py", "tests/server/settings/test_updating.py"
-TAKING_UP = "sparklog_server/root/settings_in_force.py"
+CHANGING, OF_CHANGING = "sparklog_server/admin/configs.py", "tests/server/api/test_broker_configs.py"
+IN_FORCE, OF_IN_FORCE = "sparklog_server/settings/config.py", "tests/server/settings/test_updating.py"
+TAKING_UP = "sparklog_server/root/live_root.py"
 OF_TAKING_UP = "tests/server/root/test_settings_in_force.py"
 
 MUTANTS = (
@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         "settings of brokers: who waits for room hears of other limits",
-        "sparklog_server/network/limits.py",
+        "sparklog_server/network/frames.py",
         "        self._overrides = overrides\n        self._room.set()\n\n    async",
         "        self._overrides = overrides\n\n    async",
         "tests/server/network/test_limits.py",
@@ -164,7 +164,7 @@ MUTANTS = (
     ),
     Mutant(
         "limits of connections: an IPv4 client of an IPv6 listener is that client",
-        "sparklog_server/network/listener.py",
+        "sparklog_server/network/server.py",
         "plain_host(str(peer[0]))",
         "str(peer[0])",
         "tests/server/network/test_connection_ends.py",
@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         "appending to a list that is empty begins with nothing",
-        "sparklog_server/admin/config_increments.py",
+        "sparklog_server/admin/configs.py",
         "if own is None else own",
         "if not own else own",
         "tests/server/api/test_incremental_alter_configs.py",
@@ -227,14 +227,14 @@ MUTANTS = (
     ),
     Mutant(
         "settings: no retention at all is refused",
-        "sparklog_server/settings/maintenance.py",
+        "sparklog_server/settings/groups.py",
         "        excluded=(0,),  # by which",
         "        excluded=(),  # by which",
         "tests/server/settings/test_sources.py -k no_retention",
     ),
     Mutant(
         "settings: what brokers refuse in a file is refused over the network",
-        "sparklog_server/admin/broker_configs.py",
+        "sparklog_server/admin/configs.py",
         "        elif name in SETTINGS:\n",
         "        elif False:\n",
         "tests/server/api/test_incremental_alter_configs.py -k cannot_be_set",

@@ -5,17 +5,17 @@ from scripts.mutations.mutant import Mutant
 MODEL = "sparklog/metadata/model"
 REGISTRY, LEADING, ACTING = f"{MODEL}/registry.py", f"{MODEL}/leading.py", f"{MODEL}/acting.py"
 CONTROLLER, DRAFT, EXTENTS = f"{MODEL}/controller.py", f"{MODEL}/draft.py", f"{MODEL}/extents.py"
-OBSERVER = "sparklog_server/cluster/observer.py"
+OBSERVER = "sparklog_server/cluster/liveness.py"
 TESTS = "tests/metadata/test_registry.py tests/metadata/test_leading.py tests/metadata/test_acting.py"
 OF_OBSERVER = "tests/server/cluster/test_observer.py"
-SELECTORS, ELECTIONS = "sparklog_server/cluster/selectors.py", "sparklog_server/cluster/elections.py"
+SELECTORS, ELECTIONS = "sparklog_server/cluster/elections.py", "sparklog_server/cluster/elections.py"
 OF_ELECTIONS = "tests/server/cluster/test_elections.py"
 CLUSTER = "sparklog_server/cluster"
 DUTIES, OF_DUTIES = f"{CLUSTER}/duties.py", "tests/server/cluster/test_duties.py"
 OF_BROKERS = "tests/server/cluster/test_several_brokers.py"
 OF_TAKEN = "tests/server/cluster/test_taken_node_ids.py"
 OF_STATES = "tests/server/cluster/test_state_log.py"
-REASSIGNMENT = "sparklog_server/cluster/reassignment.py"
+REASSIGNMENT = "sparklog_server/cluster/elections.py"
 OF_REASSIGNMENT = "tests/server/cluster/test_reassignment.py"
 
 MUTANTS = (
@@ -228,7 +228,7 @@ MUTANTS = (
     ),
     Mutant(
         "brokers: no rack has two replicas before all have one",
-        "sparklog/client/placement.py",
+        "sparklog/client/cluster_view.py",
         "(racks[node_id] not in taken or len(taken) == rack_count)",
         "True",
         OF_ELECTIONS,

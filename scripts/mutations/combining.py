@@ -6,7 +6,7 @@ CONDITIONS = "sparklog/metadata/model/conditions.py"
 OF_CONDITIONS = "tests/metadata/test_conditions.py"
 OF_BROKERS = "tests/metadata/test_broker_requests.py"
 OF_STRANGE_REQUESTS = "tests/metadata/test_strange_requests.py"
-BUNDLE = "sparklog_server/publish/bundle_commit.py"
+BUNDLE = "sparklog_server/publish/bundle_writer.py"
 OF_BUNDLES = "tests/server/publish/test_bundles_by_others.py"
 
 MUTANTS = (
@@ -26,7 +26,7 @@ MUTANTS = (
     ),
     Mutant(
         "combining: a request is applied once",
-        "sparklog/metadata/model/publishers.py",
+        "sparklog/metadata/model/writers.py",
         "        and (action.nonce or _was_remembered(publishers, action.publisher))\n",
         "        and False\n",
         "tests/metadata/test_settled_requests.py",
@@ -40,35 +40,35 @@ MUTANTS = (
     ),
     Mutant(
         "combining: who is forgotten by a commit makes no room in it",
-        "sparklog/metadata/others.py",
+        "sparklog/metadata/combining.py",
         "if not can_settle(remembered, ticket.publisher):",
         "if not can_settle(draft.publishers, ticket.publisher):",
         "tests/metadata/test_request_clones.py",
     ),
     Mutant(
         "combining: a request is applied within its window only",
-        "sparklog/metadata/model/publishers.py",
+        "sparklog/metadata/model/writers.py",
         "        if not action.base < commit <= last:\n",
         "        if False:\n",
         "tests/metadata/test_publishers.py",
     ),
     Mutant(
         "combining: an image remembers what has been settled for the window",
-        "sparklog/metadata/model/publishers.py",
+        "sparklog/metadata/model/writers.py",
         "        if commit <= last_commit_for(state.commit):\n",
         "        if commit <= state.commit + 1:\n",
         "tests/metadata/test_request_window.py",
     ),
     Mutant(
         "combining: a request beyond its window is looked for before it is done again",
-        "sparklog/metadata/posted.py",
+        "sparklog/metadata/requests.py",
         "    if not request.is_settled(image) and remembers_all_of(request.base, image.commit):\n",
         "    if not request.is_settled(image):\n",
         "tests/metadata/test_request_window.py",
     ),
     Mutant(
         "combining: clones of a process do not take each other's success",
-        "sparklog/metadata/posted.py",
+        "sparklog/metadata/requests.py",
         "isinstance(action, RequestApplied) and action.nonce == self.nonce",
         "isinstance(action, RequestApplied) and action.publisher == self.publisher",
         "tests/metadata/test_request_clones.py",
@@ -170,7 +170,7 @@ MUTANTS = (
     ),
     Mutant(
         "combining: what was left out is judged after all that came before it in its commit",
-        "sparklog/metadata/posted.py",
+        "sparklog/metadata/requests.py",
         "    before = request.actions_before(known[commit][1])\n",
         "    before = ()\n",
         OF_BROKERS,
@@ -184,14 +184,14 @@ MUTANTS = (
     ),
     Mutant(
         "combining: a broker posts after races that were dear, or many",
-        "sparklog/metadata/crowd.py",
+        "sparklog/metadata/combining.py",
         "        if races >= shared.races or took_ms >= DEAR_LOSS_MS:\n",
         "        if took_ms >= DEAR_LOSS_MS:\n",
         OF_BROKERS,
     ),
     Mutant(
         "combining: where losers wait nobody races twice",
-        "sparklog/metadata/crowd.py",
+        "sparklog/metadata/combining.py",
         "        if races >= shared.races or took_ms >= DEAR_LOSS_MS:\n",
         "        if races >= shared.races:\n",
         OF_BROKERS,
@@ -212,7 +212,7 @@ MUTANTS = (
     ),
     Mutant(
         "combining: others' requests alone do not make a broker post",
-        "sparklog/metadata/crowd.py",
+        "sparklog/metadata/combining.py",
         "        return self.is_there and (shared.races == 1 or self._is_before(self._dear_until_ms))\n",
         "        return self.is_there\n",
         OF_BROKERS,
@@ -233,28 +233,28 @@ MUTANTS = (
     ),
     Mutant(
         "combining: many that died together hold nobody up for long",
-        "sparklog/metadata/patience.py",
+        "sparklog/metadata/combining.py",
         "itertools.islice(ahead, MOST_SILENT)",
         "ahead",
         "tests/metadata/test_settled_requests.py",
     ),
     Mutant(
         "combining: a request of a commit that is not there yet spoils nobody's",
-        "sparklog/metadata/others.py",
+        "sparklog/metadata/combining.py",
         "            if not known.posted.may_be_in(commit) or",
         "            if",
         OF_STRANGE_REQUESTS,
     ),
     Mutant(
         "combining: requests are read as far as one commit takes them",
-        "sparklog/metadata/others.py",
+        "sparklog/metadata/combining.py",
         "            if unread and size > MAX_COMBINED_BYTES:\n",
         "            if False:\n",
         OF_STRANGE_REQUESTS,
     ),
     Mutant(
         "combining: a store that fails once all is published makes no error of it",
-        "sparklog/metadata/posted.py",
+        "sparklog/metadata/requests.py",
         "    except SparklogError as error:\n",
         "    except KeyError as error:\n",
         OF_BROKERS,
@@ -268,7 +268,7 @@ MUTANTS = (
     ),
     Mutant(
         "combining: after a LIST that failed the next is a while off",
-        "sparklog/metadata/crowd.py",
+        "sparklog/metadata/combining.py",
         "        self._blind_until_ms = self._clock.monotonic_ms() + BLIND_MS\n",
         "        pass\n",
         "tests/metadata/test_combining_errors.py",

@@ -2,10 +2,10 @@
 
 from scripts.mutations.mutant import Mutant
 
-_SURVIVING = "sparklog/maintenance/surviving.py"
+_SURVIVING = "sparklog/maintenance/compacted_batches.py"
 _BATCHES = "sparklog/maintenance/compacted_batches.py"
-_ROUND = "sparklog/maintenance/run_compaction.py"
-_CHOICE = "sparklog/maintenance/choose_compactions.py"
+_ROUND = "sparklog/maintenance/compact.py"
+_CHOICE = "sparklog/maintenance/choose.py"
 _WHOLE = "sparklog/maintenance/compact.py"
 _RECORDS = "tests/maintenance/test_compact.py"
 _ROUNDS = "tests/maintenance/test_compact_rounds.py"
@@ -190,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         "compaction: keys are told apart by all of their hash",
-        "sparklog/maintenance/offset_map.py",
+        "sparklog/maintenance/compacted_batches.py",
         "            same = (self._high[at] == keys.high[pending]) & (self._low[at] == keys.low[pending])\n"
         "            self._raise",
         "            same = self._high[at] == keys.high[pending]\n            self._raise",
@@ -198,21 +198,21 @@ MUTANTS = (
     ),
     Mutant(
         "compaction: of several rows of one key the last one counts",
-        "sparklog/maintenance/offset_map.py",
+        "sparklog/maintenance/compacted_batches.py",
         "            lower = self._next[at] < following[rows]\n",
         "            lower = self._next[at] > following[rows]\n",
         "tests/maintenance/test_offset_map.py",
     ),
     Mutant(
         "compaction: a round sees all of the clean part, or waits",
-        "sparklog/maintenance/choose_compactions.py",
+        "sparklog/maintenance/choose.py",
         "        sees_all = len(columns) >= state.extents.index_from(first_dirty)\n",
         "        sees_all = True\n",
         "tests/maintenance/test_horizons.py",
     ),
     Mutant(
         "compaction: a batch that reaches beyond the round gets no horizon",
-        "sparklog/maintenance/surviving.py",
+        "sparklog/maintenance/compacted_batches.py",
         " & ~has_horizon & (table.last_offset < round_.end_offset)",
         " & ~has_horizon",
         "tests/maintenance/test_horizons.py",

@@ -9,7 +9,7 @@ OF_REFUSALS = "tests/server/api/test_refused_transactions.py"
 SWEEP, OF_SWEEP = f"{AT}/sweep.py", "tests/server/transactions/test_sweep.py"
 API = "sparklog_server/api"
 OF_PRODUCERS = "tests/server/api/test_transactional_producers.py"
-VIEW, OF_VIEW = "sparklog/client/transaction_view.py", "tests/client/test_transaction_view.py"
+VIEW, OF_VIEW = "sparklog/client/cluster_view.py", "tests/client/test_transaction_view.py"
 PATTERNS = "sparklog/client/patterns.py"
 CLI, OF_CLI = "sparklog/cli/transactions.py", "tests/cli/test_transactions.py"
 
@@ -268,7 +268,7 @@ MUTANTS = (
     ),
     Mutant(
         "transactions: what is repeated within a repetition is counted as often",
-        "sparklog/client/pattern_size.py",
+        "sparklog/client/patterns.py",
         "        self.add(inner)\n",
         "        self.add(1)\n",
         "tests/client/test_patterns.py",

@@ -5,21 +5,21 @@ from scripts.mutations.mutant import Mutant
 MUTANTS = (
     Mutant(
         "snapshots: a compressed batch is refused before it is unpacked",
-        "sparklog/metadata/documents/arrow_layout.py",
+        "sparklog/metadata/documents/snapshot_extents.py",
         'expected one that is not" if _is_compressed(data, first_batch) else None\n',
         'expected one that is not" if False else None\n',
         "tests/metadata/test_arrow_layout.py",
     ),
     Mutant(
         "snapshots: a compressed dictionary is refused before it is unpacked",
-        "sparklog/metadata/documents/arrow_layout.py",
+        "sparklog/metadata/documents/snapshot_extents.py",
         "    if dictionaries and _is_compressed(data, first_dictionary):\n",
         "    if False:\n",
         "tests/metadata/test_arrow_layout.py",
     ),
     Mutant(
         "snapshots: a dictionary is not joined as often as a file says",
-        "sparklog/metadata/documents/arrow_layout.py",
+        "sparklog/metadata/documents/snapshot_extents.py",
         "    if dictionaries > 1 or batches != 1:\n",
         "    if batches != 1:\n",
         "tests/metadata/test_arrow_layout.py",

@@ -2,7 +2,7 @@
 
 from scripts.mutations.mutant import Mutant
 
-_EXPIRING = "sparklog/metadata/model/expiring.py"
+_EXPIRING = "sparklog/metadata/model/sequences.py"
 _SEQUENCES = "sparklog/metadata/model/sequences.py"
 _MODEL = "tests/metadata/test_expiring.py"
 _SERVER = "tests/server/publish/test_forgotten_producers.py"

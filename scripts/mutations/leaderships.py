@@ -8,7 +8,7 @@ OF_REFUSING = "tests/server/network/test_refusing.py"
 OF_LISTENER = "tests/server/network/test_listener.py"
 PUBLISH = "sparklog_server/publish"
 OF_PUBLISH = "tests/server/publish/test_leaderships.py"
-CHECKING, OF_CHECKING = "sparklog_server/fetch/checking.py", "tests/server/fetch/test_checking.py"
+CHECKING, OF_CHECKING = "sparklog_server/fetch/service.py", "tests/server/fetch/test_checking.py"
 EPOCHS, OF_EPOCHS = (
     "sparklog_server/api/offset_for_leader_epoch.py",
     "tests/server/api/test_offset_for_leader_epoch.py",
@@ -59,21 +59,21 @@ MUTANTS = (
     ),
     Mutant(
         "refusing: who is accepted in that moment stays",
-        "sparklog_server/network/listener.py",
+        "sparklog_server/network/server.py",
         "        return self._listens.is_set()\n",
         "        return True\n",
         OF_REFUSING,
     ),
     Mutant(
         "listeners share the connections there may be",
-        "sparklog_server/network/listener.py",
+        "sparklog_server/network/server.py",
         "            await self._shared.quota.wait_for_room()\n        except",
         "            pass\n        except",
         "tests/server/network/test_where_it_listens.py -k share_the",
     ),
     Mutant(
         "an empty host is every address of both families",
-        "sparklog_server/settings/addresses.py",
+        "sparklog_server/settings/network.py",
         "    return _EVERYWHERE if socket.has_dualstack_ipv6() else _EVERYWHERE_IPV4\n",
         "    return _EVERYWHERE_IPV4\n",
         "tests/server/network/test_where_it_listens.py -k families",
@@ -115,14 +115,14 @@ MUTANTS = (
     ),
     Mutant(
         "refusing: another process may have the port",
-        "sparklog_server/network/listener.py",
+        "sparklog_server/network/server.py",
         "            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)\n            self",
         "            self",
         OF_LISTENER,
     ),
     Mutant(
         "refusing: a port that the kernel chose is lost",
-        "sparklog_server/network/listener.py",
+        "sparklog_server/network/server.py",
         "    if port == 0:\n",
         "    if False:\n",
         OF_LISTENER,
@@ -276,7 +276,7 @@ MUTANTS = (
     ),
     Mutant(
         "several brokers: a fetch does not wait for a leader that is another one by now",
-        "sparklog_server/fetch/waiting.py",
+        "sparklog_server/fetch/service.py",
         " or state.leadership != self._leaderships[key]:\n",
         ":\n",
         "tests/server/fetch/test_waiting.py",

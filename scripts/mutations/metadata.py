@@ -5,7 +5,7 @@ from scripts.mutations.mutant import Mutant
 MUTANTS = (
     Mutant(
         "upkeep: an end that was interrupted is over",
-        "sparklog/metadata/background.py",
+        "sparklog/metadata/upkeep.py",
         "        finally:  # Ctrl-C, too: whoever goes on has work again\n",
         "        except OSError:\n            pass\n        if True:\n",
         "tests/metadata/test_background.py",
@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "who stays stopped with the right of way is waited for twice in all",
-        "sparklog/metadata/turns.py",
+        "sparklog/metadata/log.py",
         "                    self._wait_ms //= 2\n",
         "",
         "tests/metadata/test_turns.py",
@@ -273,7 +273,7 @@ MUTANTS = (
     ),
     Mutant(
         "an image's age counts a suspend",
-        "sparklog/metadata/looks.py",
+        "sparklog/metadata/log.py",
         "        return max(now.monotonic_ms - last.monotonic_ms, now.wall_ms - last.wall_ms)\n",
         "        return now.monotonic_ms - last.monotonic_ms\n",
         "tests/metadata/test_image_age.py",
@@ -287,7 +287,7 @@ MUTANTS = (
     ),
     Mutant(
         "a root has a bound on partitions, in every plan",
-        "sparklog/metadata/model/capacity.py",
+        "sparklog/metadata/model/topics.py",
         "    if present + added > limit:\n",
         "    if False:\n",
         "tests/metadata/test_plan_topics.py",
@@ -350,14 +350,14 @@ MUTANTS = (
     ),
     Mutant(
         "combining: what others ask for is bounded by its extents",
-        "sparklog/metadata/others.py",
+        "sparklog/metadata/combining.py",
         "max(len(known.payload), EXTENT_BYTES * count_extents(wanted))",
         "len(known.payload)",
         "tests/metadata/test_requests_of_many.py",
     ),
     Mutant(
         "extents: the name of a segment is kept once, however many commits say it",
-        "sparklog/metadata/model/packed_extents.py",
+        "sparklog/metadata/model/extent_list.py",
         "sys.intern(one.segment)",
         "one.segment",
         "tests/metadata/test_extent_list.py",
@@ -371,14 +371,14 @@ MUTANTS = (
     ),
     Mutant(
         "a commit weighs its replacements, so that opening replays no more of them",
-        "sparklog/metadata/model/rewriting.py",
+        "sparklog/metadata/model/extents.py",
         "        return _REPLAYED_EXTENTS\n",
         "        return self.extent_count\n",
         "tests/metadata/test_replacing.py",
     ),
     Mutant(
         "an interrupt leaves no lock held: it is taken and noted in one instruction",
-        "sparklog/metadata/looks.py",
+        "sparklog/metadata/log.py",
         "    taken[:] = map(acquire, (True,), (timeout_seconds,))\n    return taken[0]\n",
         "    if acquire(True, timeout_seconds):\n        taken[:] = [True]\n    return bool(taken)\n",
         "tests/metadata/test_interrupted_looks.py",

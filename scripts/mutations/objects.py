@@ -2,14 +2,14 @@
 
 from scripts.mutations.mutant import Mutant
 
-FETCHED, OF_FETCHED = "sparklog/log/fetched.py", "tests/log/test_fetched.py"
-TOGETHER, OF_TOGETHER = "sparklog/log/read_together.py", "tests/log/test_read_together.py"
-ROUNDS, OF_ROUNDS = "sparklog_server/fetch/rounds.py", "tests/server/fetch/test_rounds.py"
+FETCHED, OF_FETCHED = "sparklog/log/reader.py", "tests/log/test_fetched.py"
+TOGETHER, OF_TOGETHER = "sparklog/log/partition_reader.py", "tests/log/test_read_together.py"
+ROUNDS, OF_ROUNDS = "sparklog_server/fetch/service.py", "tests/server/fetch/test_rounds.py"
 LIVE_ROOT, OF_READING = "sparklog_server/root/live_root.py", "tests/server/coordination/test_reading.py"
-ATTENTION = "sparklog_server/root/attention.py"
+ATTENTION = "sparklog_server/root/live_root.py"
 OF_ATTENTION = "tests/server/root/test_attention.py tests/server/cluster/test_following.py"
 OF_AGE = "tests/metadata/test_image_age.py"
-LOOKS = "sparklog/metadata/looks.py"
+LOOKS = "sparklog/metadata/log.py"
 NODE_LOCK, OF_NODE_LOCK = "sparklog_server/cluster/node_lock.py", "tests/server/cluster/test_node_lock.py"
 OF_SPOOL = "tests/maintenance/test_spool.py"
 
@@ -86,7 +86,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "broker: state logs are read together",
-        "sparklog_server/coordination/reading.py",
+        "sparklog_server/coordination/records.py",
         "            self._background.spawn(self._read_all(wanted))\n",
         "            for one in wanted:\n                self._background.spawn(self._read_all([one]))\n",
         OF_READING,
@@ -185,49 +185,49 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "works that read the same objects have them fetched once",
-        "sparklog/maintenance/spool.py",
+        "sparklog/maintenance/rewrite.py",
         "            if len(group) > 1 or reads > 1:\n",
         "            if reads > 1:\n",
         OF_SPOOL,
     ),
     Mutant(
         "what waits on the local disk is bounded",
-        "sparklog/maintenance/spool.py",
+        "sparklog/maintenance/rewrite.py",
         "is_full = count > MAX_SPANS or size > room or",
         "is_full = count > MAX_SPANS or",
         OF_SPOOL,
     ),
     Mutant(
         "what waits on the local disk leaves most of it free",
-        "sparklog/maintenance/spool.py",
+        "sparklog/maintenance/rewrite.py",
         ".free // _FREE_SHARE",
         ".free",
         OF_SPOOL,
     ),
     Mutant(
         "a round is no faster than it may be when it reads ahead",
-        "sparklog/maintenance/spool.py",
+        "sparklog/maintenance/rewrite.py",
         "        pace(one.size)\n",
         "",
         OF_SPOOL,
     ),
     Mutant(
         "what is read ahead is not pushed out before it is taken",
-        "sparklog/maintenance/spool.py",
+        "sparklog/maintenance/rewrite.py",
         "or len(announced) >= AHEAD_PIECES",
         "or len(announced) > AHEAD_PIECES",
         OF_SPOOL,
     ),
     Mutant(
         "extents that could not be fetched are asked for by whoever reads them",
-        "sparklog/maintenance/spool.py",
+        "sparklog/maintenance/rewrite.py",
         "        except (CorruptLogError, DataLossError):\n            return\n",
         "        except CorruptLogError:\n            return\n",
         OF_SPOOL,
     ),
     Mutant(
         "a sweep aborts no uploads of strangers",
-        "sparklog/storage/s3_uploads.py",
+        "sparklog/storage/s3_probe.py",
         "        if not is_of_segment(key[len(prefix) :]) or one",
         "        if one",
         "tests/storage/test_s3_uploads.py",
@@ -248,7 +248,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a full disk keeps nothing from being merged",
-        "sparklog/maintenance/spool.py",
+        "sparklog/maintenance/rewrite.py",
         "        except OSError as error:  # what was fetched",
         "        except MemoryError as error:  # what was fetched",
         OF_SPOOL,
@@ -262,14 +262,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "fetch: an object that took all patience is not asked for again at once",
-        "sparklog_server/fetch/away.py",
+        "sparklog_server/fetch/reader.py",
         "        if why is not None and monotonic() < until:\n",
         "        if why is not None and until < 0:\n",
         OF_ROUNDS,
     ),
     Mutant(
         "fetch: an object that took all patience is tried again after a while",
-        "sparklog_server/fetch/away.py",
+        "sparklog_server/fetch/reader.py",
         "        if why is not None and monotonic() < until:\n",
         "        if why is not None:\n",
         OF_ROUNDS,

@@ -84,14 +84,14 @@ MUTANTS = (
     ),
     Mutant(
         "metrics: who reads slowly is told all",
-        "sparklog_server/http/scrapes.py",
+        "sparklog_server/http/endpoint.py",
         '"body": text, "more_body": True})\n    await send({"type": "http.response.body"})',
         '"body": text})',
         "tests/server/http/test_scrapes.py",
     ),
     Mutant(
         "metrics: those who wait for them are few",
-        "sparklog_server/http/scrapes.py",
+        "sparklog_server/http/endpoint.py",
         "        if self._count >= MAX_SCRAPES:\n",
         "        if False:\n",
         "tests/server/http/test_scrapes.py",
@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         "metrics: who takes nothing is let go",
-        "sparklog_server/http/connections.py",
+        "sparklog_server/http/endpoint.py",
         " or self.loop.time() >= self._answered_by",
         "",
         "tests/server/http/test_scrapes.py",
@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         "a port is one broker's also where connections of another are left",
-        "sparklog_server/network/listener.py",
+        "sparklog_server/network/server.py",
         "    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)\n",
         "",
         "tests/server/network/test_listener.py",

@@ -7,7 +7,7 @@ OF_PLANS = "tests/server/groups/test_what_is_planned.py"
 MUTANTS = (
     Mutant(
         "groups: planned: it is handed over when what it was planned by has arrived",
-        "sparklog_server/coordination/own_batches.py",
+        "sparklog_server/coordination/state_log.py",
         "            if is_planned and self._batches:\n",
         "            if False:\n",
         "tests/server/groups/test_coordinator_tombstones.py -k commits_wait_for_no",
@@ -28,7 +28,7 @@ MUTANTS = (
     ),
     Mutant(
         "groups: planned: that nothing is to be done is told when what was counted on is durable",
-        "sparklog_server/coordination/planned_writes.py",
+        "sparklog_server/coordination/state_log.py",
         "            if await log.own.arrived():\n",
         "            if True:\n",
         f"{OF_PLANS} -k before_it_is_durable",
@@ -49,7 +49,7 @@ MUTANTS = (
     ),
     Mutant(
         "groups: a topic's deletion stops where it was",
-        "sparklog_server/coordination/landmarks.py",
+        "sparklog_server/coordination/internal_topic.py",
         "min((one for one, _ in self._ahead if start_offset < one < end_offset), default=end_offset)",
         "end_offset",
         f"{OF_PLANS} -k next_one_stays",
@@ -63,21 +63,21 @@ MUTANTS = (
     ),
     Mutant(
         "groups: a deletion that fails does not keep a deleted topic's offsets",
-        "sparklog_server/groups/offsets_log.py",
+        "sparklog_server/groups/offsets.py",
         "        for key in self.offsets.of_topics(topics):\n            yield",
         "        for key in filter(self.planned_offset, self.offsets.of_topics(topics)):\n            yield",
         f"{OF_PLANS} -k has_failed",
     ),
     Mutant(
         "groups: a group of which a later generation is in the log is held",
-        "sparklog_server/groups/deletion.py",
+        "sparklog_server/groups/expiry.py",
         "            and handle.group.generation_id == generation_id\n",
         "",
         f"{OF_PLANS} -k comes_and_goes",
     ),
     Mutant(
         "groups: a static member's client id counts as the new one",
-        "sparklog_server/groups/joining.py",
+        "sparklog_server/groups/rebalancing.py",
         "  # they count, too\n        self._update(member, request)\n",
         "\n",
         f"{OF_PLANS} -k client_id",
@@ -91,21 +91,21 @@ MUTANTS = (
     ),
     Mutant(
         "groups: what followers assign needs no room",
-        "sparklog_server/groups/room.py",
+        "sparklog_server/groups/table.py",
         "        if not growth or handle.group.roster.leader != request.member_id:\n",
         "        if not growth:\n",
         f"{OF_PLANS} -k end_for_all",
     ),
     Mutant(
         "groups: a static member has a place in a full group",
-        "sparklog_server/groups/joining.py",
+        "sparklog_server/groups/rebalancing.py",
         "self._is_full_for(roster.place_of(request.member_id, request.instance_id))",
         "self._is_full_for(request.member_id)",
         f"{OF_PLANS} -k group_that_is_full",
     ),
     Mutant(
         "groups: who is nobody is told so before there is a question of room",
-        "sparklog_server/groups/room.py",
+        "sparklog_server/groups/table.py",
         "        if handle is not None and _is_refused_anyway(handle.group.roster, request):\n",
         "        if False:\n",
         f"{OF_PLANS} -k who_is_nobody",

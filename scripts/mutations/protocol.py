@@ -6,7 +6,7 @@ SESSIONS, FETCH = "sparklog_server/fetch/sessions.py", "sparklog_server/api/fetc
 OF_IDS = "tests/server/api/test_topic_ids.py"
 NODES, OF_NODES = "sparklog_server/api/nodes.py", "tests/server/api/test_nodes.py"
 LISTING, OF_LISTING = "sparklog_server/api/topic_listing.py", "tests/server/api/test_topic_listing.py"
-UNREGISTERING = "sparklog_server/cluster/unregistering.py"
+UNREGISTERING = "sparklog_server/cluster/elections.py"
 OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
 PAGES = "sparklog_server/api/describe_topic_partitions.py"
 OF_PAGES = "tests/server/api/test_describe_topic_partitions.py"
@@ -38,7 +38,7 @@ MUTANTS = (
     ),
     Mutant(
         "protocol: what was fetched by id is of the topic of this id",
-        "sparklog_server/fetch/checking.py",
+        "sparklog_server/fetch/service.py",
         "    topic = image.topic_by_id.get(topic_id) if topic_id else image.topics.get(fetch.topic)\n",
         "    topic = next(iter(image.topics.values())) if topic_id else image.topics.get(fetch.topic)\n",
         OF_IDS,
@@ -94,14 +94,14 @@ MUTANTS = (
     ),
     Mutant(
         "protocol: a reassignment is not called off where that would leave nobody to lead",
-        "sparklog_server/admin/reassignments.py",
+        "sparklog_server/admin/leaders.py",
         "            if not plan_reassignments(image, {key: None}, controller_epoch=controller_epoch):\n",
         "            if False:\n",
         "tests/server/admin/test_reassignments.py",
     ),
     Mutant(
         "protocol: a preferred leader that is away is not elected",
-        "sparklog_server/admin/leader_elections.py",
+        "sparklog_server/admin/leaders.py",
         "            leader = wanted if wanted in usable else NO_NODE\n",
         "            leader = wanted\n",
         "tests/server/admin/test_leader_elections.py",
@@ -122,7 +122,7 @@ MUTANTS = (
     ),
     Mutant(
         "protocol: replicas of a broker that is forgotten are given to others in the same commit",
-        "sparklog_server/cluster/assigning.py",
+        "sparklog_server/cluster/elections.py",
         "            return ()  # what is there already is assigned anew\n",
         "            pass\n",
         "tests/server/api/test_answers_of_a_cluster.py",
@@ -166,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         "broker: a slot is given back once",
-        "sparklog_server/dispatch/slots.py",
+        "sparklog_server/dispatch/dispatcher.py",
         "            self._is_held = False\n",
         "",
         OF_WAITING_ANSWERS,
@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     Mutant(
         "broker: an answer that was counted as less counts as it is",
-        "sparklog_server/protocol/answers.py",
+        "sparklog_server/protocol/wire.py",
         "            self.raise_to(size)\n",
         "            pass\n",
         OF_WAITING_ANSWERS,

@@ -3,8 +3,8 @@
 from scripts.mutations.mutant import Mutant
 
 _READER = "sparklog/log/partition_reader.py"
-_TOGETHER, _OF_TOGETHER = "sparklog/log/times_together.py", "tests/log/test_times_together.py"
-_FEW, _OF_FEW = "sparklog/log/few_batches.py", "tests/log/test_few_batches.py"
+_TOGETHER, _OF_TOGETHER = "sparklog/log/time_lookup.py", "tests/log/test_times_together.py"
+_FEW, _OF_FEW = "sparklog/log/reader.py", "tests/log/test_few_batches.py"
 
 MUTANTS = (
     Mutant(
@@ -79,14 +79,14 @@ MUTANTS = (
     ),
     Mutant(
         "an object that was opened may be gone",
-        "sparklog_server/fetch/open_segments.py",
+        "sparklog_server/fetch/reader.py",
         "held.segment.holds(span)",
         "held.segment.file_bytes >= span.end_position",
         "tests/server/fetch/test_service.py",
     ),
     Mutant(
         "a removed file is not kept open",
-        "sparklog_server/fetch/open_segments.py",
+        "sparklog_server/fetch/reader.py",
         "if held.leases == 0 and held.segment.is_removed",
         "if False",
         "tests/server/fetch/test_service.py",
@@ -114,14 +114,14 @@ MUTANTS = (
     ),
     Mutant(
         "what was removed is not taken for what could not be made durable",
-        "sparklog/log/synced_segments.py",
+        "sparklog/log/writer.py",
         "            if not store.exists(draft.segment):\n",
         "            if False:\n",
         "tests/log/test_removed_segments.py",
     ),
     Mutant(
         "a segment grows for half of the time that sweeps retain",
-        "sparklog/log/open_segment.py",
+        "sparklog/log/writer.py",
         "min(self.limit_ms, config.segment_ms, MAX_AGE_MS)",
         "min(self.limit_ms, config.segment_ms)",
         "tests/log/test_removed_segments.py",
@@ -142,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         "committed offsets do not lie in the segments of data",
-        "sparklog/log/lanes.py",
+        "sparklog/log/writer.py",
         "        return INTERNAL if traits.appends_after_sync else SHARED\n",
         "        return SHARED\n",
         "tests/client/test_lanes.py",

@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         "a group is not deleted while a transaction may bring it back",
-        "sparklog_server/groups/deletion.py",
+        "sparklog_server/groups/expiry.py",
         " or self._staged.is_pending(group_id):\n",
         ":\n",
         "tests/server/groups/test_staged_commits.py",

@@ -2,7 +2,7 @@
 
 from scripts.mutations.mutant import Mutant
 
-DEAD = "sparklog/maintenance/dead_files.py"
+DEAD = "sparklog/maintenance/sweep.py"
 SWEEP = "sparklog/maintenance/sweep.py"
 
 MUTANTS = (
@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "vacuum: names that are not sparklog's are left alone",
-        "sparklog/log/names.py",
+        "sparklog/log/segment_file.py",
         r'_WRITERS = re.compile(r"(segments/[0-9a-f]{32}/',
         r'_WRITERS = re.compile(r"(segments/[^/]+/',
         "tests/maintenance/test_vacuum.py",
@@ -134,21 +134,21 @@ MUTANTS = (
     ),
     Mutant(
         "vacuum: what was live within the hour is that of an image from before",
-        "sparklog/metadata/past.py",
+        "sparklog/metadata/loading.py",
         "limit=found.before - snapshot)[0]",
         "limit=found.before - snapshot + 1)[0]",
         "tests/metadata/test_past.py",
     ),
     Mutant(
         "vacuum: commit 0 stays when those after it are cleaned, and says nothing of them",
-        "sparklog/metadata/past.py",
+        "sparklog/metadata/loading.py",
         " and (1 in found.commits or image.commit == 0):",
         ":",
         "tests/metadata/test_past.py",
     ),
     Mutant(
         "vacuum: a clock that was ahead does not keep it from its turn",
-        "sparklog/maintenance/steps.py",
+        "sparklog/maintenance/maintain.py",
         "abs(now_ms - int(text)) >= DAY_MS",
         "now_ms - int(text) >= DAY_MS",
         "tests/maintenance/test_rounds.py",

@@ -16,7 +16,7 @@ TESTS = (
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "images share the ids that a commit does not change, and no others",
-        "sparklog/metadata/model/shared_map.py",
+        "sparklog/metadata/model/transaction_values.py",
         "            self._buckets[number] = dict(self._buckets[number])\n",
         "",
         "tests/metadata/test_shared_map.py",
@@ -30,14 +30,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an end of the first protocol answers nobody of the epoch before",
-        "sparklog/metadata/model/ending.py",
+        "sparklog/metadata/model/transactions.py",
         "    if known.previous_producer_id == NO_ID:\n",
         "    if False:\n",
         "tests/metadata/test_ending.py",
     ),
     Mutant(
         "after an end of the first protocol the epoch before is nobody's",
-        "sparklog/metadata/model/ending.py",
+        "sparklog/metadata/model/transactions.py",
         "replace(ended, previous_producer_id=NO_ID, previous_producer_epoch=NO_PRODUCER_EPOCH)",
         "replace(ended)",
         "tests/metadata/test_ending.py",
@@ -207,7 +207,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is added is counted as it comes and goes",
-        "sparklog/metadata/model/transaction_draft.py",
+        "sparklog/metadata/model/draft.py",
         "        self._added += transaction.added - (0 if before is None else before.added)\n",
         "        self._added += transaction.added\n",
         "tests/metadata/test_transactions.py",
@@ -312,7 +312,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a sweep takes nothing that is staged",
-        "sparklog/maintenance/dead_files.py",
+        "sparklog/maintenance/sweep.py",
         "chain(published, image.transactions.staged_lists())",
         "chain(published)",
         "tests/maintenance/test_staged.py",
@@ -340,14 +340,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a snapshot says which rows are staged",
-        "sparklog/metadata/documents/snapshot_transactions.py",
+        "sparklog/metadata/documents/snapshot.py",
         "if min(counts, default=0) < 0 or staged > len(rows):",
         "if False:",
         "tests/metadata/test_transaction_snapshots.py",
     ),
     Mutant(
         "a snapshot's staged extents are those of their transaction",
-        "sparklog/metadata/documents/snapshot_transactions.py",
+        "sparklog/metadata/documents/snapshot.py",
         "and _is_whole(one, part)",
         "",
         "tests/metadata/test_transaction_snapshots.py",

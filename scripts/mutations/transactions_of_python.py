@@ -2,7 +2,7 @@
 
 from scripts.mutations.mutant import Mutant
 
-_PLANS = "sparklog/client/transaction_plans.py"
+_PLANS = "sparklog/client/transaction.py"
 _LIFE = "sparklog/client/transaction.py"
 _RIGHT = "tests/client/test_transactions.py"
 _WRONG = "tests/client/test_transactions_going_wrong.py"
@@ -88,14 +88,14 @@ MUTANTS = (
     ),
     Mutant(
         "transactions of Python: rows that are written again have the sequences that they had",
-        "sparklog/client/unstaged_rows.py",
+        "sparklog/client/appender.py",
         "        self._sequencer.go_back(self._sequences)\n",
         "",
         _WRONG,
     ),
     Mutant(
         "transactions of Python: sequences go on from batch to batch",
-        "sparklog/client/sequencer.py",
+        "sparklog/client/appender.py",
         "(sequence + draft.record_count - before) % SEQUENCES",
         "(sequence + draft.record_count) % SEQUENCES",
         _RIGHT,
@@ -109,14 +109,14 @@ MUTANTS = (
     ),
     Mutant(
         "transactions of Python: stored batches say that they are transactional",
-        "sparklog/client/sequencer.py",
+        "sparklog/client/appender.py",
         "            is_transactional=True,\n",
         "",
         _RIGHT,
     ),
     Mutant(
         "transactions of Python: topics that come to exist meanwhile can be appended to",
-        "sparklog/client/unstaged_rows.py",
+        "sparklog/client/appender.py",
         "        if self._appender is not None and not self._appender.topics.knows(topic):\n",
         "        if False:\n",
         _WRONG,

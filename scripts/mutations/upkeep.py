@@ -19,7 +19,7 @@ MUTANTS = (
     ),
     Mutant(
         "sweeping: nor does it if it was merged",
-        "sparklog/metadata/model/rewriting.py",
+        "sparklog/metadata/model/extents.py",
         "    refuse_expired(draft, (extent.segment for extent in action.added))\n",
         "",
         "tests/metadata/test_sweeping.py",
@@ -96,14 +96,14 @@ MUTANTS = (
     ),
     Mutant(
         "upkeep: a snapshot goes before the rest of a cleaning, and is begun whatever the time",
-        "sparklog/metadata/background.py",
+        "sparklog/metadata/upkeep.py",
         "                elif not begun or self._is_over():",
         "                if not begun or self._is_over():",
         "tests/metadata/test_background.py",
     ),
     Mutant(
         "upkeep: what is left of a cleaning ends with its owner",
-        "sparklog/metadata/background.py",
+        "sparklog/metadata/upkeep.py",
         "return self._deadline is not None and time.monotonic() > self._deadline",
         "return False",
         "tests/metadata/test_background.py",

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from sparklog.cli.group import OnceCommand
-from sparklog.cli.settings import common_options, current
+from sparklog.cli.framework import OnceCommand, common_options, current
 
 
 @click.command("demo", cls=OnceCommand)
@@ -27,8 +26,7 @@ def demo(output_dir: Path, keep: bool) -> None:
     s3://bucket/prefix, which must be empty.
     """
     from sparklog.clock import SystemClock
-    from sparklog.demo.progress import Reporter
-    from sparklog.demo.run import run
+    from sparklog.demo.run import Reporter, run
 
     clock = SystemClock()
     if current().bootstrap_server or current().cluster_id:

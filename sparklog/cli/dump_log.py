@@ -14,9 +14,8 @@ from pathlib import Path
 
 import click
 
-from sparklog.cli.group import OnceCommand
+from sparklog.cli.framework import OnceCommand, common_options, current
 from sparklog.cli.output import show_json, tell
-from sparklog.cli.settings import common_options, current
 
 SUFFIXES = (".log", ".index", ".timeindex")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # by Kafka's id

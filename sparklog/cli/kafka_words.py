@@ -2,7 +2,7 @@
 
 Invariants: every option of a tool whose name we have is an option here or is explained; a test has Kafka's
     lists. Nothing is passed over in silence: who sets `acks` is told that it is always so.
-Not here: what is served under Kafka's names (kafka_aliases.py, kafka_configs.py, kafka_cluster_aliases.py).
+Not here: what is served under Kafka's names (kafka_tools.py, kafka_tools.py, kafka_tools.py).
 Sources: the options of Kafka 4's tools, and of those before that are still typed; kcat's manual.
 """
 

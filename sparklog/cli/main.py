@@ -16,12 +16,18 @@ from typing import NoReturn, TypeVar
 
 import click
 
-from sparklog.cli.failures import asks_for_json, in_shell_words, show_failure
-from sparklog.cli.group import LazyCommand, LazyGroup
+from sparklog.cli.framework import (
+    LazyCommand,
+    LazyGroup,
+    Settings,
+    asks_for_json,
+    common_options,
+    in_shell_words,
+    note,
+    show_failure,
+)
 from sparklog.cli.kafka_words import in_our_words
-from sparklog.cli.notes import note
 from sparklog.cli.output import prepare_stdout, reader_left
-from sparklog.cli.settings import Settings, common_options
 
 R = TypeVar("R")
 _AS_JSON = "sparklog.failures_as_json"
@@ -39,42 +45,46 @@ COMMANDS = {
     "brokers": LazyCommand("sparklog.cli.brokers", "brokers", "Brokers: list, describe, unregister."),
     "partitions": LazyCommand("sparklog.cli.partitions", "partitions", "Leaders: list, reassign, elect."),
     "controller": LazyCommand(
-        "sparklog.cli.controller", "controller", "Who controls the brokers, and what waits for it."
+        "sparklog.cli.brokers", "controller", "Who controls the brokers, and what waits for it."
     ),
     "produce": LazyCommand("sparklog.cli.produce", "produce", "Write lines from stdin as records."),
     "consume": LazyCommand("sparklog.cli.consume", "consume", "Print records, and follow the log."),
     "offsets": LazyCommand(
-        "sparklog.cli.offsets", "offsets", "First, next and by-time offsets of partitions."
+        "sparklog.cli.groups", "offsets", "First, next and by-time offsets of partitions."
     ),
     "groups": LazyCommand("sparklog.cli.groups", "groups", "Consumer groups: committed offsets and lag."),
     "transactions": LazyCommand(
         "sparklog.cli.transactions", "transactions", "Transactional ids: list, describe, abort, find-hanging."
     ),
-    "optimize": LazyCommand("sparklog.cli.optimize", "optimize", "Merge small extents into large segments."),
-    "compact": LazyCommand("sparklog.cli.compact", "compact", "Keep the last record of each key."),
-    "expire": LazyCommand("sparklog.cli.expire", "expire", "Remove records past their topic's retention."),
-    "vacuum": LazyCommand("sparklog.cli.vacuum", "vacuum", "Remove the files that nothing refers to."),
+    "optimize": LazyCommand(
+        "sparklog.cli.maintenance", "optimize", "Merge small extents into large segments."
+    ),
+    "compact": LazyCommand("sparklog.cli.maintenance", "compact", "Keep the last record of each key."),
+    "expire": LazyCommand(
+        "sparklog.cli.maintenance", "expire", "Remove records past their topic's retention."
+    ),
+    "vacuum": LazyCommand("sparklog.cli.maintenance", "vacuum", "Remove the files that nothing refers to."),
     "maintain": LazyCommand(
-        "sparklog.cli.maintain", "maintain", "Expire, compact, optimize and vacuum, as is due."
+        "sparklog.cli.maintenance", "maintain", "Expire, compact, optimize and vacuum, as is due."
     ),
     "dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "What a segment or index file holds."),
     "doctor": LazyCommand("sparklog.cli.doctor", "doctor", "Check Python, Java, Spark and a root."),
     "demo": LazyCommand("sparklog.cli.demo", "demo", "Exactly once, on real data, under SIGKILL."),
-    "kafka-topics": LazyCommand("sparklog.cli.kafka_aliases", "kafka_topics", "", hidden=True),
+    "kafka-topics": LazyCommand("sparklog.cli.kafka_tools", "kafka_topics", "", hidden=True),
     "kafka-consumer-groups": LazyCommand(
-        "sparklog.cli.kafka_aliases", "kafka_consumer_groups", "", hidden=True
+        "sparklog.cli.kafka_tools", "kafka_consumer_groups", "", hidden=True
     ),
-    "kafka-configs": LazyCommand("sparklog.cli.kafka_configs", "kafka_configs", "", hidden=True),
+    "kafka-configs": LazyCommand("sparklog.cli.kafka_tools", "kafka_configs", "", hidden=True),
     "kafka-reassign-partitions": LazyCommand(
-        "sparklog.cli.kafka_cluster_aliases", "kafka_reassign_partitions", "", hidden=True
+        "sparklog.cli.kafka_tools", "kafka_reassign_partitions", "", hidden=True
     ),
     "kafka-leader-election": LazyCommand(
-        "sparklog.cli.kafka_cluster_aliases", "kafka_leader_election", "", hidden=True
+        "sparklog.cli.kafka_tools", "kafka_leader_election", "", hidden=True
     ),
-    "kafka-get-offsets": LazyCommand("sparklog.cli.kafka_aliases", "kafka_get_offsets", "", hidden=True),
+    "kafka-get-offsets": LazyCommand("sparklog.cli.kafka_tools", "kafka_get_offsets", "", hidden=True),
     "kafka-console-producer": LazyCommand("sparklog.cli.produce", "produce", "", hidden=True),
     "kafka-console-consumer": LazyCommand("sparklog.cli.consume", "consume", "", hidden=True),
-    "kafka-transactions": LazyCommand("sparklog.cli.kafka_aliases", "kafka_transactions", "", hidden=True),
+    "kafka-transactions": LazyCommand("sparklog.cli.kafka_tools", "kafka_transactions", "", hidden=True),
     "kafka-dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "", hidden=True),
 }
 

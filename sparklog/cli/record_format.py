@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sparklog.cli.plain_text import json_text
+from sparklog.cli.framework import json_text
 
 TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
 

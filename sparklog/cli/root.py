@@ -1,7 +1,7 @@
 """`sparklog root`: what a root is, and its settings, among them the defaults of its topics.
 
 Kafka keeps the same under the cluster-wide broker (`kafka-configs --entity-type brokers --entity-default`).
-Not here: what a setting means (sparklog/log/config.py), whether the root is sound (root_checks.py).
+Not here: what a setting means (sparklog/log/config.py), whether the root is sound (doctor.py).
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.group import LazyGroup
-from sparklog.cli.notes import is_terminal, note
+from sparklog.cli.framework import LazyGroup, common_options, current, is_terminal, note
 from sparklog.cli.output import Column, cell, show_json, show_rows, tell
-from sparklog.cli.settings import common_options, current
 from sparklog.cli.topics import parse_configs
 
 if TYPE_CHECKING:
@@ -185,9 +183,7 @@ def root_document(log: SparkLog, *, all_settings: bool) -> Document:
     """The root and its settings: those that are set, or all."""
     from sparklog.cli.brokers import broker_row
     from sparklog.client.cluster_view import describe_brokers, describe_controller
-    from sparklog.log.broker_keys import is_broker_key
-    from sparklog.log.config import TopicConfig
-    from sparklog.log.root_config import RootConfig
+    from sparklog.log.config import RootConfig, TopicConfig, is_broker_key
     from sparklog.log.setting import declared_settings
     from sparklog.metadata import NO_NODE
 

@@ -1,25 +1,202 @@
 """`sparklog topics`: create, list, describe, alter, delete. Flag names are those of kafka-topics.
 
 Not here: what a configuration means (sparklog/log/config.py), Kafka's own grammar
-(kafka_aliases.py).
+(kafka_tools.py).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.group import LazyGroup
-from sparklog.cli.near_names import require_topics
-from sparklog.cli.notes import note
+from sparklog.cli.framework import LazyGroup, common_options, current, is_terminal, note, require_topics
 from sparklog.cli.output import Column, cell, show_json, show_rows, tell
-from sparklog.cli.settings import common_options, current
-from sparklog.cli.topic_patterns import pattern_option, topics_of
+from sparklog.cli.partitions import propose, raise_failures
+from sparklog.errors import InvalidRequestError, SparklogError, UnknownTopicError
 
 if TYPE_CHECKING:
+    from sparklog.client import SparkLog
     from sparklog.client.admin import TopicDescription
+    from sparklog.metadata import Image
+
+# --- topic deletion ----------------------------------------------------------------------------------
+#
+# What `topics delete` would destroy, and whether that is meant.
+#
+# Invariants: an internal topic goes only where it is named so (`--internal`), whatever else is answered: a
+#     loop over all topics that says `--yes` means its own. A pattern deletes nothing that has not been shown
+#     and confirmed, by a person or by `--yes`.
+# Not here: the deletion itself (sparklog/client/groups.py).
+# Sources: Kafka's TopicCommand, which refused internal topics as long as it went to ZooKeeper. Its brokers
+#     delete them for whoever may; ours do not delete __consumer_offsets.
+
+
+MOST_NAMED = 5  # groups, in a message
+
+
+def refuse_internal(log: SparkLog, names: Sequence[str]) -> None:
+    """Refuse topics in which brokers and groups keep their own state.
+
+    Raises:
+        InvalidRequestError: INTERNAL_TOPIC, with what would be lost.
+    """
+    from sparklog.metadata import is_internal
+
+    for name in filter(is_internal, names):
+        raise InvalidRequestError(
+            "INTERNAL_TOPIC",
+            f"topic {name} is internal; with it would go {what_is_lost(log, name)}",
+            fix="leave it; if that is meant, stop what reads and writes here, and say so with --internal",
+        )
+
+
+def confirm(log: SparkLog, names: Sequence[str], *, by_pattern: bool) -> None:
+    """Ask whoever sits at the terminal; a pattern wants somebody to be there.
+
+    Raises:
+        click.Abort: the answer is no. click.UsageError: nobody can be asked.
+    """
+    from sparklog.metadata import is_internal
+
+    what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics: {', '.join(names)}"
+    if is_terminal(sys.stdin):
+        lost = [f"\nLost with {name}: {what_is_lost(log, name)}." for name in filter(is_internal, names)]
+        records = "all its records" if len(names) == 1 else "all their records"
+        click.confirm(f"Delete {what}, and {records}?{''.join(lost)}", abort=True, err=True)
+    elif by_pattern:
+        raise click.UsageError(
+            f"the pattern means {what}. Nobody can be asked without a terminal: give --yes, if so."
+        )
+
+
+def what_is_lost(log: SparkLog, name: str) -> str:
+    """What an internal topic holds, in words."""
+    from sparklog.client.topic_plan import OFFSETS_TOPIC
+
+    if name != OFFSETS_TOPIC:
+        count = sum(one.log_end_offset - one.log_start_offset for one in log.describe_topic(name).partitions)
+        return f"{count:,} records of brokers' own state"
+    try:
+        groups = log.groups()
+        positions = sum(len(log.committed_offsets(group, image=log.image)) for group in groups)
+    except SparklogError as error:
+        return f"the positions of all groups (which could not be read: {error.message})"
+    if not groups:
+        return "no group's positions: none has committed any"
+    named = ", ".join(map(repr, groups[:MOST_NAMED]))
+    more = f" and {len(groups) - MOST_NAMED:,} more" if len(groups) > MOST_NAMED else ""
+    each = "the group begins" if len(groups) == 1 else "each begins"
+    return (
+        f"the positions of {_count(len(groups), 'group')} in {_count(positions, 'partition')} "
+        f"({named}{more}): {each} again where its auto.offset.reset says"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+# --- topic patterns ----------------------------------------------------------------------------------
+#
+# Regular expressions that mean topics: `--pattern`, and Kafka's `--topic`, which is one in all its verbs.
+#
+# Invariants: a name that a topic may have means that topic, and no other: Kafka's `my.topic` also means
+#     `my-topic`. A pattern matches whole names; internal topics are left out unless they are asked for.
+# Not here: patterns of the shell's kind, which commands of maintenance take (maintenance.py).
+# Sources: Kafka's TopicCommand, TopicFilter.IncludeList. Its expressions are Java's; these are RE2's.
+
+
+pattern_option = click.option(
+    "--pattern",
+    metavar="REGEX",
+    help="Topics by a regular expression (RE2's) that matches the whole name; a comma is an or.",
+)
+
+
+def is_pattern(text: str) -> bool:
+    """Is it no name that a topic may have, and so, to Kafka's tools, an expression?"""
+    from sparklog.metadata import why_illegal_topic_name
+
+    return why_illegal_topic_name(text) is not None
+
+
+def topics_of(
+    log: SparkLog, pattern: str, *, with_internal: bool = True, may_be_none: bool = False
+) -> list[str]:
+    """The topics that a pattern means, sorted. Which internal ones it would mean besides is noted.
+
+    Raises:
+        UnknownTopicError: TOPIC_MISSING, it means none, and may not.
+        InvalidRequestError: INVALID_PATTERN.
+    """
+    from sparklog.client.patterns import matching
+    from sparklog.metadata import is_internal
+
+    known = log.topics(include_internal=True)
+    expression = pattern.replace(" ", "").replace(",", "|").strip("\"'")
+    matches = matching(expression, known, of="topics")
+    found = [name for name, is_meant in zip(known, matches, strict=True) if is_meant]
+    internal = [] if with_internal else list(filter(is_internal, found))
+    if internal:
+        note(f"Note: {', '.join(internal)} left out: internal.")
+        found = [name for name in found if name not in internal]
+    if not found and not may_be_none:
+        raise UnknownTopicError(
+            "TOPIC_MISSING",
+            f"found no topic whose name matches {pattern!r}",
+            fix="`sparklog topics list` shows their names; the expression must match a whole one",
+        )
+    return found
+
+
+# --- replication -------------------------------------------------------------------------------------
+#
+# `topics create --replication-factor`: among how many brokers leading the new topic moves.
+#
+# A topic that is made here gets the root's default of replicas from the controller, as soon as it sees it.
+# Another number is asked of the controller, as a reassignment: nothing is copied by either.
+# Not here: the default (default.replication.factor), which the controller knows.
+
+
+def validate_factor(image: Image, factor: int | None) -> bool:
+    """Is there somebody to be asked for that many? A note, where there are no brokers.
+
+    Raises:
+        InvalidRequestError: INVALID_OPTION, more replicas than brokers.
+    """
+    if factor is None:
+        return False
+    if not image.brokers:
+        if factor > 1:
+            note(f"Note: --replication-factor {factor} has no effect: no brokers share this root.")
+        return False
+    running = _running(image)
+    if factor > len(running):
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"--replication-factor: found {factor}, expected at most {len(running)}, the brokers that run",
+            fix="start more brokers, or ask for fewer replicas; records are as safe with one",
+        )
+    return True
+
+
+def replicate(log: SparkLog, topic: str, factor: int) -> None:
+    """Give a topic so many replicas, over brokers and racks."""
+    image = log.refresh(force=True)
+    wanted = propose(image, [topic], _running(image), factor, racks=True, start=image.commit)
+    raise_failures(current().controller(log).reassign(wanted))
+    log.refresh(force=True)
+
+
+def _running(image: Image) -> list[int]:
+    return [node_id for node_id, one in sorted(image.brokers.items()) if not one.is_fenced]
+
+
+# --- topics ------------------------------------------------------------------------------------------
+
 
 LIST_COLUMNS = (
     Column("topic", "TOPIC"),
@@ -117,8 +294,6 @@ def create(
     topic: str, partitions: int | None, configs: dict[str, str], if_not_exists: bool, factor: int | None
 ) -> None:
     """Create a topic (and the root, when it is new)."""
-    from sparklog.cli.replication import replicate, validate_factor
-
     log = current().open_log(create=True)
     is_asked = validate_factor(log.image, factor)
     created = log.create_topic(topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists)
@@ -250,8 +425,6 @@ def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: 
 @common_options
 def delete(names: tuple[str, ...], pattern: str | None, if_exists: bool, internal: bool, yes: bool) -> None:
     """Delete topics and their records."""
-    from sparklog.cli.topic_deletion import confirm, refuse_internal
-
     if bool(names) == (pattern is not None):
         raise click.UsageError("give --topic NAME (as often as needed) or --pattern REGEX.")
     log = current().open_log()

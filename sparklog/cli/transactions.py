@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.group import LazyGroup
-from sparklog.cli.near_names import did_you_mean
-from sparklog.cli.notes import is_terminal
+from sparklog.cli.framework import LazyGroup, common_options, current, did_you_mean, is_terminal
 from sparklog.cli.output import Column, Row, show_json, show_rows, tell
-from sparklog.cli.settings import common_options, current
 from sparklog.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -75,7 +72,7 @@ def list_transactions(
     states: tuple[str, ...], producer_ids: tuple[int, ...], running_ms: int, pattern: str | None
 ) -> None:
     """List transactional ids, and whether they have a transaction open."""
-    from sparklog.client.transaction_view import KNOWN_STATES, STATE_NAMES, Wanted, chosen, coordinator_of
+    from sparklog.client.cluster_view import KNOWN_STATES, STATE_NAMES, Wanted, chosen, coordinator_of
 
     wanted = Wanted(states=states, producer_ids=producer_ids, running_ms=running_ms, pattern=pattern)
     if wanted.unknown_states:
@@ -231,7 +228,7 @@ def find_hanging(minutes: int, topic: str | None) -> None:
 
 
 def _described(image: Image, one: Transaction, now_ms: int) -> Row:
-    from sparklog.client.transaction_view import STATE_NAMES, coordinator_of, running_ms
+    from sparklog.client.cluster_view import STATE_NAMES, coordinator_of, running_ms
 
     return {
         "coordinator": _none_if_negative(coordinator_of(one.transactional_id, image)),

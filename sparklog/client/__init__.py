@@ -1,17 +1,15 @@
 """The embedded client: producer, consumer, admin, groups. Knows no Spark.
 
-Only broker_root.py opens a socket: it asks a broker which root it serves, and no more.
+Only brokers.py opens a socket: it asks a broker which root it serves, and no more.
 """
 
 from sparklog.client.admin import PartitionDescription, TopicDescription
 from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend
 from sparklog.client.groups import CommittedOffset, partition_for_group
-from sparklog.client.log import SparkLog
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
-from sparklog.client.opening import open_log
-from sparklog.client.partitioner import StickyPartitioner, partition_rows
+from sparklog.client.log import SparkLog, open_log
 from sparklog.client.publish import AppendedRange, AppendResult, AppliedBefore, later_versions, publish
-from sparklog.client.topic_plan import PlannedTopic, refuse_internal
+from sparklog.client.topic_plan import OFFSETS_TOPIC, PlannedTopic, refuse_internal
+from sparklog.client.waiting_rows import StickyPartitioner, partition_rows
 from sparklog.metadata import is_internal
 
 __all__ = [

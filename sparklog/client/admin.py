@@ -1,7 +1,7 @@
 """Topics and settings: create, alter, describe. Each change is one metadata commit.
 
 Invariants: only declared settings with legal values are stored (log/config.py).
-Not here: deleting (topic_deletion.py); what the metadata log checks itself: legal and colliding names,
+Not here: deleting (groups.py); what the metadata log checks itself: legal and colliding names,
     numbers of partitions.
 Concurrency: any thread; conflicts are resolved by planning again.
 Sources: kafka-topics, kafka-configs.
@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
 from sparklog.client.cluster_view import describe_partition
-from sparklog.client.offsets_topic import (
+from sparklog.client.topic_plan import (
     configs_of_new,
     partitions_of_new,
     validate_partitions,
@@ -19,12 +19,12 @@ from sparklog.client.offsets_topic import (
 )
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
+    RootConfig,
     TopicConfig,
     validate_config_keys,
     validate_root_configs,
     validate_topic_configs,
 )
-from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
     NO_NODE,
     Action,

@@ -11,7 +11,7 @@ Memory: rows that wait point into the caller's batches and keep them alive, whol
     batch are left. So it is batches that are counted: above `buffer_bytes` everything is written out. What
     encoding takes comes on top: of one partition, or of some that are small together (waiting_rows.py).
 Extents: one for each partition that has rows, each time that everything is written out; once they are many,
-    what comes later waits on the local disk, and goes by partition in the end (partition_spool.py).
+    what comes later waits on the local disk, and goes by partition in the end (waiting_rows.py).
 Not here: visibility (publish.py).
 Concurrency: one thread; the LogWriter may be shared.
 Sources: docs/design.md; Kafka RecordAccumulator.
@@ -21,29 +21,88 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.client.partition_spool import PartitionSpool
-from sparklog.client.partitioner import StickyPartitioner, group_rows, partition_rows
 from sparklog.client.rows import Piece, Rows, normalise_rows, validate_keys, validate_timestamps
-from sparklog.client.sequencer import Sequencer
 from sparklog.client.topic_plan import PlannedTopic, TopicPlanner, TopicTarget
-from sparklog.client.waiting_rows import PartitionRows, WaitingRows
+from sparklog.client.waiting_rows import (
+    PartitionRows,
+    PartitionSpool,
+    StickyPartitioner,
+    WaitingRows,
+    group_rows,
+    partition_rows,
+)
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError
 from sparklog.failpoints import failpoint
 from sparklog.format.codec import Codec
-from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.encode_partitions import EncodedPartitions, encode_partitions
-from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.record_batch import NO_SEQUENCE
-from sparklog.format.schema import RecordColumns, TimestampType
-from sparklog.format.value_bytes import value_bytes
+from sparklog.format.schema import RecordColumns, TimestampType, value_bytes
 from sparklog.log.config import TimestampMode
 from sparklog.log.writer import LogWriter
-from sparklog.metadata import DraftExtent, Image
+from sparklog.metadata import SEQUENCES, DraftExtent, Image, Topic, is_internal
+
+# --- sequencer ---------------------------------------------------------------------------------------
+#
+# Sequence numbers of a producer's records: what makes a batch that is staged twice one batch.
+#
+# Invariants: in each partition they count from 0, without gaps, in the order in which batches are written.
+# Not here: who gives out producer ids and epochs (metadata), what a sequence means there.
+# Concurrency: one thread.
+# Sources: FORMAT.md#record-batch; Kafka TransactionManager; KIP-890: each transaction begins with 0.
+
+
+TopicPartition = tuple[str, int]  # topic id, partition
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Sequencer:
+    """A transactional producer in one epoch, and the next sequence of each partition."""
+
+    producer_id: int
+    producer_epoch: int
+    next_sequence: dict[TopicPartition, int] = dataclasses.field(default_factory=dict)
+
+    def following(self, topic_id: str, partition: int) -> int:
+        """The sequence of the partition's next record."""
+        return self.next_sequence.get((topic_id, partition), 0)
+
+    def options(self, options: EncodeOptions, base_sequence: int) -> EncodeOptions:
+        """To encode batches as this producer's, in a transaction."""
+        return dataclasses.replace(
+            options,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=True,
+        )
+
+    def written(self, draft: DraftExtent, extends: DraftExtent | None = None) -> DraftExtent:
+        """The draft of batches that were written with the partition's next sequences, as this producer's."""
+        place = draft.topic_id, draft.partition
+        before = 0 if extends is None else extends.record_count
+        sequence = self.following(*place)
+        self.next_sequence[place] = (sequence + draft.record_count - before) % SEQUENCES
+        return msgspec.structs.replace(
+            draft,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=sequence if extends is None else extends.base_sequence,
+        )
+
+    def go_back(self, next_sequence: Mapping[TopicPartition, int]) -> None:
+        """What was written since these were the next ones is going to be written again."""
+        self.next_sequence = dict(next_sequence)
+
+
+# --- appender ----------------------------------------------------------------------------------------
+
 
 MIB = 1 << 20
 CHUNK_BYTES = 4 * MIB  # a table is taken in pieces of about this size
@@ -398,3 +457,91 @@ def _split_by_topic(rows: Rows, topic: str | None) -> Iterator[tuple[str, Rows]]
     for code, chosen in group_rows(encoded.indices.to_numpy(zero_copy_only=False)):
         name = encoded.dictionary[code].as_py()
         yield name, rows if chosen is None else rows.take(chosen)
+
+
+# --- unstaged rows -----------------------------------------------------------------------------------
+#
+# Rows of a transaction that are not staged yet: they gather in an appender, and can be written once more.
+#
+# Staging is a metadata commit; rows of several appends share one, or the end's. What was written before may
+# have been swept by then (STAGING_EXPIRED), so the rows are kept until they are staged.
+#
+# Invariants: each row is in the drafts of the last `finish` once, with the sequence numbers that follow those
+#     of what was staged before.
+# Memory: the caller's Arrow data, `held_bytes` of it; whoever uses it stages in time.
+# Not here: the commit (transaction.py), which topics there are.
+# Concurrency: one thread.
+
+
+NewAppender = Callable[[Sequencer], PartitionedAppender]
+
+
+class UnstagedRows:
+    """See the module's docstring."""
+
+    def __init__(self, new_appender: NewAppender, sequencer: Sequencer) -> None:
+        """`new_appender`: for topics as they are when it is called."""
+        self._new_appender = new_appender
+        self._sequencer = sequencer
+        self._sequences = dict(sequencer.next_sequence)  # as of what is staged
+        self._given: list[tuple[str, pa.Table | pa.RecordBatch]] = []
+        self._appender: PartitionedAppender | None = None
+        self._drafts: list[DraftExtent] = []
+        self.held_bytes = 0
+
+    def __len__(self) -> int:
+        """How often something was appended."""
+        return len(self._given)
+
+    def append(self, topic: str, rows: pa.Table | pa.RecordBatch) -> None:
+        """Take rows of a topic that exists; whether rows may be there was asked before."""
+        if not rows.num_rows:
+            return
+        self._given.append((topic, rows))
+        self.held_bytes += int(rows.nbytes)
+        self._write(topic, rows)
+
+    def expect(self, topic: Topic) -> None:
+        """Rows of this topic come next. It may have been made, by anybody, since the first rows came."""
+        if self._appender is not None and not self._appender.topics.knows(topic):
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        if self._appender is not None:
+            self._drafts += self._appender.finish().drafts
+            self._appender = None
+
+    def finish(self) -> list[DraftExtent]:
+        """Make all rows durable; the same again if nothing was appended since."""
+        self._begin_anew()
+        return self._drafts
+
+    def write_again(self) -> None:
+        """What was written is gone, or not to be used."""
+        self._drop()
+        self._sequencer.go_back(self._sequences)
+        for topic, rows in self._given:
+            self._write(topic, rows)
+
+    def staged(self) -> None:
+        """What `finish` has returned is staged, and no longer looked after here."""
+        self._given.clear()
+        self._drafts = []
+        self._sequences = dict(self._sequencer.next_sequence)
+        self.held_bytes = 0
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._drop()
+        self.staged()
+
+    def _write(self, topic: str, rows: pa.Table | pa.RecordBatch) -> None:
+        if self._appender is None:
+            self._appender = self._new_appender(self._sequencer)
+        self._appender.add(rows, topic, state=is_internal(topic))
+
+    def _drop(self) -> None:
+        if self._appender is not None:
+            self._appender.abort()
+        self._appender = None
+        self._drafts = []

@@ -17,9 +17,9 @@ from collections.abc import Collection, Sequence
 
 from sparklog.client.groups import partition_for_group
 from sparklog.client.log import SparkLog
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.errors import InvalidRequestError
-from sparklog.maintenance.sober_time import sober_now_ms
+from sparklog.maintenance.retain import sober_now_ms
 from sparklog.metadata import Action, DraftExtent, Image, PartitionState, plan_append
 
 _ATTEMPTS = 5  # at a group whose partition is written to meanwhile

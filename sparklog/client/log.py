@@ -6,37 +6,36 @@
     log.read("events", 0, 0)
 
 Invariants: reading calls look at the newest commit; `image` is as of the last call that looked.
-Not here: finding the root (opening.py), how it is done (admin.py, appender.py, publish.py, transaction.py,
-    consumer.py, groups.py).
+Not here: how it is done (admin.py, appender.py, publish.py, transaction.py, consumer.py, groups.py).
 Concurrency: any thread. After a fork the child writes to segments of its own (log/writer.py).
 After a crash: open it again; there is nothing to repair.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from sparklog.client import admin, consumer
 from sparklog.client.admin import TopicDescription
-from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend
-from sparklog.client.groups import CommittedOffset, OffsetTable, stage_offsets, validate_group
-from sparklog.client.publish import AppendResult, applied_before, publish
+from sparklog.client.appender import AppendOptions, PartitionedAppender, Sequencer, StagedAppend
+from sparklog.client.groups import CommittedOffset, OffsetTable, delete_topic, stage_offsets, validate_group
+from sparklog.client.publish import AppendResult, WriterVersion, applied_before, publish
 from sparklog.client.rows import validate_rows, with_partition
-from sparklog.client.sequencer import Sequencer
-from sparklog.client.topic_deletion import delete_topic
 from sparklog.client.transaction import DEFAULT_TIMEOUT_MS, LogTransaction
-from sparklog.client.writer_version import WriterVersion
-from sparklog.clock import Clock
+from sparklog.clock import Clock, SystemClock
 from sparklog.closing import Closing
 from sparklog.errors import NotFoundError, RetriableError
 from sparklog.forking import tell_after_fork
 from sparklog.log.past_retention import RetentionNotice
 from sparklog.log.writer import LogWriter
-from sparklog.metadata import Image, MetadataLog, is_internal
-from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties
-from sparklog.storage import Store
+from sparklog.metadata import Background, Image, MetadataLog, is_internal
+from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties, open_properties
+from sparklog.storage import Store, open_store
+from sparklog.storage.root_rules import root_rules
 
 _log = logging.getLogger("sparklog.client")
 TopicPartition = tuple[str, int]
@@ -127,7 +126,7 @@ class SparkLog(Closing):
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, its records, and what groups have committed for it (topic_deletion.py)."""
+        """Delete a topic, its records, and what groups have committed for it (groups.py)."""
         delete_topic(self.metadata, self._offsets, lambda: self.appender(sticky_turn=0), name, self.clock)
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -409,3 +408,50 @@ class SparkLog(Closing):
     def groups(self) -> list[str]:
         """Names of all groups that have committed offsets, sorted."""
         return self._offsets.groups(self.refresh())
+
+
+# --- opening -----------------------------------------------------------------------------------------
+#
+# Opening a root: which one is meant, whether it may be used, and its log.
+#
+# Concurrency: any thread.
+# After a crash: open it again; there is nothing to repair.
+
+
+def open_log(
+    root: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    cluster_id: str | None = None,
+    allowed_roots: str | Iterable[str] | None = None,
+) -> SparkLog:
+    """Open the log under a root.
+
+    Args:
+        root: a directory, file:///directory, s3://bucket/prefix, or memory://name (this process only).
+        create: make an empty log where there is none; False makes that an error.
+        storage_options: how to reach an object store, under s3fs's names: key, secret, endpoint_url, profile
+            ...; what is not given comes from the environment (AWS_ACCESS_KEY_ID ...). See docs/s3.md. For a
+            directory allow_unsafe_filesystem, see docs/filesystems.md.
+        clock: for tests.
+        cluster_id: of the root that is meant: another one is refused, and none is made.
+        allowed_roots: the root must lie under one of these paths and URLs (a list, or text with commas);
+            and under one of those in the environment's SPARKLOG_ALLOWED_ROOTS, if that is set.
+
+    Raises:
+        NotFoundError, InvalidRequestError: no root there, or not one that can be opened, or may be.
+        CorruptLogError, UnsupportedVersionError: its metadata cannot be used.
+    """
+    clock = clock or SystemClock()
+    rules = root_rules(cluster_id, allowed_roots, os.environ)
+    rules.validate_place(root)
+    create = create and rules.cluster_id is None
+    store = open_store(root, create=create, storage_options=storage_options, clock=clock)
+    if rules.cluster_id is not None:
+        found = open_properties(store, create=False, new_cluster_id="")
+        rules.validate_cluster_id(found, f"root {store.url}")
+    upkeep = Background("sparklog upkeep")
+    metadata = MetadataLog.open(store, clock, create=create, upkeep=upkeep)
+    return SparkLog(store, metadata, clock)

@@ -1,10 +1,10 @@
-"""The process that does one round of maintenance for another (round_process.py).
+"""The process that does one round of maintenance for another (rounds.py).
 
 Invariants: it ends when its parent has, and its guardian, if it has one: the round breaks off between two
     steps of some megabytes, and if that takes too long, as on a storage that hangs, the process ends all the
     same, which is as good as a crash. It takes the machine's idle time, unless it is urgent: lowest priority,
     idle class of I/O where Linux has it. What came of the round is noted on the machine by the process itself
-    (round_state.py): nobody may be left to hear it.
+    (rounds.py): nobody may be left to hear it.
 Not here: what a round does (sparklog/maintenance).
 Concurrency: a thread waits for the end of both.
 """
@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sparklog.client.log import SparkLog
-    from sparklog.client.round_process import RoundAnswer, RoundRequest
-    from sparklog.client.round_state import RoundStates
+    from sparklog.client.rounds import RoundAnswer, RoundRequest, RoundStates
 
 _END_SECONDS = 5.0
 _LOWEST = 19
-_URGENT = "urgent"  # round_process.py, which is imported later
+_URGENT = "urgent"  # rounds.py, which is imported later
 # Of ioprio_set, which has no function in the C library: Linux numbers its calls by machine.
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
 _WHO_PROCESS, _IDLE_CLASS, _CLASS_SHIFT = 1, 3, 13
@@ -67,7 +66,7 @@ def main() -> None:
         give_way()  # before the first import that starts threads
     import msgspec
 
-    from sparklog.client.round_process import RoundRequest
+    from sparklog.client.rounds import RoundRequest
 
     request = msgspec.json.decode(_first_line(), type=RoundRequest)
     stop = threading.Event()
@@ -78,9 +77,8 @@ def main() -> None:
 
 
 def _answer(request: "RoundRequest", stop: threading.Event) -> "RoundAnswer":
-    from sparklog.client.opening import open_log
-    from sparklog.client.round_process import MAX_MESSAGE, RoundAnswer
-    from sparklog.client.round_state import RoundStates
+    from sparklog.client.log import open_log
+    from sparklog.client.rounds import MAX_MESSAGE, RoundAnswer, RoundStates
 
     try:
         with open_log(
@@ -106,7 +104,7 @@ def _answer(request: "RoundRequest", stop: threading.Event) -> "RoundAnswer":
 
 
 def _round(log: "SparkLog", request: "RoundRequest", stop: threading.Event) -> "RoundAnswer":
-    from sparklog.client.round_process import RoundAnswer
+    from sparklog.client.rounds import RoundAnswer
     from sparklog.maintenance import ROUND, alone, maintain
 
     with alone(log.metadata, ROUND):
@@ -128,7 +126,7 @@ def _noted(
     """Note on the machine what came of it; and tell people, if that is asked of us."""
     import msgspec
 
-    from sparklog.client.round_pace import ended, found_uncleanable
+    from sparklog.client.rounds import ended, found_uncleanable
 
     usual_ms = request.usual_ms
     if usual_ms is None or not states.outlives_us:

@@ -4,7 +4,7 @@ Columns (all optional but one of key and value): key and value (string or binary
     key and value), partition (integer), timestamp (timestamp, or int64 milliseconds), topic (string).
 Invariants: after `normalise_rows` key and value are binary, partition is int64, timestamps are
     int64 milliseconds with no gaps, headers are list<struct<key, value>>.
-Not here: choosing partitions (partitioner.py), encoding (format).
+Not here: choosing partitions (waiting_rows.py), encoding (format).
 """
 
 import dataclasses

@@ -4,21 +4,328 @@ What is added at once is sorted by partition once, and stays one piece. When row
 partitions come together, as many as are encoded at once (format/encode_partitions.py), and large ones alone.
 
 Invariants: rows of a partition come out once, in the order in which they were added.
-Not here: encoding and budgets (appender.py), which partition a row goes to (partitioner.py).
+Not here: encoding and budgets (appender.py).
 Memory: keys and values lie in the caller's buffers, which a piece keeps alive until all is taken. To gather
     rows of several pieces takes 40 bytes a row more, while `take_all` runs.
 Concurrency: one thread.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from msgspec.structs import replace
 
-from sparklog.client.partitioner import order_rows
 from sparklog.client.rows import Piece
-from sparklog.format.encode_partitions import MAX_ROWS
+from sparklog.closing import Closing
+from sparklog.errors import InvalidRequestError, StorageError
+from sparklog.format.encode import EncodedBatches
+from sparklog.format.encode_partitions import MAX_ROWS, EncodedPartitions
+from sparklog.format.key_hashes import partition_for_keys
+from sparklog.format.record_batch import set_base_offsets
+from sparklog.storage.local_files import write_all
+
+# --- partitioner -------------------------------------------------------------------------------------
+#
+# Which partition a row goes to: the explicit one, else by its key's hash, else the sticky one.
+#
+# Invariants: the same key goes to the same partition as with Kafka's Java client (murmur2), as long as
+#     the number of partitions stays; every result is in [0, partitions).
+# Sticky: rows without a key go to one partition for a run of about `run_bytes`, then to the next, so
+#     that batches stay large and, over time, all partitions get the same share.
+# Concurrency: `partition_rows` is pure but for the `StickyPartitioner` it advances; one thread at a time.
+# Sources: Kafka BuiltInPartitioner (KIP-480, KIP-794).
+
+
+Int32Array = npt.NDArray[np.int32]
+RUN_BYTES = 1 << 20  # one full record batch
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class StickyPartitioner:
+    """Where rows without a key go next; `turn` counts runs and may start anywhere (at the task's number)."""
+
+    turn: int = 0
+    run_bytes: int = RUN_BYTES
+    used_bytes: int = 0
+
+    def assign(self, rows: int, row_bytes: float, partitions: int) -> Int32Array:
+        """Partitions of the next `rows` rows of about `row_bytes` each, and advance."""
+        ends = self.used_bytes + row_bytes * np.arange(rows, dtype=np.float64)
+        runs = (ends // self.run_bytes).astype(np.int64)
+        assigned = ((self.turn + runs) % partitions).astype(np.int32)
+        turns, used = divmod(self.used_bytes + int(row_bytes * rows), self.run_bytes)
+        self.turn += turns
+        self.used_bytes = used
+        return assigned
+
+
+def partition_rows(
+    key: pa.Array | None,
+    explicit: pa.Array | None,
+    partitions: int,
+    sticky: StickyPartitioner,
+    *,
+    rows: int,
+    row_bytes: float = 100.0,
+    topic: str = "",
+) -> Int32Array:
+    """The partition of each row.
+
+    Args:
+        key: binary; null rows have no key. None: no row has one.
+        explicit: integers; null rows leave the choice to the key. None: no row has one.
+        row_bytes: average size of a row, to measure the sticky partition's run.
+        topic: for the error.
+
+    Raises:
+        InvalidRequestError: an explicit partition outside [0, partitions); the first such row is named.
+    Cost: vectorised; docs/adr/0012-compiled-loops.md has figures.
+    """
+    chosen = np.zeros(rows, dtype=np.int32)
+    open_rows = np.ones(rows, dtype=np.bool_)
+    if explicit is not None and explicit.null_count < rows:
+        given = explicit.is_valid().to_numpy(zero_copy_only=False)
+        wanted = explicit.fill_null(0).to_numpy(zero_copy_only=False)
+        bad = np.flatnonzero(given & ((wanted < 0) | (wanted >= partitions)))
+        if bad.size:
+            raise InvalidRequestError(
+                "PARTITION_OUT_OF_RANGE",
+                f"{f'topic {topic}, ' if topic else ''}row {bad[0]}: found partition {wanted[bad[0]]}, "
+                f"expected 0 to {partitions - 1}",
+                fix="drop the column partition (rows read from another topic bring that one's), make it null "
+                "where the key should decide, or give the topic as many partitions",
+            )
+        chosen[given] = wanted[given]
+        open_rows &= ~given
+    if key is not None and key.null_count < rows and open_rows.any():
+        keyed = key.is_valid().to_numpy(zero_copy_only=False) & open_rows
+        hashed = partition_for_keys(key, partitions)
+        chosen[keyed] = hashed[keyed]
+        open_rows &= ~keyed
+    left = int(np.count_nonzero(open_rows))
+    if left:
+        chosen[open_rows] = sticky.assign(left, row_bytes, partitions)
+    return chosen
+
+
+def order_rows(
+    partition: npt.NDArray[np.integer],
+) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The rows of one partition after the other, for at least one row.
+
+    Returns: the rows in that order, or None for "as they are, all of one partition"; the partitions that have
+        rows, ascending; where the rows of each begin in that order, and where the last one's end.
+    The sort is stable, so the order of a partition's rows is kept. No loop over rows.
+    """
+    if (partition == partition[0]).all():
+        return None, partition[:1].astype(np.int64), np.array([0, partition.size], np.int64)
+    narrow = partition.astype(np.int16) if partition.max() < 1 << 15 else partition  # sorts by radix
+    order = np.argsort(narrow, kind="stable")
+    ordered = partition[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    return order, ordered[starts].astype(np.int64), np.append(starts, ordered.size)
+
+
+def group_rows(partition: npt.NDArray[np.integer]) -> list[tuple[int, npt.NDArray[np.int64] | None]]:
+    """(partition, its rows in order) for each partition that has rows; rows is None for "all of them"."""
+    if partition.size == 0:
+        return []
+    order, found, bounds = order_rows(partition)
+    if order is None:
+        return [(int(found[0]), None)]
+    cuts = bounds.tolist()
+    return [
+        (number, order[start:end])
+        for number, start, end in zip(found.tolist(), cuts[:-1], cuts[1:], strict=True)
+    ]
+
+
+# --- partition spool ---------------------------------------------------------------------------------
+#
+# Encoded batches of many partitions on the local disk, until they are written by partition.
+#
+# Each time that the buffer of an appender is full, each partition that has rows gets an extent. A task of
+# 256 MB with keys of 1,000 partitions would have 8,000, of 32 KB each; and 200 such tasks more than a commit
+# has room for. So where extents are many, batches wait here, and are written to the segment one partition
+# after the other: one extent for each, however often the buffer was full.
+#
+# Invariants: what comes out are the bytes that went in, but for base offsets: of a partition in the order in
+#     which they were added, counting from where the caller says. Nothing is durable here.
+#     The file has no name: it belongs to this process alone, and goes with it.
+# Memory: 40 bytes a batch, and 48 for each partition of each `add`; GROUP_BYTES while batches are taken out.
+# Disk: SPOOL_BYTES at most, and a sixteenth of what is free where temporary files lie (TMPDIR), asked for
+# with
+#     each `add`: other tasks fill the same disk, and what waits has to be written once more, maybe there.
+# Not here: when it is worth while (appender.py).
+# Concurrency: one thread.
+
+
+SPOOL_BYTES = 1 << 30
+_GROUP_PIECES = 1024
+_FREE_SHARE = 16
+_Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """What one call has added, and where it lies."""
+
+    place: int
+    partition: _Int64Array
+    encoded: EncodedPartitions  # without data
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledBatches:
+    """Batches of one partition, to be written one after the other."""
+
+    batches: EncodedBatches
+
+    def counting_from(self, base_offset: int) -> EncodedBatches:
+        """With base offsets from there on; may be asked again."""
+        counts = self.batches.batch_record_count
+        offsets = np.cumsum(counts) - counts + base_offset
+        (data,) = self.batches.data
+        set_base_offsets(memoryview(data), self.batches.position, offsets, leader_epoch=None)
+        return replace(self.batches, base_offset=offsets)
+
+
+class PartitionSpool(Closing):
+    """See the module's docstring."""
+
+    def __init__(self, *, limit_bytes: int | None = None) -> None:
+        """`limit_bytes`: by default SPOOL_BYTES."""
+        self._limit_bytes = SPOOL_BYTES if limit_bytes is None else limit_bytes
+        self._file: IO[bytes] | None = None
+        self._end = 0
+        self._added: dict[str, list[_Added]] = {}  # by topic id
+
+    def add(self, topic_id: str, partitions: Sequence[int], encoded: EncodedPartitions) -> bool:
+        """Keep batches, after what these partitions have; False: there is no room, and nothing was kept."""
+        size = encoded.batches.size_bytes
+        if self._end + size > min(self._limit_bytes, _share(self._end)):
+            return False
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="sparklog-", buffering=0)  # noqa: SIM115 - `close`
+            write_all(self._file.fileno(), [memoryview(chunk) for chunk in encoded.batches.data], self._end)
+        except OSError:  # the disk is full, or there is none: as if there had never been room
+            self._limit_bytes = 0
+            return False
+        kept = dataclasses.replace(encoded, batches=replace(encoded.batches, data=[]))
+        one = _Added(self._end, np.array(partitions, np.int64), kept)
+        self._added.setdefault(topic_id, []).append(one)
+        self._end += size
+        return True
+
+    def take_all(self) -> Iterator[tuple[str, int, SpooledBatches]]:
+        """(topic id, partition, its batches): a partition's in groups, one after the other. It is empty then.
+
+        Raises: StorageError, the disk did not give what it was given.
+        """
+        for topic_id, added in self._added.items():
+            for partition, group in _by_partition(added):
+                yield topic_id, partition, SpooledBatches(self._read(group))
+        self._added, self._end = {}, 0
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # others have use for the space; all of it was read
+                os.ftruncate(self._file.fileno(), 0)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._added, self._end = {}, 0
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _read(self, group: Sequence[tuple[_Added, int]]) -> EncodedBatches:
+        """The batches of these partitions of what was added, one after the other."""
+        assert self._file is not None, "something was added"
+        own = [(one, _rows_of(one.encoded, index)) for one, index in group]
+        size = np.concatenate([one.encoded.batches.size[rows] for one, rows in own])
+        counts = np.concatenate([one.encoded.batches.batch_record_count[rows] for one, rows in own])
+        newest = np.concatenate([one.encoded.batches.batch_max_timestamp_ms[rows] for one, rows in own])
+        data, at = memoryview(bytearray(int(size.sum()))), 0
+        for one, rows in own:
+            batches = one.encoded.batches
+            end = at + int(batches.size[rows].sum())
+            self._read_into(data[at:end], one.place + int(batches.position[rows.start]))
+            at = end
+        return EncodedBatches(
+            data=[data],
+            size_bytes=len(data),
+            record_count=int(counts.sum()),
+            max_timestamp_ms=int(newest.max()),
+            position=np.cumsum(size) - size,
+            size=size,
+            base_offset=np.cumsum(counts) - counts,
+            batch_record_count=counts,
+            batch_max_timestamp_ms=newest,
+        )
+
+    def _read_into(self, buffer: memoryview, place: int) -> None:
+        assert self._file is not None, "something was added"
+        try:
+            count = os.preadv(self._file.fileno(), [buffer], place)
+        except OSError as error:
+            raise _unreadable(str(error.strerror)) from error
+        if count != len(buffer):
+            raise _unreadable(f"found {count} bytes at {place}, expected {len(buffer)}")
+
+
+def _by_partition(added: Sequence[_Added]) -> Iterator[tuple[int, list[tuple[_Added, int]]]]:
+    """(partition, some of what was added for it, in order), ascending."""
+    partition = np.concatenate([one.partition for one in added])
+    number = np.repeat(np.arange(len(added)), [len(one.partition) for one in added])
+    index = np.concatenate([np.arange(len(one.partition)) for one in added])
+    size = np.concatenate([one.encoded.size_bytes for one in added])
+    order = np.argsort(partition, kind="stable")
+    columns = (partition[order].tolist(), number[order].tolist(), index[order].tolist(), size[order].tolist())
+    before, group, group_bytes = -1, list[tuple[_Added, int]](), 0
+    for own, at, row, own_bytes in zip(*columns, strict=True):
+        full = group_bytes + own_bytes > GROUP_BYTES or len(group) == _GROUP_PIECES
+        if group and (own != before or full):
+            yield before, group
+            group, group_bytes = [], 0
+        before = own
+        group.append((added[at], row))
+        group_bytes += own_bytes
+    if group:
+        yield before, group
+
+
+def _rows_of(encoded: EncodedPartitions, index: int) -> slice:
+    """Its batches."""
+    return slice(int(encoded.first_batch[index]), int(encoded.first_batch[index + 1]))
+
+
+def _unreadable(problem: str) -> StorageError:
+    return StorageError(
+        "STORAGE_FAILED",
+        f"{tempfile.gettempdir()}: cannot read a temporary file of this process: {problem}",
+        fix="Check that disk, or set TMPDIR to another one, and write again; nothing was published",
+    )
+
+
+def _share(own_bytes: int) -> int:
+    """Of what the disk has left beside the files of others."""
+    try:
+        return (shutil.disk_usage(tempfile.gettempdir()).free + own_bytes) // _FREE_SHARE
+    except OSError:
+        return 0
+
+
+# --- waiting rows ------------------------------------------------------------------------------------
+
 
 Int64Array = npt.NDArray[np.int64]
 GROUP_BYTES = 4 << 20  # of rows that are encoded at once

@@ -16,9 +16,8 @@ import pyarrow as pa
 from sparklog.errors import UnsupportedVersionError
 from sparklog.format.codec import BytesLike
 from sparklog.format.decode import decode_bodies, scan_batches
-from sparklog.format.encoded_batches import BatchList, EncodedBatches
+from sparklog.format.encode import BatchList, EncodedBatches, lay_out, prepare_rows
 from sparklog.format.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK, BatchHeader, corrupt
-from sparklog.format.record_layout import lay_out, prepare_rows
 
 CONTROL_KEY_FIELDS: tuple[tuple[str, str, str], ...] = (
     ("version", "h", "0"),

@@ -8,6 +8,8 @@ Concurrency: pure functions.
 Sources: FORMAT.md#record-batch, FORMAT.md#records; Kafka DefaultRecordBatch.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,13 +17,112 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparklog.errors import InvalidRequestError
+from sparklog.format import kernels
 from sparklog.format.batch_table import BatchTable, scan_batches, scan_valid_prefix
 from sparklog.format.byte_views import Int64Array, cut_rows
 from sparklog.format.codec import DEFAULT_MAX_DECOMPRESSED_BYTES, BytesLike, Codec, decompress
-from sparklog.format.decoded_records import DecodedRecords, join_records, no_records, read_too_large
-from sparklog.format.record_batch import HEADER, MAX_INT32, MAX_OFFSET, corrupt
-from sparklog.format.records import Bodies, RecordFields, headers_column, parse_headers, parse_records
+from sparklog.format.record_batch import HEADER, MAX_INT32, MAX_OFFSET, BatchHeader, corrupt
+from sparklog.format.records import (
+    MIN_RECORD_BYTES,
+    Bodies,
+    RecordFields,
+    headers_column,
+    parse_headers,
+    parse_records,
+)
 from sparklog.format.schema import HEADERS_TYPE, TimestampType
+
+# --- decoded records ---------------------------------------------------------------------------------
+#
+# Decoded records as columns.
+#
+# Invariants: columns have equal length, offsets ascend within a batch, and all memory is owned by the
+# columns.
+# Concurrency: immutable values.
+# Sources: Spark's Kafka source schema.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedRecords:
+    """Records as columns, in the order of their batches.
+
+    Args:
+        offset: absolute. Gaps are legal.
+        timestamp_type: TimestampType of each record, as Spark's int32.
+        key, value: pa.binary(), nullable.
+        headers: list<struct<key: string, value: binary>>, null where a record has none; None unless asked
+            for.
+    """
+
+    offset: Int64Array
+    timestamp_ms: Int64Array
+    timestamp_type: npt.NDArray[np.int32]
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array | None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.offset)
+
+    def slice(self, start: int, end: int) -> "DecodedRecords":
+        """Rows start <= row < end, without a copy."""
+        start, end, _ = slice(start, end).indices(self.num_rows)
+        length = max(0, end - start)
+        return DecodedRecords(
+            offset=self.offset[start : start + length],
+            timestamp_ms=self.timestamp_ms[start : start + length],
+            timestamp_type=self.timestamp_type[start : start + length],
+            key=self.key.slice(start, length),
+            value=self.value.slice(start, length),
+            headers=None if self.headers is None else self.headers.slice(start, length),
+        )
+
+
+def join_records(parts: Sequence[DecodedRecords], include_headers: bool) -> DecodedRecords:
+    """One after the other; several parts are copied."""
+    if not parts:
+        return no_records(include_headers)
+    if len(parts) == 1:
+        return parts[0]
+    if sum(part.value.nbytes + part.key.nbytes for part in parts) > MAX_INT32:
+        raise read_too_large()
+    return DecodedRecords(
+        offset=np.concatenate([part.offset for part in parts]),
+        timestamp_ms=np.concatenate([part.timestamp_ms for part in parts]),
+        timestamp_type=np.concatenate([part.timestamp_type for part in parts]),
+        key=pa.concat_arrays([part.key for part in parts]),
+        value=pa.concat_arrays([part.value for part in parts]),
+        headers=pa.concat_arrays([part.headers for part in parts]) if include_headers else None,
+    )
+
+
+def read_too_large() -> InvalidRequestError:
+    """More bytes than a binary column with 32-bit offsets can hold."""
+    return InvalidRequestError(
+        "READ_TOO_LARGE",
+        f"one read: found more than {MAX_INT32} bytes of batches, expected at most that",
+        fix="read fewer batches at once",
+    )
+
+
+def no_records(include_headers: bool) -> DecodedRecords:
+    """Columns without rows."""
+    none = np.zeros(0, np.int64)
+    nothing = pa.array([], pa.binary())
+    return DecodedRecords(
+        offset=none,
+        timestamp_ms=none,
+        timestamp_type=np.zeros(0, np.int32),
+        key=nothing,
+        value=nothing,
+        headers=pa.array([], HEADERS_TYPE) if include_headers else None,
+    )
+
+
+# --- decode ------------------------------------------------------------------------------------------
+
 
 __all__ = [
     "DEFAULT_MAX_DECOMPRESSED_BYTES",
@@ -223,3 +324,66 @@ def _headers(bodies: Bodies, fields: RecordFields, spans: Int64Array | None) -> 
     if spans is None:
         return pa.nulls(len(fields.end), HEADERS_TYPE)
     return headers_column(bodies.data, fields.header_count, spans)
+
+
+# --- record times ------------------------------------------------------------------------------------
+#
+# Offsets and timestamps of one batch's records: their keys and values stay where they are.
+#
+# Who looks for a time reads a whole batch for the sake of one record. The columns of keys and values, and the
+# places of all fields, were most of what that took.
+# Invariants: what is told is what decode_records tells of the same batch, errors included.
+# Memory: 25 bytes a record; where compaction has removed some, some 90.
+# Concurrency: pure functions.
+# Sources: FORMAT.md#records; benchmarks/README.md (Requests for what was made before).
+
+
+Times = tuple[Int64Array, Int64Array]
+
+
+def record_times(
+    batch: BytesLike,
+    header: BatchHeader,
+    *,
+    where: str,
+    position: int = 0,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> Times:
+    """Offsets, as they are stored, and timestamps in ms since 1970, of the records of one batch.
+
+    Args:
+        header: the one that `batch` begins with.
+        where, position, max_decompressed_bytes: as decode_records.
+
+    Raises:
+        CorruptLogError: CORRUPT_BATCH, BATCH_TOO_LARGE.
+    """
+    table = scan_batches(batch, where=where, position=position)
+    if not header.record_count:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    if header.record_count == header.last_offset_delta + 1:
+        found = _times_of_whole(batch, header, f"{where}@{position}", max_decompressed_bytes)
+        if found is not None:
+            return found
+    parsed = parse_bodies(
+        batch, table, where=where, position=position, max_decompressed_bytes=max_decompressed_bytes
+    )
+    return header.base_offset + parsed.fields.offset_delta, stored_timestamps(parsed, table)
+
+
+def _times_of_whole(batch: BytesLike, header: BatchHeader, where: str, max_bytes: int) -> Times | None:
+    """None: something is wrong with it, which is not for us to say."""
+    packed = memoryview(batch).cast("B")[HEADER.size : header.size]
+    body = decompress(header.codec, packed, max_bytes=max_bytes, where=where)
+    count = header.record_count
+    if count * MIN_RECORD_BYTES > len(body):  # a claim, for which nothing is allocated
+        return None
+    right, stopped, deltas, _ = kernels.inspect_records(np.frombuffer(body, np.uint8), count)
+    if right < count or stopped < len(body):
+        return None
+    times = deltas + header.first_timestamp_ms
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        times[:] = header.max_timestamp_ms
+    if np.any(times > header.max_timestamp_ms):
+        return None
+    return header.base_offset + np.arange(count), times

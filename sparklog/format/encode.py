@@ -8,15 +8,19 @@ Concurrency: pure functions.
 Sources: FORMAT.md#record-batch; Kafka MemoryRecordsBuilder, LogValidator.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
+from sparklog.format import kernels
+from sparklog.format.byte_views import ByteViews, Int32Array, Int64Array, UInt8Array
 from sparklog.format.codec import DEFAULT_MAX_DECOMPRESSED_BYTES, BytesLike, Codec, compress
-from sparklog.format.encoded_batches import BatchList, EncodedBatches
 from sparklog.format.kernels import MAX_RECORD_OVERHEAD
 from sparklog.format.record_batch import (
     HEADER,
@@ -28,9 +32,248 @@ from sparklog.format.record_batch import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     BatchHeader,
+    encode_header,
 )
-from sparklog.format.record_layout import Rows, lay_out, prepare_rows, varint_sizes
 from sparklog.format.schema import RecordColumns, TimestampType
+
+# --- record layout -----------------------------------------------------------------------------------
+#
+# Rows of Arrow columns to the bytes of records (records.py shows their layout), all rows at once.
+#
+# Invariants: the bytes are those that Kafka's own writers produce for the same records.
+# Not here: the batch header (record_batch.py).
+# Concurrency: pure functions.
+# Sources: FORMAT.md#records; Kafka DefaultRecord.
+
+
+class HeaderBytes(NamedTuple):
+    """The encoded headers of every row, without their count."""
+
+    counts: Int64Array
+    bytes: ByteViews
+
+
+class RowBytes(NamedTuple):
+    """Encoded records of consecutive rows."""
+
+    data: UInt8Array
+    start: Int32Array  # of each record, and the end of the last one
+
+    def body(self, start: int, end: int) -> memoryview:
+        """The bytes of some records, not copied."""
+        return self.data.data[start:end]
+
+
+class Rows(NamedTuple):
+    """What the layout of a row depends on, besides its batch."""
+
+    key: ByteViews | None
+    value: ByteViews | None
+    headers: HeaderBytes | None
+    rest: Int64Array  # bytes from the key length on
+
+    def slice(self, start: int, end: int) -> "Rows":
+        headers = self.headers
+        if headers is not None:
+            headers = HeaderBytes(headers.counts[start:end], headers.bytes.slice(start, end))
+        return Rows(
+            None if self.key is None else self.key.slice(start, end),
+            None if self.value is None else self.value.slice(start, end),
+            headers,
+            self.rest[start:end],
+        )
+
+
+def prepare_rows(
+    key: pa.Array | ByteViews | None, value: pa.Array | ByteViews | None, headers: pa.Array | None, count: int
+) -> Rows:
+    """Look at the columns once: lengths, and the encoded headers."""
+    key_column, value_column = _views(key), _views(value)
+    header_bytes = None if headers is None or headers.null_count == count else encode_headers(headers)
+    rest = np.zeros(count, np.int64)
+    for column in (key_column, value_column):
+        if column is None:
+            rest += 1
+        else:
+            rest += column.length
+            rest += varint_sizes(_coded_length(column))
+    if header_bytes is None:
+        rest += 1
+    else:
+        rest += header_bytes.bytes.length
+        rest += varint_sizes(header_bytes.counts)
+    return Rows(key_column, value_column, header_bytes, rest)
+
+
+def lay_out(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -> RowBytes:
+    """The records of these rows, one after the other."""
+    headers = rows.headers
+    columns = (rows.key, rows.value, None if headers is None else headers.bytes)
+    counts = None if headers is None else headers.counts
+    return RowBytes(*kernels.lay_out(timestamp_delta, offset_delta, rows.rest, columns, counts))
+
+
+def encode_headers(headers: pa.Array) -> HeaderBytes:
+    """Encode all headers of all rows, and cut them by row."""
+    counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    entries = headers.flatten()  # respects slices and drops what null lists may hide
+    keys, values = entries.flatten()  # respects slices too, and makes the key of a null header null
+    if keys.null_count:
+        raise InvalidRequestError(
+            "RECORD_HEADER_NULL",
+            "column headers: found a null header or a header with a null key, expected a string",
+            fix="remove null headers, or give them a key",
+        )
+    key, value = ByteViews.of(keys), ByteViews.of(values)
+    data, start = kernels.lay_out_headers(key, value, int(key.length.sum() + value.length.sum()))
+    ends = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
+    starts = start[ends]
+    return HeaderBytes(counts, ByteViews.cut(data, starts))
+
+
+def _views(column: pa.Array | ByteViews | None) -> ByteViews | None:
+    if column is None or (not isinstance(column, ByteViews) and column.null_count == len(column)):
+        return None
+    views = column if isinstance(column, ByteViews) else ByteViews.of(column)
+    return None if views.all_null() else views
+
+
+def _coded_length(column: ByteViews) -> Int64Array:
+    length = column.length
+    if column.is_null is not None:
+        length[column.is_null] = -1
+    return length
+
+
+def varint_sizes(values: Int64Array) -> Int64Array:
+    """Bytes of each value's zigzag varint."""
+    coded = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    sizes = np.ones(len(coded), np.int64)
+    top = int(coded.max()) if len(coded) else 0
+    for bits in range(7, 64, 7):
+        if top >> bits == 0:
+            break
+        sizes += coded >= np.uint64(1 << bits)
+    return sizes
+
+
+# --- encoded batches ---------------------------------------------------------------------------------
+#
+# Encoded record batches, as chunks to write and as a table for the index.
+#
+# Invariants: the chunks, one after the other, are whole batches; the table's rows are those batches.
+# Concurrency: EncodedBatches is immutable; a BatchList belongs to one encoder.
+# Sources: FORMAT.md#record-batch.
+
+
+class EncodedBatches(msgspec.Struct, frozen=True, kw_only=True):
+    """Record batches, and what an index writer needs to know of each.
+
+    Args:
+        data: chunks to be written one after the other; views that stay valid as long as they are held.
+        position: of each batch, from the start of `data`.
+        base_offset: of each batch, as stored in it (counts from the base_offset given to the encoder).
+    """
+
+    data: list[BytesLike]
+    size_bytes: int
+    record_count: int
+    max_timestamp_ms: int
+    position: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    base_offset: npt.NDArray[np.int64]
+    batch_record_count: npt.NDArray[np.int64]
+    batch_max_timestamp_ms: npt.NDArray[np.int64]
+
+    @property
+    def batch_count(self) -> int:
+        return len(self.position)
+
+    def to_bytes(self) -> bytes:
+        """All chunks in one object; a copy."""
+        return b"".join(self.data)
+
+
+def join_batches(parts: Sequence[EncodedBatches]) -> EncodedBatches:
+    """One after the other; their bytes are not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    sizes = [part.size_bytes for part in parts]
+    starts = np.cumsum([0, *sizes[:-1]])
+    return EncodedBatches(
+        data=[chunk for part in parts for chunk in part.data],
+        size_bytes=sum(sizes),
+        record_count=sum(part.record_count for part in parts),
+        max_timestamp_ms=max(part.max_timestamp_ms for part in parts),
+        position=np.concatenate([part.position + start for part, start in zip(parts, starts, strict=True)]),
+        size=np.concatenate([part.size for part in parts]),
+        base_offset=np.concatenate([part.base_offset for part in parts]),
+        batch_record_count=np.concatenate([part.batch_record_count for part in parts]),
+        batch_max_timestamp_ms=np.concatenate([part.batch_max_timestamp_ms for part in parts]),
+    )
+
+
+def parts_within(batches: EncodedBatches, most_offsets: int) -> Iterator[EncodedBatches]:
+    """The same batches, parted where they would span more offsets than that; of one batch none is parted."""
+    end_offset = batches.base_offset + batches.batch_record_count
+    if int(end_offset[-1] - batches.base_offset[0]) <= most_offsets:
+        yield batches
+        return
+    data = memoryview(batches.to_bytes())  # rare: nearly all of the records between were compacted away
+    start = 0
+    while start < batches.batch_count:
+        near = int(batches.base_offset[start]) + most_offsets
+        stop = max(start + 1, int(np.searchsorted(end_offset, near, side="right")))
+        rows = slice(start, stop)
+        first, last = int(batches.position[start]), int(batches.position[stop - 1] + batches.size[stop - 1])
+        yield EncodedBatches(
+            data=[data[first:last]],
+            size_bytes=last - first,
+            record_count=int(batches.batch_record_count[rows].sum()),
+            max_timestamp_ms=int(batches.batch_max_timestamp_ms[rows].max()),
+            position=batches.position[rows] - first,
+            size=batches.size[rows],
+            base_offset=batches.base_offset[rows],
+            batch_record_count=batches.batch_record_count[rows],
+            batch_max_timestamp_ms=batches.batch_max_timestamp_ms[rows],
+        )
+        start = stop
+
+
+@dataclass(slots=True)
+class BatchList:
+    """Collects batches into one EncodedBatches."""
+
+    data: list[BytesLike] = field(default_factory=list)
+    size_bytes: int = 0
+    batches: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+
+    def add(self, header: BatchHeader, body: BytesLike) -> None:
+        size = HEADER.size + len(body)
+        self.batches.append(
+            (self.size_bytes, size, header.base_offset, header.record_count, header.max_timestamp_ms)
+        )
+        self.data += (encode_header(header, body), body)
+        self.size_bytes += size
+
+    def finished(self) -> EncodedBatches:
+        columns = np.array(self.batches, np.int64).reshape(len(self.batches), 5).T.copy()
+        return EncodedBatches(
+            data=self.data,
+            size_bytes=self.size_bytes,
+            record_count=int(columns[3].sum()),
+            max_timestamp_ms=int(columns[4].max()) if self.batches else -1,
+            position=columns[0],
+            size=columns[1],
+            base_offset=columns[2],
+            batch_record_count=columns[3],
+            batch_max_timestamp_ms=columns[4],
+        )
+
+
+# --- encode ------------------------------------------------------------------------------------------
+
 
 __all__ = ["EncodeOptions", "EncodedBatches", "encode_batches"]
 

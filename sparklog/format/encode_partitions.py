@@ -24,12 +24,16 @@ from sparklog.format.byte_views import Int64Array
 from sparklog.format.codec import BytesLike, Codec
 from sparklog.format.encode import (
     Compressor,
+    EncodedBatches,
     EncodeOptions,
+    RowBytes,
     attributes_of,
+    lay_out,
+    prepare_rows,
     records_limit,
     split_rows,
+    varint_sizes,
 )
-from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.kernels import MAX_RECORD_OVERHEAD
 from sparklog.format.record_batch import (
     CRC_START,
@@ -41,7 +45,6 @@ from sparklog.format.record_batch import (
     NO_SEQUENCE,
     crc32c,
 )
-from sparklog.format.record_layout import RowBytes, lay_out, prepare_rows, varint_sizes
 from sparklog.format.schema import RecordColumns
 
 MAX_ROWS = 32 * 1024  # as encode.py's blocks: the columns of intermediate numbers stay in the cache

@@ -14,7 +14,7 @@ Keys of more than LONG_BYTES would need as many coefficients: BLAKE2b, keyed, ha
 costs less than to read them.
 Invariants: murmur2 is bit-equal to org.apache.kafka.common.utils.Utils.murmur2; equal keys have equal 128-bit
     hashes in one hasher, and in no other.
-Not here: partitions for null keys, whose murmur2 means nothing (client/partitioner.py).
+Not here: partitions for null keys, whose murmur2 means nothing (client/waiting_rows.py).
 Concurrency: pure functions; a hasher is immutable.
 Sources: Kafka Utils.murmur2, BuiltInPartitioner.partitionForKey; Dietzfelbinger, Universal hashing and
     k-wise independent random variables via integer arithmetic without primes, 1996; Lemire and Kaser,

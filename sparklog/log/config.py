@@ -2,24 +2,20 @@
 
 Invariants: a stored value has been accepted by `validate_topic_configs` or
     `validate_root_configs`; a key that is not declared here is refused, never ignored (some of Kafka's
-    with a reason of their own: refused_settings.py).
+    with a reason of their own: config.py).
 Layers of defaults: a topic's own value, then the root's value under the same key, then the
     default declared here.
-Not here: settings of whole roots (root_config.py); storing values (metadata); acting on retention and
-    compaction (maintenance/).
+Not here: storing values (metadata), acting on retention and compaction (maintenance/).
 Documentation: `describe_configs` and `render_properties` are generated from the declarations.
 Sources: Kafka TopicConfig and ServerLogConfigs.
 """
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from sparklog.errors import InvalidRequestError
-from sparklog.log.broker_keys import is_broker_key
-from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS, refuse_kafka_only
-from sparklog.log.root_config import RootConfig
 from sparklog.log.setting import (
     LONG_MAX,
     TYPE_NAMES,
@@ -29,6 +25,229 @@ from sparklog.log.setting import (
     setting,
     validate_settings,
 )
+from sparklog.metadata import (
+    DEFAULT_MAX_PARTITIONS,
+    MAX_PARTITIONS_KEY,
+)
+
+# --- root config -------------------------------------------------------------------------------------
+#
+# Settings of a whole root, beside which the defaults of its topics are stored.
+#
+# Invariants: as in config.py. OWNERS_KEYS are set by the command line, and not by Kafka's clients.
+# Sources: Kafka ServerLogConfigs, TransactionLogConfig, GroupCoordinatorConfig; adr/0023.
+
+
+PRODUCER_ID_EXPIRATION_KEY = "producer.id.expiration.ms"
+TRANSACTIONAL_ID_EXPIRATION_KEY = "transactional.id.expiration.ms"
+TRANSACTION_VERSION_KEY = "sparklog.transaction.version"
+NEWEST_TRANSACTION_VERSION = 2
+# Set by vacuum: files show that the log has lost commits, up to this one at least (docs/adr/0019).
+LOST_COMMITS_KEY = "sparklog.lost.until.commit"
+OWNERS_KEYS = frozenset(
+    {LOST_COMMITS_KEY, TRANSACTION_VERSION_KEY}
+)  # Kafka's clients neither see nor set them
+_DAY_MS = 86_400_000
+_INT_MAX = (1 << 31) - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RootConfig:
+    """Settings of a whole root. The defaults of its topics are stored beside them, as topic keys."""
+
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable",
+        default=True,
+        doc="""Create a topic when somebody first writes to it. true: nothing to prepare; false: a
+        misspelt name is an error.""",
+    )
+    num_partitions: int = setting(
+        "num.partitions",
+        default=1,
+        minimum=1,
+        maximum=100_000,
+        unit="partitions",
+        doc="""Partitions of a topic created without saying how many. More: more parallel readers; fewer:
+        fewer, larger extents, and more of the order kept.""",
+    )
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        default=50,
+        minimum=1,
+        maximum=100_000,
+        unit="partitions",
+        doc="""Partitions of __consumer_offsets, read when it is created. More: groups spread over more
+        coordinators; fewer: less to load.""",
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        default=3,
+        minimum=1,
+        maximum=100,
+        unit="brokers",
+        doc="""Among how many brokers leading a partition moves, of topics created without saying how many: as
+        many as there are, if those are fewer. It costs nothing, since all have the same storage.""",
+    )
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        default=3,
+        minimum=1,
+        maximum=100,
+        unit="brokers",
+        doc="""As default.replication.factor, of __consumer_offsets: among how many brokers coordinating a
+        group moves.""",
+    )
+    max_partitions: int = setting(
+        MAX_PARTITIONS_KEY,
+        default=DEFAULT_MAX_PARTITIONS,
+        minimum=1,
+        maximum=10_000_000,
+        unit="partitions",
+        doc="""Most partitions in the root, over all topics; topics beyond it are refused. Higher: every
+        reader of the root needs more memory, some 500 bytes for each, and 700 for each topic.""",
+    )
+    producer_id_expiration_ms: int = setting(
+        PRODUCER_ID_EXPIRATION_KEY,
+        default=_DAY_MS,
+        minimum=1,
+        maximum=_INT_MAX,
+        unit="ms",
+        doc="""How long a partition remembers an idempotent producer that writes nothing, at least; it is
+        forgotten within twice that. Longer: late repetitions of a batch are still told from new ones;
+        shorter: less to remember where each job is a new producer. Keep it above delivery.timeout.ms.""",
+    )
+    transactional_id_expiration_ms: int = setting(
+        TRANSACTIONAL_ID_EXPIRATION_KEY,
+        default=7 * _DAY_MS,
+        minimum=1,
+        maximum=_INT_MAX,
+        unit="ms",
+        doc="""A transactional id that is not used for so long is forgotten by brokers; its producer has to be
+        initialised again. Ids with an open transaction stay. Longer: producers may stay away longer; shorter:
+        less to remember where each job has an id of its own.""",
+    )
+    lost_until_commit: int = setting(
+        LOST_COMMITS_KEY,
+        default=-1,
+        minimum=-1,
+        unit="commit",
+        doc="""Set by vacuum when files were begun at later commits than there are: an older copy of
+        __cluster_metadata was put back. While it is set vacuum removes nothing, since it cannot tell what
+        only the lost commits refer to. Putting the newest copy back takes it away, and so does `sparklog root
+        restore`, when what came after is given up. -1: nothing is known to be lost.""",
+    )
+    transaction_version: int = setting(
+        TRANSACTION_VERSION_KEY,
+        default=NEWEST_TRANSACTION_VERSION,
+        minimum=1,
+        maximum=NEWEST_TRANSACTION_VERSION,
+        doc="""Kafka's feature transaction.version: up to which protocol brokers offer transactions to
+        clients. 2: every transaction has an epoch of its own (KIP-890), so that nothing late gets into the
+        next one. 1: all clients speak the first protocol, as most do in any case.""",
+    )
+
+    @classmethod
+    def parse(cls, configs: Mapping[str, str]) -> Self:
+        """The settings in force: the root's value, else the declared default."""
+        return parse_settings(cls, {}, configs)
+
+
+# --- refused settings --------------------------------------------------------------------------------
+#
+# Kafka's topic settings that have no counterpart here, and why: refused by name, not as unknown.
+#
+# What is accepted without effect is declared in config.py instead: settings that clients (Kafka Connect,
+# Streams, MirrorMaker, topic operators) send as a matter of course, and that promise nothing that does not
+# hold here anyway. These here would promise something.
+# Sources: Kafka TopicConfig, LogConfig, QuotaConfigs; Kafka 4.0's upgrade notes.
+
+
+_SHARED = "all data is on shared storage already, and there is one tier of it"
+_UNREPLICATED = "brokers do not copy records: they are on shared storage once for all of them"
+_REMOVED = "Kafka 4.0 has removed it, and there is only the current format here"
+
+REFUSED_TOPIC_SETTINGS = {
+    "compression.gzip.level": "codecs work at their default level",
+    "compression.lz4.level": "codecs work at their default level",
+    "compression.zstd.level": "codecs work at their default level",
+    "follower.replication.throttled.replicas": _UNREPLICATED,
+    "leader.replication.throttled.replicas": _UNREPLICATED,
+    "local.retention.bytes": _SHARED,
+    "local.retention.ms": _SHARED,
+    "message.downconversion.enable": _REMOVED,
+    "message.format.version": _REMOVED,
+    "message.timestamp.difference.max.ms": (
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms take its place"
+    ),
+    "remote.copy.disable": _SHARED,
+    "remote.log.copy.disable": _SHARED,
+    "remote.log.delete.on.disable": _SHARED,
+    "remote.storage.enable": _SHARED,
+}
+
+
+def refuse_kafka_only(keys: Iterable[str]) -> None:
+    """Raise for the first key that only Kafka knows.
+
+    Raises:
+        InvalidRequestError: UNSUPPORTED_CONFIG.
+    """
+    for key in keys:
+        reason = REFUSED_TOPIC_SETTINGS.get(key)
+        if reason is not None:
+            raise InvalidRequestError(
+                "UNSUPPORTED_CONFIG", f"topic setting {key!r} is not supported: {reason}", fix=f"remove {key}"
+            )
+
+
+# --- broker keys -------------------------------------------------------------------------------------
+#
+# Settings of brokers, kept among those of their root: under which keys.
+#
+# `brokers/1/max.connections` is broker 1's; `brokers/default/max.connections` is that of every broker that
+# has none of its own. A root keeps what brokers were told, and gives it to them when they start. Nobody but a
+# broker acts on it, and whoever does not know such a key leaves it as it is, so that no document says more
+# than one of an older version could (adr/0032). Defaults of topics, and the root's own settings, have no such
+# keys: they are the root's, and count for every process that uses it (config.py).
+# Invariants: no key of a topic or of a root has a slash, so that none is taken for a broker's.
+# Not here: which settings a broker takes (sparklog_server/settings).
+# Sources: Kafka keeps the same at /config/brokers/<id> and /config/brokers/<default>.
+
+
+ALL_BROKERS = "default"
+_PREFIX = "brokers/"
+
+
+def broker_key(node_id: int | None, name: str) -> str:
+    """The key of a setting of one broker; None: of all that have none of their own."""
+    return f"{_prefix(node_id)}{name}"
+
+
+def is_broker_key(key: str) -> bool:
+    """Is it a setting of brokers, whichever?"""
+    return key.startswith(_PREFIX)
+
+
+def broker_configs(configs: Mapping[str, str], node_id: int | None) -> dict[str, str]:
+    """Of a root's settings, those of one broker, or of all, by their names."""
+    prefix = _prefix(node_id)
+    return {
+        key.removeprefix(prefix): value for key, value in sorted(configs.items()) if key.startswith(prefix)
+    }
+
+
+def nodes_with_configs(configs: Mapping[str, str]) -> list[int]:
+    """The brokers that have settings of their own, by their numbers."""
+    found = {key.split("/")[1] for key in configs if is_broker_key(key)}
+    return sorted(int(one) for one in found if one.isascii() and one.isdecimal())
+
+
+def _prefix(node_id: int | None) -> str:
+    return f"{_PREFIX}{ALL_BROKERS if node_id is None else node_id}/"
+
+
+# --- config ------------------------------------------------------------------------------------------
+
 
 MIB = 1 << 20
 INT_MAX = (1 << 31) - 1

@@ -11,27 +11,314 @@ Concurrency: a generator belongs to one thread; it holds a few open files.
 Sources: docs/design.md.
 """
 
+import bisect
+import collections
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sparklog.errors import SparklogError
+from sparklog.errors import CorruptLogError, DataLossError, SparklogError
 from sparklog.format.batch_table import BatchTable, scan_batches
-from sparklog.format.codec import BytesLike
-from sparklog.format.decode import DecodedRecords, decode_records
-from sparklog.format.record_batch import HEADER, whole_batches_bytes
-from sparklog.log.byte_range import ByteRange
-from sparklog.log.fetched import Fetched
-from sparklog.log.plain_parts import plain_parts
-from sparklog.log.read_ahead import ReadAhead
-from sparklog.log.read_plan import plan_read
-from sparklog.log.segment_file import SegmentFile, SegmentFiles
-from sparklog.log.span import Span
-from sparklog.log.stored_batches import Stretches, first_batch_bytes, validate_batches
+from sparklog.format.codec import BytesLike, Codec, decompress
+from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES, DecodedRecords, decode_records
+from sparklog.format.record_batch import (
+    CODEC_MASK,
+    HEADER,
+    BatchHeader,
+    header_error,
+    set_base_offset,
+    whole_batches_bytes,
+)
+from sparklog.log.read_plan import ByteRange, plan_read
+from sparklog.log.segment_file import (
+    AHEAD_PIECES,
+    PIECE_BYTES,
+    ReadAhead,
+    SegmentFile,
+    SegmentFiles,
+    Span,
+    Stretches,
+    UnreadableSegmentError,
+    first_batch_bytes,
+    is_dense,
+    took_patience,
+    validate_batches,
+)
 from sparklog.storage import Store
+
+# --- fetched -----------------------------------------------------------------------------------------
+#
+# Small spans of several partitions, fetched from an object store by as few requests as their objects allow.
+#
+# A publish leaves an object that holds a little of each partition; who reads goes by partition. To ask for
+# each extent by itself would be a request for each partition of each publish, which costs more than the
+# publish did. So what a reader is going to need is announced all together, and fetched object by object, what
+# lies close together at once, several at a time, in the order in which it is needed first.
+#
+# Invariants: what is read is what the objects hold. A range that cannot be fetched, or not all of it, is left
+#     out: whoever reads it by itself is told what is wrong, of the extent that it is wrong with. So is what
+#     there was no time for. But a store that does not answer is not asked twice.
+# Memory: all of it, and at most a quarter more, of what lies between; so only for what is bounded.
+# Concurrency: one thread fetches, and the store, in threads of its own, some ranges ahead; any reads.
+
+
+_GAP_SHARE = 4  # a gap is fetched with what is before it, if that is so many times as large
+
+
+def _never() -> bool:
+    return False
+
+
+class Fetched:
+    """See the module's docstring."""
+
+    def __init__(
+        self, store: Store, spans: Iterable[Span], *, is_time_over: Callable[[], bool] = _never
+    ) -> None:
+        """`is_time_over`: nothing more is waited for then; asked after each request but the first."""
+        self._starts: dict[str, list[int]] = {}
+        self._buffers: dict[str, list[memoryview]] = {}
+        ranges = joined_ranges(spans)
+        announced: collections.deque[Span] = collections.deque()
+        with SegmentFiles(store) as files:
+            for number, one in enumerate([*ranges, *[None] * AHEAD_PIECES]):
+                if one is not None:
+                    with contextlib.suppress(DataLossError, UnreadableSegmentError):
+                        files.open(one).will_need(one.position, one.size)
+                    announced.append(one)
+                if number >= AHEAD_PIECES - 1 and announced:
+                    self._take(files, announced.popleft())
+                    if is_time_over():
+                        return
+
+    def _take(self, files: SegmentFiles, one: Span) -> None:
+        try:
+            data = files.open(one).read_exactly(one, one.position, one.size)
+        except (CorruptLogError, DataLossError):
+            return
+        except UnreadableSegmentError as error:
+            if took_patience(error):
+                raise
+            return
+        starts = self._starts.setdefault(one.segment, [])
+        at = bisect.bisect_right(starts, one.position)
+        starts.insert(at, one.position)
+        self._buffers.setdefault(one.segment, []).insert(at, memoryview(data))
+
+    def has(self, span: Span) -> bool:
+        """Is all of the span here?"""
+        return self._found(span) is not None
+
+    def read_into(self, span: Span, buffer: memoryview) -> bool:
+        """Fill the buffer with the span; False: it was not fetched."""
+        found = self._found(span)
+        if found is None:
+            return False
+        buffer[:] = found
+        return True
+
+    def read(self, span: Span) -> bytearray:
+        """A copy of a span that is here."""
+        found = self._found(span)
+        assert found is not None
+        return bytearray(found)
+
+    def _found(self, span: Span) -> memoryview | None:
+        starts = self._starts.get(span.segment, [])
+        number = bisect.bisect_right(starts, span.position) - 1
+        if number < 0:
+            return None
+        data, at = self._buffers[span.segment][number], span.position - starts[number]
+        return data[at : at + span.size] if at + span.size <= len(data) else None
+
+
+def joined_ranges(spans: Iterable[Span]) -> list[Span]:
+    """What to ask for, none of the spans cut: the segments in the order in which they are given first, and
+    of each the positions ascending, as files let go of what lies before a read.
+    """
+    ordered = sorted(enumerate(spans), key=lambda one: (one[1].segment, one[1].position))
+    found: list[tuple[int, list[Span]]] = []
+    for _, group in groupby(ordered, key=lambda one: one[1].segment):
+        of_segment = list(group)
+        found.append((min(number for number, _ in of_segment), list(_joined(one for _, one in of_segment))))
+    return [span for _, joined in sorted(found, key=itemgetter(0)) for span in joined]
+
+
+def _joined(spans: Iterable[Span]) -> Iterator[Span]:
+    """Of one segment, ascending."""
+    joined: Span | None = None
+    wanted = 0
+    for span in spans:
+        if joined is not None and _is_near(joined, span, wanted):
+            joined, wanted = _until(joined, span.end_position), wanted + span.size
+            continue
+        if joined is not None:
+            yield joined
+        joined, wanted = span, span.size
+    if joined is not None:
+        yield joined
+
+
+def _is_near(joined: Span, span: Span, wanted: int) -> bool:
+    """`wanted`: so much of what is joined already is no gap."""
+    gaps = span.position - joined.position - wanted
+    return gaps * _GAP_SHARE <= wanted and span.end_position - joined.position <= PIECE_BYTES
+
+
+def _until(joined: Span, end_position: int) -> Span:
+    return Span(
+        topic=joined.topic,
+        partition=joined.partition,
+        segment=joined.segment,
+        position=joined.position,
+        size=max(joined.end_position, end_position) - joined.position,
+    )
+
+
+# --- plain parts -------------------------------------------------------------------------------------
+#
+# Compressed batches, decompressed a part at a time: nothing in a batch's header says how far it will expand.
+#
+# Invariants: a part is as large as the caller wants it to be, or is one batch, of at most
+#     DEFAULT_MAX_DECOMPRESSED_BYTES.
+# Not here: decoding the records (format/decode.py).
+# Concurrency: a generator belongs to one thread.
+
+
+_NO_HEADER = bytes(HEADER.size)
+
+
+def plain_parts(
+    data: BytesLike, table: BatchTable, step_bytes: int, where: str
+) -> Iterator[tuple[BytesLike, BatchTable, slice]]:
+    """What is decoded together: (buffer, its batches, their indices in `table`).
+
+    Batches are decompressed one by one until a part is full. The parts hold plain batches then, without their
+    headers' bytes; without compressed ones there is one part, and nothing is copied.
+    """
+    if not table.codec.any():
+        yield data, table, slice(0, len(table))
+        return
+    view = memoryview(data).cast("B")
+    chunks: list[BytesLike] = []
+    sizes: list[int] = []
+    start, size = 0, 0
+    for batch, codec in enumerate(table.codec.tolist()):
+        first, last = int(table.position[batch]), int(table.position[batch] + table.size[batch])
+        body = decompress(
+            Codec(codec),
+            view[first + HEADER.size : last],
+            max_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES,
+            where=f"{where}, batch@{first}",
+        )
+        chunks += (_NO_HEADER, body)
+        sizes.append(HEADER.size + len(body))
+        size += sizes[-1]
+        if size >= step_bytes or batch == len(table) - 1:
+            ends = np.cumsum(sizes, dtype=np.int64)
+            indices = slice(start, batch + 1)
+            part = dataclasses.replace(
+                table.select(indices),
+                position=ends - sizes,
+                size=np.array(sizes, np.int64),
+                attributes=table.attributes[indices] & ~CODEC_MASK,
+            )
+            del body
+            joined = b"".join(chunks)
+            chunks, sizes, start, size = [], [], batch + 1, 0
+            yield joined, part, indices
+            del joined
+
+
+# --- few batches -------------------------------------------------------------------------------------
+#
+# A few stored batches, checked one by one: what segment_file.py does with arrays, for small reads.
+#
+# Arrays cost the same for one batch as for a hundred, 0.4 ms: more than all else that a small read takes, and
+# a consumer that comes late makes thousands of them in one fetch.
+# Invariants: the rules are those of segment_file.py. What breaks one, or is more than MOST, is not answered
+#     here; its answer, or its error, comes from there.
+# Concurrency: pure; the buffer's base offsets and leader epochs are written in place.
+# Sources: FORMAT.md#segments-and-extents.
+
+
+MOST = 16  # by then arrays are cheaper
+
+
+class _Walked(NamedTuple):
+    header: BatchHeader
+    position: int
+    base: int  # as consumers see it
+    last: int
+
+
+class FewBatches(NamedTuple):
+    """Position and absolute base offset of each, and where the last one ends."""
+
+    position: list[int]
+    base_offset: list[int]
+    end_offset: int
+
+
+def sequence_few(data: memoryview, stretches: Stretches, leader_epoch: int) -> FewBatches | None:
+    """Check the batches, but for CRCs, and give them their absolute offsets and their leader's epoch.
+
+    None: nothing was done, and segment_file.py is to say what is there, or what is wrong.
+    """
+    walked = _walk(data, stretches)
+    if walked is None:
+        return None
+    for header, position, base, _ in walked:
+        if base != header.base_offset or header.partition_leader_epoch != leader_epoch:
+            set_base_offset(data, position, base, leader_epoch)
+    return FewBatches([one.position for one in walked], [one.base for one in walked], walked[-1].last + 1)
+
+
+def _walk(data: memoryview, stretches: Stretches) -> list[_Walked] | None:
+    if stretches.is_cut:
+        return None
+    walked: list[_Walked] = []
+    at = end = 0
+    before = -1  # the last offset so far
+    for index, size in enumerate(stretches.size):
+        end += size
+        dense = is_dense(stretches.segment[index])
+        start, stop = stretches.start_offset[index], stretches.end_offset[index]
+        expected = stretches.begins_at if index == 0 else start
+        while at < end:
+            one = _batch_at(data, at, end, stretches.offset_delta[index])
+            if one is None or len(walked) == MOST or one.base < start or one.last >= stop:
+                return None
+            follows = expected is None or (one.base == expected if dense else one.base >= expected)
+            if not follows or one.base <= before:
+                return None
+            walked.append(one)
+            at += one.header.size
+            before, expected = one.last, one.last + 1
+        is_whole = stretches.reaches_end or index + 1 < len(stretches.size)
+        if dense and is_whole and before + 1 < stop:
+            return None
+    return walked if walked and at == len(data) else None
+
+
+def _batch_at(data: memoryview, at: int, end: int, delta: int) -> _Walked | None:
+    if at + HEADER.size > end:
+        return None
+    header = BatchHeader(*HEADER.unpack_from(data, at))
+    if header_error(header, "") is not None or at + header.size > end:
+        return None
+    return _Walked(header, at, header.base_offset + delta, header.last_offset + delta)
+
+
+# --- reader ------------------------------------------------------------------------------------------
+
 
 __all__ = ["STEP_BYTES", "ByteRange", "plan_read", "read_ranges", "read_step"]
 

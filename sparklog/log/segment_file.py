@@ -12,14 +12,21 @@ Concurrency: one thread at a time.
 Sources: docs/design.md; Kafka FileRecords, OffsetIndex.
 """
 
+import collections
 import contextlib
+import dataclasses
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sparklog.closing import Closing
-from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, StorageError
+from sparklog.errors import CorruptLogError, DataLossError, NotFoundError, SparklogError, StorageError
+from sparklog.format.batch_table import BatchTable, scan_batches
 from sparklog.format.index import (
     OffsetIndex,
     TimeIndex,
@@ -27,19 +34,346 @@ from sparklog.format.index import (
     parse_offset_entries,
     parse_time_entries,
 )
-from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
-from sparklog.log.missing_segment import missing_segment, unreadable_segment
-from sparklog.log.names import (
-    INDEXED_BYTES,
-    index_base_offset,
-    index_name,
-    is_dense,
-    is_merged,
-    time_index_name,
-)
-from sparklog.log.span import Span
-from sparklog.log.stored_batches import extent_mismatch, validate_next
+from sparklog.format.record_batch import HEADER, LENGTH_END, BatchHeader, corrupt, header_error
 from sparklog.storage import ReadFile, Store
+
+# --- names -------------------------------------------------------------------------------------------
+#
+# Names of segments and of the files beside them.
+#
+#     segments/<writer id>/<8 digits>.<born>.log      a process's own, extents of many partitions
+#     <topic>-<p>/<20 digits>.<born>-<id>.log         merged, one partition, absolute offsets
+#
+# Births (metadata/model/sweeping.py) may be missing: the first sparklogs gave none. Kafka's tools take what
+# stands before the first dot for the first offset, so there is a number.
+#
+# Sources: FORMAT.md#layout-of-a-root.
+
+
+SEGMENTS = "segments"
+# On object stores only segments of such a size have an index, and only for extents of such a size it is read.
+INDEXED_BYTES = 4 << 20
+_MERGED = re.compile(r"/(\d{20})[.-][^/]+\.log$")
+# Whatever sparklog has ever named so, and nothing else; the first names with births have a dash for the dot.
+_PARTITION = r"[A-Za-z0-9._-]{1,249}-(?:0|[1-9]\d{0,5})"
+_WRITERS = re.compile(r"(segments/[0-9a-f]{32}/\d{8}(?:[.-]\d{1,18})?)\.(?:log|index)", re.ASCII)
+_PARTITIONS = re.compile(
+    rf"({_PARTITION}/\d{{20}}(?:[.-]\d{{1,18}})?-[A-Za-z0-9_-]{{22}})\.(?:log|index|timeindex)", re.ASCII
+)
+_OWN_DIRECTORIES = re.compile(rf"segments/[0-9a-f]{{32}}|{_PARTITION}", re.ASCII)
+_WALKED = re.compile(rf"segments(?:/[^/]+)?|{_PARTITION}", re.ASCII)
+
+
+def segment_name(writer_id: str, number: int, born: int | None = None) -> str:
+    """A process's segment; `born`: by the newest image that the process has seen, if it has seen any."""
+    birth = "" if born is None or born < 0 else f".{born}"
+    return f"{SEGMENTS}/{writer_id}/{number:08d}{birth}.log"
+
+
+def merged_segment_name(topic: str, partition: int, base_offset: int, born: int, unique: str) -> str:
+    """A segment of one partition whose offsets are absolute; `unique`: an id."""
+    return f"{topic}-{partition}/{base_offset:020d}.{born}-{unique}.log"
+
+
+def index_name(segment: str) -> str:
+    """The offset index beside a segment."""
+    return segment.removesuffix(".log") + ".index"
+
+
+def time_index_name(segment: str) -> str:
+    """The time index beside a merged segment."""
+    return segment.removesuffix(".log") + ".timeindex"
+
+
+def segment_of(file: str) -> str | None:
+    """The segment that a file is, or is an index of; None for names that sparklog has never given one."""
+    match = _WRITERS.fullmatch(file) or _PARTITIONS.fullmatch(file)
+    return f"{match[1]}.log" if match else None
+
+
+def may_hold_segments(directory: str) -> bool:
+    """May a directory of this name, from the root, have segments in it, or below it?"""
+    return _WALKED.fullmatch(directory) is not None
+
+
+def is_segment_directory(directory: str) -> bool:
+    """Is a directory, by its name, one that sparklog has made for segments?"""
+    return _OWN_DIRECTORIES.fullmatch(directory) is not None
+
+
+def is_merged(segment: str) -> bool:
+    """Does the segment belong to one partition, with absolute offsets, and a time index?"""
+    return _MERGED.search(segment) is not None
+
+
+def is_dense(segment: str) -> bool:
+    """Have the segment's batches no gaps between their offsets? So it is before compaction."""
+    return segment.startswith(f"{SEGMENTS}/")
+
+
+def index_base_offset(segment: str) -> int:
+    """What the relative offsets of a segment's index count from, in terms of its stored offsets."""
+    match = _MERGED.search(segment)
+    return int(match[1]) if match else 0
+
+
+# --- span --------------------------------------------------------------------------------------------
+#
+# Where bytes of a partition lie: a range of a segment, and whose it is.
+#
+# Invariants: immutable, picklable; `where` begins every error about the bytes.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Consecutive batches of one partition in a segment; offsets are as stored.
+
+    Args:
+        first_offset: of the batch at `position`, where it is known (at the start of an extent).
+    """
+
+    topic: str
+    partition: int
+    segment: str
+    position: int
+    size: int
+    first_offset: int | None = None
+
+    @property
+    def end_position(self) -> int:
+        """The byte after the last."""
+        return self.position + self.size
+
+    @property
+    def where(self) -> str:
+        """For error messages, before @position."""
+        return f"{self.topic}-{self.partition} in {self.segment}"
+
+
+# --- stored batches ----------------------------------------------------------------------------------
+#
+# Are stored batches those that metadata refer to? They follow each other, and lie within their extent.
+#
+# No CRC covers a batch's base offset, so that it can be given one when it is stored; a flipped bit there
+# would show records under the offsets of others. But offsets follow from each other:
+#
+#     - a batch begins after the one before it, and right after it in a segment without gaps (a task's own;
+#       compaction leaves gaps in merged ones);
+#     - it lies within the offsets of its extent; where only some of the offsets are wanted, the first batch
+#       may begin before them, and the last may end after them;
+#     - in a segment without gaps, an extent's first batch begins where the extent begins, and its last one
+#       ends where it ends.
+#
+# Invariants: what breaks a rule is EXTENT_MISMATCH, with segment and position; nothing is skipped.
+# Not here: what is wrong inside a batch (format/).
+# Concurrency: pure functions.
+# Sources: FORMAT.md#segments-and-extents.
+
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretches:
+    """What metadata say of a buffer of whole batches, of one or more extents of a partition, which ascend.
+
+    Offsets have offset_delta added.
+
+    Fields:
+        size, offset_delta, segment: of each extent's bytes, in the order of the buffer.
+        start_offset, end_offset: of each extent, or of the offsets in it that are wanted. All but the first
+            begin, and all but the last end, with their extents.
+        begins_at: where the first batch of all begins; None: not known.
+        reaches_end: the last batch of all ends at its end_offset, or beyond.
+        is_cut: the first batch may begin before its start_offset, the last one end after its end_offset.
+        place: span of the extent of this index, and the position of its bytes there, for error messages.
+    """
+
+    size: Sequence[int]
+    offset_delta: Sequence[int]
+    segment: Sequence[str]
+    start_offset: Sequence[int]
+    end_offset: Sequence[int]
+    begins_at: int | None
+    reaches_end: bool
+    is_cut: bool
+    place: Callable[[int], tuple[Span, int]]
+
+
+def scan_stretches(
+    data: memoryview, stretches: Stretches, *, verify_crc: bool = True
+) -> tuple[BatchTable, Int64Array]:
+    """The batches of a buffer, and the offset delta of each.
+
+    Raises: CorruptLogError, UnsupportedVersionError, with the position in the segment.
+    """
+    try:
+        table = scan_batches(data, where=f"{len(stretches.size)} extents", verify_crc=verify_crc)
+    except SparklogError:
+        at = 0
+        for index, size in enumerate(stretches.size):
+            span, position = stretches.place(index)
+            scan_batches(data[at : at + size], where=span.where, position=position, verify_crc=verify_crc)
+            at += size
+        raise
+    return table, validate_batches(table, stretches)
+
+
+def validate_batches(table: BatchTable, stretches: Stretches) -> Int64Array:
+    """Hold the batches of a scanned buffer against the rules; returns the offset delta of each batch.
+
+    Cost: a few NumPy operations over the batches.
+    """
+    ends = np.cumsum(stretches.size)
+    of_extent = ends.searchsorted(table.position, "right")
+    deltas = np.array(stretches.offset_delta, np.int64)[of_extent]
+    starts = np.array(stretches.start_offset, np.int64)[of_extent]
+    stops = np.array(stretches.end_offset, np.int64)[of_extent]
+    dense = np.array([is_dense(name) for name in stretches.segment])[of_extent]
+    base, last = table.base_offset + deltas, table.last_offset + deltas
+
+    not_before, not_beyond = base >= starts, last < stops
+    if stretches.is_cut:
+        not_before[0], not_beyond[-1] = last[0] >= starts[0], base[-1] < stops[-1]
+    fine = (table.position + table.size <= ends[of_extent]) & not_before & not_beyond
+    same = of_extent[1:] == of_extent[:-1]
+    fine[1:] &= (base[1:] == last[:-1] + 1) | ((base[1:] > last[:-1]) & ~(dense[1:] & same))
+    # In a segment without gaps, the batches of an extent begin and end as it does.
+    fine[1:] &= same | ~dense[1:] | (base[1:] == starts[1:])
+    short = np.zeros(len(fine), np.bool_)
+    short[:-1] = ~same & dense[:-1] & (last[:-1] + 1 < stops[:-1])
+    short[-1] = stretches.reaches_end and dense[-1] and last[-1] + 1 < stops[-1]
+    fine[0] &= _begins_well(stretches, int(base[0]), dense=bool(dense[0]))
+    if fine.all() and not short.any():
+        return deltas
+    at = int((~fine | short).argmax())
+    raise _misplaced(table, stretches, at, is_short=bool(fine[at]))
+
+
+def _begins_well(stretches: Stretches, base: int, *, dense: bool) -> bool:
+    if stretches.begins_at is not None:
+        return base == stretches.begins_at if dense else base >= stretches.begins_at
+    # Of offsets that are wanted, none may be missing before the first batch.
+    return not (dense and stretches.is_cut) or base <= stretches.start_offset[0]
+
+
+def _misplaced(table: BatchTable, stretches: Stretches, at: int, *, is_short: bool) -> CorruptLogError:
+    """The error for a batch of the table."""
+    ends = np.cumsum(stretches.size)
+    index = int(ends.searchsorted(table.position[at], "right"))
+    span, position = stretches.place(index)
+    position += int(table.position[at] - (ends[index] - stretches.size[index]))
+    delta, end = stretches.offset_delta[index], stretches.end_offset[index]
+    first, last = int(table.base_offset[at]) + delta, int(table.last_offset[at]) + delta
+    if is_short:
+        after = position + int(table.size[at])
+        return extent_mismatch(span, after, f"the end at offset {last + 1}", str(end))
+    return extent_mismatch(
+        span,
+        position,
+        f"a batch of offsets {first} to {last}",
+        f"it to continue those before, within {stretches.start_offset[index]} to {end - 1}",
+    )
+
+
+def validate_next(
+    span: Span, position: int, header: BatchHeader, next_offset: int | None, within: tuple[int, int] | None
+) -> None:
+    """The same rules for batches that are met one by one; all offsets are as stored.
+
+    Args:
+        next_offset: after the batch before; None: not known.
+        within: the extent's offsets, the second exclusive; None: not known.
+    """
+    found = header.base_offset
+    if next_offset is not None and is_dense(span.segment) and found != next_offset:
+        problem = f"a batch that begins at stored offset {found}"
+        raise extent_mismatch(span, position, problem, str(next_offset))
+    if within is not None:
+        low = within[0] if next_offset is None else next_offset
+        if found < low or header.last_offset >= within[1]:
+            problem = f"a batch of offsets {found} to {header.last_offset}"
+            raise extent_mismatch(span, position, problem, f"{low} to {within[1] - 1}")
+
+
+def first_batch_bytes(data: memoryview, span: Span, position: int) -> int:
+    """How large the batch at `position` is, which begins with this data: the first one is read whole, alone,
+    if it is larger than what a reader would take at once. It must fit into the span.
+    """
+    left = span.end_position - position
+    length = int.from_bytes(data[8:LENGTH_END], "big", signed=True) if len(data) >= LENGTH_END else 0
+    needed = LENGTH_END + length
+    if not HEADER.size <= needed <= left:
+        raise extent_mismatch(
+            span, position, f"a batch of {needed} bytes", f"{HEADER.size} to {left}, the rest of the extent"
+        )
+    return needed
+
+
+def extent_mismatch(span: Span, position: int, found: str, expected: str) -> CorruptLogError:
+    """Batches that are not what metadata say of them."""
+    return CorruptLogError(
+        "EXTENT_MISMATCH",
+        f"{span.where}@{position}: found {found}, expected {expected}",
+        fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
+    )
+
+
+# --- missing segment ---------------------------------------------------------------------------------
+#
+# Segments that a reader does not get.
+#
+# One that is not there was merged or has expired since the reader looked, or is lost: who can look again
+# knows which (partition_reader.py). One that is there, and that the storage does not give, is on a bad disk,
+# in an archive, or nobody's to read; or the storage is out of reach altogether.
+
+
+class SegmentMissingError(DataLossError):
+    """Bytes that a reader wants are in a segment that is not there."""
+
+    segment: str = ""  # not known any more once it was pickled
+
+
+class UnreadableSegmentError(StorageError):
+    """The storage does not give the bytes of a segment; its code says why."""
+
+    segment: str = ""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"segment": self.segment})
+
+
+def took_patience(error: SparklogError) -> bool:
+    """Was the storage asked again and again, until its time was up? Of others it tells at once."""
+    return error.code == "STORE_UNAVAILABLE"
+
+
+# Of what no segment is to blame for, but this process.
+_OURS: Final = frozenset({"TOO_MANY_OPEN_FILES", "FILE_CLOSED"})
+
+
+def unreadable_segment(span: Span, error: StorageError) -> StorageError:
+    """The error for bytes that could not be read for this reason: as it is, if that lies with us."""
+    if error.code in _OURS:
+        return error
+    unreadable = UnreadableSegmentError(error.code, error.message, fix=error.fix)
+    unreadable.segment = span.segment
+    return unreadable
+
+
+def missing_segment(span: Span) -> SegmentMissingError:
+    """The error for bytes that are not there."""
+    error = SegmentMissingError(
+        "SEGMENT_MISSING",
+        f"{span.where}@{span.position}: found no such file, expected {span.size} bytes of batches",
+        fix="restore the file from a copy; if it was merged or has expired meanwhile, read again",
+    )
+    error.segment = span.segment
+    return error
+
+
+# --- segment file ------------------------------------------------------------------------------------
+
 
 WINDOW_BYTES = 4096
 MAX_WINDOW_BYTES = 64 * 1024
@@ -331,3 +665,87 @@ def rebuild_entries(segment: SegmentFile, name: str, file_bytes: int) -> bytes:
     except SparklogError:
         pass  # no extent refers to what follows; if one does, reading it reports the damage
     return encode_offset_entries(np.array(offsets, np.int64), np.array(positions, np.int64))
+
+
+# --- read ahead --------------------------------------------------------------------------------------
+#
+# Reading ahead of decoding, on stores where each read is a round trip.
+#
+# The byte ranges that a reader will go through are announced piece by piece (ReadFile.will_need), as far
+# ahead as the budget allows; the store fetches them in parallel, in the background, while earlier ones are
+# decoded. Ranges that continue each other in a segment are fetched together.
+#
+# Invariants: at most AHEAD_BYTES, and AHEAD_PIECES, are announced and not reached yet.
+# Not here: the fetching (storage).
+# Concurrency: one thread, the reader's.
+
+
+AHEAD_BYTES = 32 << 20
+AHEAD_PIECES = 32  # half of what SegmentFiles keeps open, so that no announced file is pushed out
+PIECE_BYTES = 4 << 20
+
+
+class ReadAhead:
+    """Announces `spans`, piece by piece, which are then read in their order."""
+
+    def __init__(self, files: SegmentFiles, spans: Iterable[Span]) -> None:
+        self._files = files
+        self._pieces = _pieces(spans)
+        self._announced: collections.deque[Span] = collections.deque()
+        self._announced_bytes = 0
+        self._next = next(self._pieces, None)
+
+    def reached(self, span: Span, position: int) -> None:
+        """The reader is about to read at `position`; what was announced before it is done with."""
+        while self._announced and not _lies_in(position, span, self._announced[0]):
+            if not self._is_ahead(span, position):
+                break
+            self._announced_bytes -= self._announced.popleft().size
+        while self._next is not None and self._has_room():
+            piece = self._next
+            self._files.open(piece).will_need(piece.position, piece.size)
+            self._announced.append(piece)
+            self._announced_bytes += piece.size
+            self._next = next(self._pieces, None)
+
+    def _has_room(self) -> bool:
+        return not self._announced or (
+            self._announced_bytes < AHEAD_BYTES and len(self._announced) < AHEAD_PIECES
+        )
+
+    def _is_ahead(self, span: Span, position: int) -> bool:
+        """Is the position in a piece that is announced, or still to be?"""
+        return any(_lies_in(position, span, piece) for piece in self._announced) or self._next is not None
+
+
+def _lies_in(position: int, span: Span, piece: Span) -> bool:
+    return piece.segment == span.segment and piece.position <= position < piece.end_position
+
+
+def _pieces(spans: Iterable[Span]) -> Iterator[Span]:
+    """The spans in pieces of at most PIECE_BYTES; those that continue each other are joined."""
+    joined: Span | None = None
+    for span in spans:
+        if (
+            joined is not None
+            and joined.segment == span.segment
+            and joined.end_position == span.position
+            and joined.size + span.size <= PIECE_BYTES
+        ):
+            joined = _span(span, joined.position, joined.size + span.size)
+            continue
+        if joined is not None:
+            yield joined
+        position = span.position
+        while span.end_position - position > PIECE_BYTES:
+            yield _span(span, position, PIECE_BYTES)
+            position += PIECE_BYTES
+        joined = _span(span, position, span.end_position - position)
+    if joined is not None:
+        yield joined
+
+
+def _span(span: Span, position: int, size: int) -> Span:
+    return Span(
+        topic=span.topic, partition=span.partition, segment=span.segment, position=position, size=size
+    )

@@ -12,38 +12,350 @@ Stores whose files end with their sync (object stores): each sync ends the segme
     another. flush.messages and flush.ms would only make objects small, and are not followed. The index is
     one more object, and worth its request only beside a segment of INDEXED_BYTES or more.
 Rolling: before an append that would exceed segment.bytes, segment.ms or segment.index.bytes of any
-    topic in the segment (the strictest counts; open_segment.py), or that goes to a segment born before the
+    topic in the segment (the strictest counts; writer.py), or that goes to a segment born before the
     sweep horizon, or one whose file was removed. One append is never split over two segments.
 Removed files: once all extents of a segment were merged away or have expired, it may be swept while it is
     open here. What is appended and not published then is gone with it: `sync` says so (STAGING_EXPIRED),
     where it can be seen, else who publishes. The next append begins another segment.
-Not here: the index beside a segment (growing_index.py), encoding (format), offsets and visibility
-    (metadata), grouping rows (client/appender.py).
+Not here: encoding (format), offsets and visibility (metadata), grouping rows (client/appender.py).
 Concurrency: thread-safe by one lock.
 After a crash: a new process means a new writer id; bytes without an extent are swept later.
 Sources: docs/design.md; Kafka LogSegment.append, UnifiedLog.maybeRoll.
 """
 
+import contextlib
+import dataclasses
 import os
 import threading
 import uuid
 from collections.abc import Callable, Sequence
 
+import msgspec
+import numpy as np
+
 from sparklog.clock import Clock
-from sparklog.errors import AlreadyExistsError, InvalidRequestError, RetriableError, StorageError
+from sparklog.errors import (
+    AlreadyExistsError,
+    FatalStorageError,
+    InvalidRequestError,
+    RetriableError,
+    StorageError,
+)
 from sparklog.failpoints import failpoint
 from sparklog.forking import tell_after_fork
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.encode_partitions import EncodedPartitions
+from sparklog.format.index import encode_offset_entries
 from sparklog.log.config import INT_MAX, TopicConfig
-from sparklog.log.drafts import Append, draft_of, drafts_of, drafts_together
-from sparklog.log.growing_index import ENTRY_BYTES, GrowingIndex
-from sparklog.log.lanes import MAX_LANES, SHARED, lane_of
-from sparklog.log.names import INDEXED_BYTES, index_name, segment_name
-from sparklog.log.open_segment import OpenSegment
-from sparklog.log.synced_segments import SyncedSegments, removed_error
-from sparklog.metadata import DraftExtent, born_of
-from sparklog.storage import AppendFile, Store
+from sparklog.log.segment_file import INDEXED_BYTES, index_name, segment_name
+from sparklog.metadata import DraftExtent, born_of, is_internal
+from sparklog.storage import AppendFile, Store, StoreTraits
+
+# --- lanes -------------------------------------------------------------------------------------------
+#
+# Which topics' batches may share a segment: those of one lane.
+#
+# A file goes when nothing in it is live any more. Committed offsets are kept, and compacted now and then,
+# beside data that expires: in one segment, each would keep the other's bytes on the disk. So internal topics
+# have segments of their own. Where each flush makes a file anyway (object stores) they share it: another
+# object for each flush would cost more than it frees, and merging takes them apart. By sparklog.segment.apart
+# a topic shares segments only with those that keep their records for as long.
+#
+# Concurrency: a pure function.
+
+
+SHARED = ""
+INTERNAL = "internal"
+MAX_LANES = 16  # segments that a process has open; further lanes share the first
+
+
+def lane_of(topic: str, config: TopicConfig, traits: StoreTraits) -> str:
+    """The lane of a topic of this name and these settings."""
+    if is_internal(topic):
+        return INTERNAL if traits.appends_after_sync else SHARED
+    if not config.segment_apart:
+        return SHARED
+    policy = ",".join(sorted(config.cleanup_policy))
+    return f"{policy} {config.retention_ms} {config.retention_bytes}"
+
+
+# --- synced segments ---------------------------------------------------------------------------------
+#
+# How much of each segment is durable: what may be published.
+#
+# Invariants: a draft passes only if a sync that succeeded covered it, in whatever thread that sync ran.
+# Bounds: MAX_SYNCED segments, those of drafts that wait to be published; the least recently used one is
+#     forgotten first, as forgotten would mean not durable.
+# Concurrency: the writer's lock.
+
+
+MAX_SYNCED = 10_000
+
+
+class SyncedSegments:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._durable: dict[str, int] = {}  # by segment, up to where; the least recently used first
+
+    def note(self, segment: str, position: int) -> None:
+        """It is durable up to there."""
+        self._durable.pop(segment, None)
+        self._durable[segment] = position
+
+    def forget_oldest(self) -> None:
+        """Keep to MAX_SYNCED."""
+        while len(self._durable) > MAX_SYNCED:
+            del self._durable[next(iter(self._durable))]
+
+    def validate(self, draft: DraftExtent, store: Store) -> None:
+        """Refuse a draft that is not durable.
+
+        Raises: RetriableError STAGING_EXPIRED, its segment is gone; FatalStorageError.
+        """
+        durable = self._durable.get(draft.segment, 0)
+        if durable:
+            self.note(draft.segment, durable)
+        if draft.position + draft.size > durable:
+            if not store.exists(draft.segment):
+                raise removed_error(draft.segment)
+            raise FatalStorageError(
+                "WRITER_FAILED",
+                f"{draft.segment}@{draft.position}: {draft.size} bytes are not durable, "
+                f"only those up to {durable}: a sync of this segment failed",
+                fix="append the rows again; the writer has started a new segment",
+            )
+
+
+def removed_error(segment: str) -> RetriableError:
+    """Somebody deleted the segment that was written to."""
+    return RetriableError(
+        "STAGING_EXPIRED",
+        f"{segment}: found that it was removed while it was written to, since nothing in it was live",
+        fix="append the rows again, to a new segment; of these nothing is published, nor will be",
+    )
+
+
+# --- drafts ------------------------------------------------------------------------------------------
+#
+# Drafts: where batches that were just appended lie in their segment.
+#
+# Not here: what a draft is (metadata/model/extent_list.py).
+# Concurrency: pure functions.
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Batches of one partition, which count their offsets from 0, and its topic's settings."""
+
+    topic_id: str
+    partition: int
+    encoded: EncodedBatches
+    config: TopicConfig
+
+
+def draft_of(
+    topic_id: str,
+    partition: int,
+    segment: str,
+    position: int,
+    encoded: EncodedBatches,
+    extends: DraftExtent | None,
+) -> DraftExtent:
+    """The batches at `position`, together with those of the draft that they continue."""
+    first = extends.position if extends else position
+    count = encoded.record_count + (extends.record_count if extends else 0)
+    newest = max(encoded.max_timestamp_ms, extends.max_timestamp_ms if extends else -1)
+    return DraftExtent(
+        topic_id=topic_id,
+        partition=partition,
+        segment=segment,
+        position=first,
+        size=position + encoded.size_bytes - first,
+        record_count=count,
+        max_timestamp_ms=newest,
+    )
+
+
+def drafts_of(
+    topic_id: str, partitions: Sequence[int], segment: str, position: int, encoded: EncodedPartitions
+) -> list[DraftExtent]:
+    """The batches of these partitions, one after the other from `position` on."""
+    columns = (
+        partitions,
+        (encoded.position + position).tolist(),
+        encoded.size_bytes.tolist(),
+        encoded.record_count.tolist(),
+        encoded.max_timestamp_ms.tolist(),
+    )
+    return [
+        DraftExtent(
+            topic_id=topic_id,
+            partition=partition,
+            segment=segment,
+            position=start,
+            size=size,
+            record_count=count,
+            max_timestamp_ms=newest,
+        )
+        for partition, start, size, count, newest in zip(*columns, strict=True)
+    ]
+
+
+def drafts_together(appends: Sequence[Append], segment: str, position: int) -> list[DraftExtent]:
+    """What was appended, one after the other from `position` on."""
+    drafts = []
+    for one in appends:
+        drafts.append(draft_of(one.topic_id, one.partition, segment, position, one.encoded, None))
+        position += one.encoded.size_bytes
+    return drafts
+
+
+# --- growing index -----------------------------------------------------------------------------------
+#
+# The sparse index of a segment that is being written: entries gather, and go out with each sync.
+#
+# An entry (offset of a batch within its extent, position of the batch) for the first batch that starts in
+# each
+#     stretch of index.interval.bytes.
+# Invariants: entries refer to synced bytes only. They are hints: that one could not be written fails nothing,
+#     and readers do without. The file never gets shorter, since readers map it.
+# Not here: reading an index (segment_file.py), its format (format/index.py).
+# Concurrency: the writer's lock.
+# After a crash: the last entry may be torn; readers check the batch that an entry names.
+# Sources: FORMAT.md#offset-index; Kafka LogSegment.append.
+
+
+ENTRY_BYTES = 8
+
+
+class GrowingIndex:
+    """See the module's docstring."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._file: AppendFile | None = None
+        self._offsets: list[int] = []
+        self._positions: list[int] = []
+        self._since_entry_bytes = 0
+        self._is_broken = False
+        self.size_bytes = 0  # with what is still to be written
+
+    def add(self, encoded: EncodedBatches, position: int, *, interval_bytes: int, limit_bytes: int) -> None:
+        """Choose entries for batches that were appended at `position`, as far as the limit leaves room.
+
+        A loop over batches: there are few in an append, and NumPy's price is per call. One batch takes 1 us
+        where NumPy took 18, 64 take 10 (a broker appends eight times for each bundle that it publishes).
+        """
+        if self._is_broken:
+            return
+        interval = max(1, interval_bytes)
+        before, stretch = self._since_entry_bytes, 0
+        columns = (encoded.size.tolist(), encoded.base_offset.tolist(), encoded.position.tolist())
+        for size, offset, start in zip(*columns, strict=True):
+            if before // interval > stretch:
+                stretch = before // interval
+                if self.size_bytes + ENTRY_BYTES <= limit_bytes:
+                    self._offsets.append(offset)
+                    self._positions.append(position + start)
+                    self.size_bytes += ENTRY_BYTES
+            before += size
+        self._since_entry_bytes = before - stretch * interval
+
+    def write(self) -> None:
+        """Append what has gathered to the index's file."""
+        if not self._offsets:
+            return
+        try:
+            if self._file is None:
+                self._file = self._store.append_file(self._name, mapped=True)
+            self._file.write(self._taken())
+        except StorageError:
+            self._is_broken = True  # a torn entry may be its last: nothing may follow it
+            self._taken()
+
+    def put(self) -> None:
+        """Write everything as one object, where files do not grow."""
+        if self._offsets:
+            with contextlib.suppress(StorageError):
+                self._store.put_hint(self._name, self._taken())
+
+    def close(self) -> None:
+        """Close the file; what has gathered since the last `write` is forgotten."""
+        if self._file is not None:
+            with contextlib.suppress(StorageError, OSError):
+                self._file.close()
+
+    def _taken(self) -> bytes:
+        entries = encode_offset_entries(
+            np.array(self._offsets, np.int64), np.array(self._positions, np.int64)
+        )
+        self._offsets, self._positions = [], []
+        return entries
+
+
+# --- open segment ------------------------------------------------------------------------------------
+#
+# A segment that a process is appending to, and the strictest limits of the topics in it.
+#
+# Invariants: batches refer to nothing before the segment's last sync. A segment grows for half of MAX_AGE_MS
+#     at most, whatever segment.ms says: a sweep leaves a week to what was written and not published yet
+#     (adr/0019), and half of it belongs to whoever has written last.
+# Concurrency: the writer's lock.
+
+
+MAX_AGE_MS = 302_400_000  # half a week
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class OpenSegment:
+    """See the module's docstring."""
+
+    name: str
+    lane: str
+    file: AppendFile
+    index: GrowingIndex
+    created_ms: int
+    synced_ms: int
+    limit_bytes: int
+    limit_ms: int
+    limit_index_bytes: int
+    unsynced_records: int = 0
+    synced_position: int = 0
+
+    def has_room(self, size_bytes: int, batches: int, config: TopicConfig, now_ms: int) -> bool:
+        """Does it keep within its limits, and the topic's, with so much more?"""
+        size = self.file.position + size_bytes
+        index_bytes = self.index.size_bytes + ENTRY_BYTES * batches
+        return (
+            size <= min(self.limit_bytes, config.segment_bytes)
+            and index_bytes <= min(self.limit_index_bytes, config.segment_index_bytes)
+            and now_ms - self.created_ms <= min(self.limit_ms, config.segment_ms, MAX_AGE_MS)
+        )
+
+    def narrow(self, config: TopicConfig) -> None:
+        """Take in a topic with these limits."""
+        self.limit_bytes = min(self.limit_bytes, config.segment_bytes)
+        self.limit_index_bytes = min(self.limit_index_bytes, config.segment_index_bytes)
+        self.limit_ms = min(self.limit_ms, config.segment_ms)
+
+    @property
+    def is_removed(self) -> bool:
+        """Was its file removed while nothing in it was waiting for a sync? Then nothing is lost with it."""
+        return self.file.position == self.synced_position and self.file.is_removed
+
+    def is_end(self, draft: DraftExtent) -> bool:
+        """Would an append now continue this draft?"""
+        return self.name == draft.segment and self.file.position == draft.position + draft.size
+
+    def close_quietly(self) -> None:
+        """Close files that nothing more depends on: synced, failed, or the parent's."""
+        with contextlib.suppress(StorageError, OSError):
+            self.file.close()
+        self.index.close()
+
+
+# --- writer ------------------------------------------------------------------------------------------
 
 
 class LogWriter:
@@ -241,7 +553,7 @@ class LogWriter:
             return any(segment.is_end(draft) for segment in self._active.values())
 
     def lane_of(self, topic: str, config: TopicConfig) -> str:
-        """Which of its segments a topic's batches belong to (lanes.py)."""
+        """Which of its segments a topic's batches belong to."""
         return lane_of(topic, config, self._store.traits)
 
     def _open_lane(self, lane: str) -> str:

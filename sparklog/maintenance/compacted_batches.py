@@ -12,24 +12,35 @@ Invariants: offsets and their order stay what they are; so does the offset with 
     are relative. Log append time is one of a whole batch: those are not put together.
     Of batches that were put together the image knows the producers (metadata/model/sequences.py); they are
     in no header any more, and neither is that they were written in transactions.
-Not here: which records stay (surviving.py), where the batches go (compact.py).
+Not here: where the batches go (compact.py).
 Concurrency: pure functions, but for the round's counts.
 Sources: Kafka MemoryRecords.filterTo; KIP-534.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from sparklog.format.batch_table import BatchTable
-from sparklog.format.byte_views import ByteViews, Int64Array
+from sparklog.format.byte_views import ByteViews, Int64Array, UInt64Array
 from sparklog.format.codec import BytesLike, Codec
 from sparklog.format.decode import ParsedBodies, parse_bodies
-from sparklog.format.encode import Compressor, EncodeOptions
-from sparklog.format.encoded_batches import BatchList, EncodedBatches
+from sparklog.format.encode import (
+    BatchList,
+    Compressor,
+    EncodedBatches,
+    EncodeOptions,
+    HeaderBytes,
+    Rows,
+    lay_out,
+    varint_sizes,
+)
+from sparklog.format.key_hashes import Hashes, KeyHasher
 from sparklog.format.record_batch import (
     CODEC_MASK,
+    CONTROL_MASK,
     DELETE_HORIZON_MASK,
     MAX_INT32,
     NO_PRODUCER_EPOCH,
@@ -40,11 +51,252 @@ from sparklog.format.record_batch import (
     TRANSACTIONAL_MASK,
     BatchHeader,
 )
-from sparklog.format.record_layout import HeaderBytes, Rows, lay_out, varint_sizes
-from sparklog.log.plain_parts import plain_parts
+from sparklog.log.reader import plain_parts
+from sparklog.log.setting import LONG_MAX
 from sparklog.maintenance.rewrite import SMALL_BATCH_BYTES, kept_batches
-from sparklog.maintenance.surviving import OPAQUE_MASK, BoolArray, Round, Survivors, surviving
 from sparklog.metadata import NO_DELETE_HORIZON_MS
+
+# --- offset map --------------------------------------------------------------------------------------
+#
+# The last offset of each key, in a table of fixed size: open addressing over NumPy columns.
+#
+# Invariants: what `latest` says of a key is the largest offset that `put` was given with it; nothing is ever
+#     forgotten. A table that is full takes no more, and says from which row on.
+# Memory: 24 bytes a slot, as Kafka's; the slots are a power of two, of which nine tenths are used.
+# Not here: hashing (format/key_hashes.py). Two keys of one hash would be one key here.
+# Concurrency: one thread.
+# Sources: Kafka SkimpyOffsetMap, log.cleaner.io.buffer.load.factor.
+
+
+SLOT_BYTES = 24
+LOAD_FACTOR = 0.9
+MIN_SLOTS = 16
+_U = np.uint64
+
+
+class OffsetMap:
+    """See the module's docstring."""
+
+    def __init__(self, buffer_bytes: int, most_keys: int) -> None:
+        """`most_keys`: so many keys may come; fewer than the buffer has room for spare memory."""
+        wanted = min(buffer_bytes // SLOT_BYTES, 2 * most_keys)
+        slots = max(MIN_SLOTS, 1 << max(0, wanted.bit_length() - 1))
+        if slots < wanted and 2 * slots * SLOT_BYTES <= buffer_bytes:
+            slots *= 2
+        self._mask = _U(slots - 1)
+        self._room = int(slots * LOAD_FACTOR)
+        self._count = 0
+        self._high = np.zeros(slots, np.uint64)
+        self._low = np.zeros(slots, np.uint64)
+        self._next = np.zeros(slots, np.int64)  # the offset after the key's; 0: the slot is free
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, keys: Hashes, offset: Int64Array) -> int:
+        """Take the keys of these offsets, which ascend, and are above all before them.
+
+        Returns: how many rows were taken; fewer than there are when the table is full.
+        """
+        rows = len(offset)
+        if self._count + rows > self._room:
+            rows = self._fitting(keys)
+            keys, offset = keys.select(slice(0, rows)), offset[:rows]
+        following = offset + 1
+        slot, step = self._start(keys)
+        pending = np.arange(rows)
+        while len(pending):
+            at = slot[pending]
+            is_free = self._next[at] == 0
+            if is_free.any():
+                self._claim(keys, following, pending[is_free], at[is_free])
+            same = (self._high[at] == keys.high[pending]) & (self._low[at] == keys.low[pending])
+            self._raise(following, pending[same], at[same])
+            pending = pending[~same]
+            slot[pending] = (slot[pending] + step[pending]) & self._mask
+        return rows
+
+    def latest(self, keys: Hashes) -> Int64Array:
+        """The last offset of each key; -1: not known."""
+        found = np.zeros(len(keys.high), np.int64)
+        if not self._count:
+            return found - 1
+        slot, step = self._start(keys)
+        pending = np.arange(len(found))
+        while len(pending):
+            at = slot[pending]
+            following = self._next[at]
+            same = (self._high[at] == keys.high[pending]) & (self._low[at] == keys.low[pending])
+            same &= following > 0
+            found[pending[same]] = following[same]
+            pending = pending[~same & (following > 0)]
+            slot[pending] = (slot[pending] + step[pending]) & self._mask
+        return found - 1
+
+    def _start(self, keys: Hashes) -> tuple[UInt64Array, UInt64Array]:
+        """Where to look first, and how far to go from there: odd, so that every slot is reached."""
+        return keys.high & self._mask, keys.low | _U(1)
+
+    def _fitting(self, keys: Hashes) -> int:
+        """How many rows there is room for."""
+        is_new = np.flatnonzero(self.latest(keys) < 0)
+        pairs = np.stack([keys.high[is_new], keys.low[is_new]], axis=1)
+        _, first = np.unique(pairs, axis=0, return_index=True)
+        room = self._room - self._count
+        if len(first) <= room:
+            return len(keys.high)
+        return int(is_new[np.sort(first)[room]])
+
+    def _claim(
+        self, keys: Hashes, following: Int64Array, rows: npt.NDArray[np.intp], at: UInt64Array
+    ) -> None:
+        """Of the rows that want a free slot, whichever has written last gets it."""
+        self._next[at] = following[rows]
+        won = self._next[at] == following[rows]
+        rows, at = rows[won], at[won]
+        self._high[at], self._low[at] = keys.high[rows], keys.low[rows]
+        self._count += len(rows)
+
+    def _raise(self, following: Int64Array, rows: npt.NDArray[np.intp], at: UInt64Array) -> None:
+        """Several rows may be of one key, and NumPy does not say which of them is written last."""
+        while len(rows):
+            lower = self._next[at] < following[rows]
+            rows, at = rows[lower], at[lower]
+            self._next[at] = following[rows]
+
+
+# --- surviving ---------------------------------------------------------------------------------------
+#
+# Which records survive a round of compaction: Kafka's promises, for many records at once.
+#
+# A record below the end of what is mapped stays if no later one has its key, and
+#
+#     - it has a value; or
+#     - it is a tombstone whose delete horizon has not come. The horizon is set, once, by the first round that
+#       could have removed the tombstone: delete.retention.ms from then on. It stands in the batch's header.
+#
+# Records without a key go: nothing says which of them is the latest. Beyond the end everything stays.
+# Invariants: pure. A tombstone goes only in a round after the one that has seen all records before it, so
+#     that nothing it has hidden comes back.
+# Sources: Kafka Cleaner.shouldRetainRecord, KIP-534.
+
+
+BoolArray = npt.NDArray[np.bool_]
+# Nobody here interprets markers. Of transactions only committed records are in the log: they are as others.
+OPAQUE_MASK = CONTROL_MASK
+
+
+@dataclass(slots=True)
+class Counts:
+    """Records of a round.
+
+    Fields:
+        read, kept: of those that may go, in all batches that were looked at.
+        superseded: a later record has their key.
+        keyless: had no key, and went.
+        tombstones_removed: their horizon had come; tombstones_kept: it has not.
+    """
+
+    read: int = 0
+    kept: int = 0
+    superseded: int = 0
+    keyless: int = 0
+    tombstones_removed: int = 0
+    tombstones_kept: int = 0
+
+    def add(self, other: "Counts") -> None:
+        """Count these as well."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True)
+class Round:
+    """What a round of compaction over one partition goes by, and what it has found so far.
+
+    Fields:
+        keys: the last offset of each key of the dirty part.
+        end_offset: of what is mapped; nothing beyond it is changed.
+        now_ms: which tombstones may go.
+        marked_ms: when those that are found now were, no earlier than any clock says.
+        horizon_ms: until when those are kept that could have gone for the first time.
+        latest_horizon_ms: of all tombstones that are kept.
+    """
+
+    hasher: KeyHasher
+    keys: OffsetMap
+    end_offset: int
+    now_ms: int
+    marked_ms: int
+    delete_retention_ms: int
+    counts: Counts = field(default_factory=Counts)
+    latest_horizon_ms: int = NO_DELETE_HORIZON_MS
+
+    @property
+    def horizon_ms(self) -> int:
+        """Of tombstones that this round keeps, and could have removed."""
+        return min(LONG_MAX, self.marked_ms + self.delete_retention_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """Of the records and batches that were parsed together.
+
+    Fields:
+        records: which of them stay.
+        counts: how many stay of each batch.
+        horizon_ms: of each batch, the delete horizon that it has from now on; NO_DELETE_HORIZON_MS: none.
+        is_new_horizon: of which batches it is set by this round.
+    """
+
+    records: BoolArray
+    counts: Int64Array
+    horizon_ms: Int64Array
+    is_new_horizon: BoolArray
+
+
+def surviving(round_: Round, parsed: ParsedBodies, table: BatchTable) -> Survivors:
+    """Decide on all records of these batches, whose offsets are absolute, and count them."""
+    fields, batch_of = parsed.fields, parsed.batch_of
+    offset = table.base_offset[batch_of] + fields.offset_delta
+    within = offset < round_.end_offset
+    has_key, is_tombstone = fields.key_length >= 0, fields.value_length < 0
+    superseded = np.zeros(len(offset), np.bool_)
+    asked = np.flatnonzero(within & has_key)
+    if len(round_.keys) and len(asked):
+        hashes = round_.hasher.hash(parsed.bodies.data, fields.key_position[asked], fields.key_length[asked])
+        superseded[asked] = round_.keys.latest(hashes) > offset[asked]
+    has_horizon = (table.attributes & DELETE_HORIZON_MASK) != 0
+    has_come = has_horizon & (table.first_timestamp_ms <= round_.now_ms)
+    keyless = within & ~has_key
+    expired = within & is_tombstone & has_key & ~superseded & has_come[batch_of]
+    stays = ~(superseded | keyless | expired)
+    tombstone = stays & within & is_tombstone
+    count = len(table)
+    has_tombstone = np.bincount(batch_of[tombstone], minlength=count) > 0
+    # A batch that reaches beyond the end is looked at again by the next round.
+    is_new = has_tombstone & ~has_horizon & (table.last_offset < round_.end_offset)
+    keeps_tombstone = np.bincount(batch_of[stays & is_tombstone], minlength=count) > 0
+    horizon = np.where(has_horizon & keeps_tombstone, table.first_timestamp_ms, NO_DELETE_HORIZON_MS)
+    horizon[is_new] = round_.horizon_ms
+    round_.latest_horizon_ms = max(
+        round_.latest_horizon_ms, int(horizon[has_tombstone].max(initial=NO_DELETE_HORIZON_MS))
+    )
+    round_.counts.add(
+        Counts(
+            read=int(within.sum()),
+            kept=int((stays & within).sum()),
+            superseded=int(superseded.sum()),
+            keyless=int(keyless.sum()),
+            tombstones_removed=int(expired.sum()),
+            tombstones_kept=int(tombstone.sum()),
+        )
+    )
+    return Survivors(stays, np.bincount(batch_of[stays], minlength=count), horizon, is_new)
+
+
+# --- compacted batches -------------------------------------------------------------------------------
+
 
 JOINED_BYTES = 64 << 10  # of batches that are put together: as many as a writer's
 

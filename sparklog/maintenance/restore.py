@@ -1,7 +1,7 @@
 """A root that was put back from a backup is made safe to be used: `sparklog root restore`.
 
     1. on an object store: name the new incarnation where who publishes looks, and wait until each who was not
-       stopped has looked (metadata/incarnation.py)
+       stopped has looked (metadata/loading.py)
     2. look whether the log is whole: who was not stopped may have put a commit behind its end
     3. begin the new incarnation, in one commit (metadata/model/restoring.py)
     4. remove requests and signs of life of before, which nobody is to act on
@@ -17,12 +17,11 @@ Sources: adr/0033; docs/maintenance.md.
 from dataclasses import dataclass
 
 from sparklog.clock import Clock
-from sparklog.log.root_config import LOST_COMMITS_KEY
-from sparklog.maintenance.alone import alone
+from sparklog.log.config import LOST_COMMITS_KEY
+from sparklog.maintenance.budget import alone
 from sparklog.metadata import Action, Image, MetadataLog, new_id, plan_restore_root, plan_set_configs
-from sparklog.metadata.documents.paths import HEARTBEATS, REQUESTS
-from sparklog.metadata.incarnation import LEASE_MS, write_incarnation
-from sparklog.metadata.loading import load_image
+from sparklog.metadata.documents.properties import HEARTBEATS, REQUESTS
+from sparklog.metadata.loading import LEASE_MS, load_image, write_incarnation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

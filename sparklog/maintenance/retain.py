@@ -17,22 +17,133 @@ Sources: Kafka UnifiedLog.deleteRetentionMsBreachedSegments, deleteRetentionSize
 """
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from sparklog.clock import Clock
+from sparklog.errors import StorageError
 from sparklog.log.config import TopicConfig
-from sparklog.maintenance.choose_compactions import NO_DEFAULTS
-from sparklog.maintenance.topic_names import named_topics
+from sparklog.maintenance.choose import NO_DEFAULTS, named_topics
 from sparklog.metadata import (
     Action,
     AdvanceLogStart,
     Image,
     MetadataLog,
     PartitionState,
+    Transaction,
+    plan_abort_transactions,
     plan_advance_log_start,
+    timed_out,
 )
+from sparklog.storage import Store
+
+# --- sober time --------------------------------------------------------------------------------------
+#
+# What time it is, where time ends something for good: by this machine and by the store, whichever is behind.
+#
+# A machine whose clock is ahead, by a year or by a time zone, would take records for past their retention
+# that nobody else does, remove tombstones that readers have not seen, and abort transactions that are at
+# work.
+# Invariants: on an object store, and a directory of another machine, nothing ends before both clocks say so.
+#     A local directory is dated by the kernel that tells this machine's time: there is no second clock to
+#     ask, and one that is ahead is believed. A clock that is behind ends things late, which harms nothing;
+#     but what it stores as the time of something would look old to others, so that is never before the newest
+#     commit's (Image.no_earlier_ms).
+# Not here: whether something is due at all, which is looked at often, from the image and this machine's
+#     clock: a round that begins for nothing does nothing.
+
+
+def sober_now_ms(store: Store, clock: Clock) -> int:
+    """The time of this machine, or of the store if that is behind."""
+    return both_now_ms(store, clock)[0]
+
+
+def shown_now_ms(store: Store, clock: Clock) -> int:
+    """As sober_now_ms, for what only shows: a directory is dated by a file made in it, which one that we
+    may only read does not take.
+    """
+    try:
+        return sober_now_ms(store, clock)
+    except StorageError:
+        return clock.now_ms()
+
+
+def both_now_ms(store: Store, clock: Clock) -> tuple[int, int]:
+    """The earlier and the later of both: what is to be kept for a while is kept from the later one on.
+
+    1. a store dates by whole seconds: it is up to a second behind, and says 5.0 at 5.9 s;
+    2. a tombstone is to be kept for a second, and is marked as of 5.0;
+    3. at 6.0 s both clocks say that it was, and a reader that began at 5.9 s does not see it.
+    """
+    here_ms = clock.now_ms()
+    store_ms = store.storage_now_ms(here_ms)
+    return min(here_ms, store_ms), max(here_ms, store_ms)
+
+
+# --- left open ---------------------------------------------------------------------------------------
+#
+# Transactions that nobody ends, where no broker does it: aborted, and their producers fenced.
+#
+# What a process that died has staged takes space until its transactional id is used again, and may not be
+# used again at all. Brokers see to it within seconds
+# (transaction.abort.timed.out.transaction.cleanup.interval.ms); roots that only Spark and Python use have
+# rounds of maintenance.
+#
+# Invariants: nothing is aborted before its time-out, from its start, by the clock of whoever opened it, and
+#     now by retain.py. Where the root says that a broker serves it, that is left BROKERS_MS to do so: one
+#     that was killed says the same as one that is at work. Which ones are meant is decided from the image
+#     that the commit is planned against.
+# Not here: what an abort does (sparklog/metadata/model/transactions.py), a broker's own look
+# (sparklog_server).
+# Concurrency: any process and machine; who aborts second finds nothing open.
+# After a crash: due again.
+# Sources: Kafka TransactionCoordinator.abortTimedOutTransactions.
+
+
+BROKERS_MS: Final = 600_000  # far above how often they look, and how long it takes to replace one
+
+
+def choose_left_open(image: Image, now_ms: int) -> list[str]:
+    """The transactional ids to abort, as many as go into a commit. Pure."""
+    is_served = any(not one.is_fenced for one in image.brokers.values())
+    return timed_out(image, now_ms - BROKERS_MS if is_served else now_ms)
+
+
+def abort_left_open(metadata: MetadataLog, clock: Clock, check: Callable[[], None]) -> list[Transaction]:
+    """Abort them; returns them as they were.
+
+    Args:
+        check: called before each commit; what it raises ends the work.
+
+    Raises:
+        RetriableError, StorageError, FatalStorageError: see MetadataLog.publish; earlier commits stay.
+    """
+    aborted: list[Transaction] = []
+    while True:
+        check()
+        some = _abort_some(metadata, sober_now_ms(metadata.store, clock))
+        if not some:
+            return aborted
+        aborted += some
+
+
+def _abort_some(metadata: MetadataLog, now_ms: int) -> list[Transaction]:
+    chosen: list[Transaction] = []
+
+    def plan(image: Image) -> list[Action]:
+        late = choose_left_open(image, now_ms)
+        chosen[:] = [image.transactions[one] for one in late]
+        return [*plan_abort_transactions(image, late, now_ms=now_ms)]
+
+    metadata.publish(plan)
+    return chosen
+
+
+# --- retain ------------------------------------------------------------------------------------------
+
 
 MAX_ACTIONS = 10_000  # of a commit
 

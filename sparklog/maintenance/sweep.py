@@ -4,44 +4,341 @@
        as `retain_ms`, by the storage's own clock
     2. move the sweep horizon there, in a commit, if that frees anything: what was born before, and is dead,
        stays dead from that commit on
-    3. list once more; remove what is dead as of an image that has the horizon (dead_files.py)
+    3. list once more; remove what is dead as of an image that has the horizon
 
 Invariants: nothing is removed but what is dead as of an image that is durable, by that image's own horizon. A
     log that has lost commits (an older copy of it was restored) is refused: files were born after its end. It
     is noted, and refused from then on, also when it has as many commits again.
     Names that sparklog never gave are left alone.
 Limits: memory for a portion of the listing and the names of live segments; never for all files.
-Not here: what is dead (dead_files.py); commits and snapshots that nobody needs (metadata/cleaning.py).
+Not here: commits and snapshots that nobody needs (metadata/cleaning.py).
 Concurrency: any number of vacuums, writers, readers and mergers beside it; of one machine, one vacuum or
     merge at a time. A reader that misses a file looks again.
 After a crash: some of what is dead is gone; the next vacuum finds the rest.
 Sources: adr/0019; tests/models/sweeping.py.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import enum
+from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import chain
 
 from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError, InvalidRequestError
 from sparklog.failpoints import failpoint
-from sparklog.log.names import may_hold_segments, segment_of
-from sparklog.log.root_config import LOST_COMMITS_KEY, RootConfig
-from sparklog.maintenance.alone import alone
-from sparklog.maintenance.dead_files import Evidence, ForeseeingJudge, Judge, Verdict, live_bytes_of
-from sparklog.maintenance.run import Progress
+from sparklog.log.config import LOST_COMMITS_KEY, RootConfig
+from sparklog.log.segment_file import (
+    index_name,
+    is_merged,
+    is_segment_directory,
+    may_hold_segments,
+    segment_of,
+    time_index_name,
+)
+from sparklog.maintenance.budget import alone
+from sparklog.maintenance.merge import Progress
 from sparklog.metadata import (
+    NO_COMMIT,
     Action,
+    ExtentList,
     Image,
     MetadataLog,
+    RetireSegments,
     born_of,
     plan_move_sweep_horizon,
+    plan_retire_segments,
     plan_set_configs,
     validate_writable,
 )
-from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_of
-from sparklog.metadata.past import load_past
+from sparklog.metadata.documents.properties import DIRECTORY, commit_name, commit_of, manifest_of
+from sparklog.metadata.loading import load_past
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import Store, StoredFile
+
+# --- dead files --------------------------------------------------------------------------------------
+#
+# What of a root's files is dead, and may be removed: pure, of a listing and an image.
+#
+# A file is dead when its segment was born before an image's sweep horizon, or is retired in that image, and
+# no extent of that same image is in it, staged ones included. Then no commit can bring it to life any more
+# (metadata/model/sweeping.py), so the verdict holds for ever: listing and image may be of any two moments, in
+# any order, and any time may pass until the file goes. An index goes by its segment, whether that is there or
+# not.
+#
+# Invariants: what is dead is judged by the horizon of the image that says what is live, and by no other; a
+#     name that sparklog never gave is nobody's here; a file is live if any extent might mean it. Dates decide
+#     how far the horizon may be moved, and nothing else. That is a courtesy to slow writers: a wrong date can
+#     make one append twice, and cannot make anybody lose anything.
+# Sources: adr/0019; FORMAT.md#segments-and-extents; tests/models/sweeping.py.
+
+
+class Verdict(enum.Enum):
+    """What a file is.
+
+    LIVE: an extent refers to it, or it is an index of such a file.
+    DEAD: nothing refers to it, nor can anything ever.
+    WAITING: nothing refers to it; but it may be published still, or a reader may hold it: not old enough.
+    OTHER: not sparklog's, as far as its name says: never touched.
+    EMPTY: an empty directory in which a writer, or merging, had segments.
+    """
+
+    LIVE = "live"
+    DEAD = "dead"
+    WAITING = "waiting"
+    OTHER = "other"
+    EMPTY = "empty"
+
+
+class Judge:
+    """Says of each file what it is, as of one image."""
+
+    def __init__(self, image: Image, past: Image | None = None) -> None:
+        """`past`: an older image; what was live then stays, although it is dead now."""
+        self.horizon = image.sweep_horizon
+        self._retired = image.retired
+        self._live = _live_keys(image)
+        self._spared = frozenset() if past is None else _live_keys(past) - self._live
+
+    def verdict(self, file: StoredFile) -> Verdict:
+        """What a file of a listing is."""
+        if file.name.endswith("/") and is_segment_directory(file.name[:-1]):
+            return Verdict.EMPTY
+        segment = segment_of(file.name)
+        if segment is None:
+            return Verdict.OTHER
+        key = _key(segment)
+        if key in self._live:
+            return Verdict.LIVE
+        is_dead = born_of(segment) < self.horizon or self._retired.has(segment)
+        if is_dead and key not in self._spared:
+            return Verdict.DEAD
+        return Verdict.WAITING
+
+
+class ForeseeingJudge(Judge):
+    """As if the horizon had been moved already: for telling what would go, not for removing anything."""
+
+    def __init__(self, image: Image, horizon: int, past: Image | None = None) -> None:
+        super().__init__(image, past)
+        self.horizon = max(horizon, image.sweep_horizon)
+
+
+def _live_keys(image: Image) -> AbstractSet[str]:
+    """Of the segments that extents of the image are in, and what transactions have staged."""
+    found: set[str] = set()
+    for extents in all_extents(image):
+        for _, block in extents.column_blocks():
+            found.update(block.segment.tolist())
+    return {_key(segment) for segment in found}
+
+
+def all_extents(image: Image) -> Iterator[ExtentList]:
+    """Yield those of each partition, and what transactions have staged."""
+    published = (state.extents for topic in image.topics.values() for state in topic.partitions)
+    yield from chain(published, image.transactions.staged_lists())
+
+
+def live_bytes_of(image: Image) -> dict[str, int]:
+    """By segment, the stored bytes of the extents that are in it, staged ones included."""
+    found: dict[str, int] = {}
+    for extents in all_extents(image):
+        for _, block in extents.column_blocks():
+            for segment, size in zip(block.segment.tolist(), block.column("size").tolist(), strict=True):
+                found[segment] = found.get(segment, 0) + size
+    return found
+
+
+def _key(segment: str) -> str:
+    """What is compared. The names of merged segments have an id that no other has, so their directories are
+    left out: a file system that ignores case may show them as another topic's.
+    """
+    return segment.rpartition("/")[2] if is_merged(segment) else segment
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The latest birth that there can have been at some time, as the storage's own dates show.
+
+    A file that was born at commit c, and last changed at a time, shows that c was there by then; so does the
+    file of a commit or of its snapshot.
+
+    Fields:
+        until_ms: the time in question.
+        birth: NO_COMMIT: none is shown to have been.
+        newest_birth, newest_file: of any date.
+        oldest_unused: the birth of the oldest file that nothing refers to; None: there is none.
+    """
+
+    until_ms: int
+    birth: int = NO_COMMIT
+    newest_birth: int = NO_COMMIT
+    newest_file: str = ""
+    oldest_unused: int | None = None
+
+    def add_file(self, file: StoredFile, verdict: Verdict) -> None:
+        """A data file; `verdict`: with no horizon in the way, DEAD or WAITING if nothing refers to it."""
+        segment = segment_of(file.name)
+        if segment is None:
+            return
+        born = born_of(segment)
+        if born > self.newest_birth:
+            self.newest_birth, self.newest_file = born, file.name
+        if verdict is Verdict.WAITING and (self.oldest_unused is None or born < self.oldest_unused):
+            self.oldest_unused = born
+        self.add_birth(born, file.modified_ms)
+
+    def add_birth(self, birth: int, modified_ms: int) -> None:
+        """Also of a commit, or of its snapshot, by the date of its file."""
+        if modified_ms <= self.until_ms:
+            self.birth = max(self.birth, birth)
+
+
+# --- retire ------------------------------------------------------------------------------------------
+#
+# What was committed, and is dead, is freed by name: after file.delete.delay.ms, not after a week.
+#
+# The week that a vacuum leaves is for what was written and may be published still. A dead segment
+# all of whose bytes were committed at some time holds nothing of that kind: it is retired, in a commit, and
+# removed when readers have had their time. The file's size and the image's counts show whether all were.
+#
+#     1. files that were retired `delay_ms` ago are removed
+#     2. of the dead segments that the image counts: what is as large as what was committed is retired; the
+#        rest is counted no more, and waits for the horizon. What was written to a while ago is looked at
+#        again later: its writer would have to begin another segment
+#
+# Invariants: a file is removed only if a durable image has its segment retired; then no commit can bring it
+#     to life (metadata/model/sweeping.py).
+# Limits: MAX_SEGMENTS a round.
+# Concurrency: beside all others, as a vacuum. Two at a time do the same, and harm nothing.
+# After a crash: what is retired and not removed is still pending; a vacuum removes it as well.
+# Sources: adr/0019; tests/models/sweeping.py (retirer).
+
+
+MAX_SEGMENTS = 5_000
+CHECK_MS = 600_000
+IDLE_MS = 3_600_000  # of a file that may grow: its writer goes on in it until then, most likely
+
+
+@dataclass(slots=True, kw_only=True)
+class RetireReport:
+    """Segments that were retired, and files and bytes that were removed."""
+
+    retired: int = 0
+    retired_bytes: int = 0
+    files: int = 0
+
+    @property
+    def has_done_anything(self) -> bool:
+        """True if anything was retired or removed."""
+        return bool(self.retired or self.files)
+
+
+def retire_is_due(image: Image, now_ms: int, delay_ms: int) -> bool:
+    """True if files are to be removed, or dead segments may be retired. Pure."""
+    if _to_remove(image, now_ms, delay_ms):
+        return True
+    counted, checked_ms = image.retired.removed_bytes, image.retired.checked_ms
+    return bool(counted) and abs(now_ms - checked_ms) >= CHECK_MS and bool(_dead(image))
+
+
+def retire(
+    metadata: MetadataLog,
+    clock: Clock,
+    *,
+    delay_ms: int,
+    check: Callable[[], None] = lambda: None,
+    removed: Callable[[int], None] = lambda _files: None,
+) -> RetireReport:
+    """Do what is due.
+
+    Args:
+        delay_ms: how long readers have a file after it is retired.
+        check: called between steps; may raise.
+        removed: called with numbers of removed files.
+
+    Raises:
+        RetriableError: MAINTENANCE_RUNNING. StorageError: see MetadataLog.publish and Store.delete_many.
+    """
+    report = RetireReport()
+    with alone(metadata):
+        store, image = metadata.store, metadata.refresh(force=True)
+        now_ms = store.storage_now_ms(clock.now_ms())
+        gone = _to_remove(image, now_ms, delay_ms)[:MAX_SEGMENTS]
+        for segment in gone:
+            assert image.retired.has(segment), "pending is what was retired"
+        names = [name for segment in gone for name in _files_of(segment)]
+        if names:
+            store.delete_many(names)
+            report.files = len(gone)
+            removed(len(names))
+        check()
+        ready, left = _judged(store, image, now_ms, check)
+
+        def plan(newest: Image) -> list[Action]:
+            return [plan_retire_segments(newest, now_ms, list(ready), left=left, gone=gone)]
+
+        if not (gone or _dead(image)):
+            return report
+        for action in metadata.publish(plan).actions:
+            if isinstance(action, RetireSegments):
+                report.retired = len(action.segments)
+                report.retired_bytes = sum(ready[one] for one in action.segments)
+    return report
+
+
+def _to_remove(image: Image, now_ms: int, delay_ms: int) -> list[str]:
+    """Retired so long ago, or (a clock was wrong) so far in the future."""
+    return [one for one, at_ms in image.retired.pending.items() if abs(now_ms - at_ms) >= delay_ms]
+
+
+def _files_of(segment: str) -> list[str]:
+    more = [time_index_name(segment)] if is_merged(segment) else []
+    return [segment, index_name(segment), *more]
+
+
+def _dead(image: Image) -> list[str]:
+    """Counted segments of which nothing is live. Cost: a look at the extents, until none is left."""
+    left = set(image.retired.removed_bytes)
+    for extents in all_extents(image):
+        if not left:
+            break
+        for _, block in extents.column_blocks():
+            left.difference_update(block.segment.tolist())
+    return [segment for segment in image.retired.removed_bytes if segment in left]
+
+
+def _judged(
+    store: Store, image: Image, now_ms: int, check: Callable[[], None]
+) -> tuple[dict[str, int], list[str]]:
+    """What may be retired, with its bytes; and what is to wait for the horizon."""
+    ready: dict[str, int] = {}
+    left: list[str] = []
+    dead = _dead(image)[:MAX_SEGMENTS]
+    files = _stored(store, dead, check)
+    for segment in dead:
+        file, committed = files.get(segment), image.retired.removed_bytes[segment]
+        is_open = store.traits.appends_after_sync and not is_merged(segment)
+        if file is not None and is_open and now_ms - IDLE_MS < file.modified_ms:
+            continue
+        if file is not None and file.size == committed:
+            ready[segment] = committed
+        else:
+            left.append(segment)
+    return ready, left
+
+
+def _stored(store: Store, segments: Collection[str], check: Callable[[], None]) -> dict[str, StoredFile]:
+    found: dict[str, StoredFile] = {}
+    wanted = set(segments)
+    for directory in sorted({segment.rpartition("/")[0] for segment in segments}):
+        check()
+        found.update((file.name, file) for file in store.list(directory) if file.name in wanted)
+    return found
+
+
+# --- sweep -------------------------------------------------------------------------------------------
+
 
 DAY_MS = 24 * 3_600_000
 RETAIN_MS = 7 * DAY_MS

@@ -1,30 +1,9 @@
 """The metadata log: what is where in a root, and the only source of truth."""
 
-from sparklog.metadata.background import Background
-from sparklog.metadata.log import MetadataLog
-from sparklog.metadata.model.acting import (
-    AcceptedPart,
-    ActAsBroker,
-    leadership_of,
-    may_append,
-    plan_act_as_broker,
-)
-from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.apply import apply_actions
-from sparklog.metadata.model.broker_values import (
-    NO_CONTROLLER,
-    NO_EPOCH,
-    NO_NODE,
-    UNASSIGNED,
-    BrokerListener,
-    Controller,
-    PartitionLeadership,
-    RegisteredBroker,
-)
-from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
-from sparklog.metadata.model.columns import MAX_PARTITIONS_OF_ACTION
-from sparklog.metadata.model.compacting import NoteCleaned, plan_note_cleaned
+from sparklog.metadata.combining import Plan, SharedPlan
+from sparklog.metadata.log import MetadataLog, PublishResult
+from sparklog.metadata.model.action import MAX_PARTITIONS_OF_ACTION, ActionRefusedError, new_id
+from sparklog.metadata.model.actions import Action, apply_actions
 from sparklog.metadata.model.conditions import (
     AcceptedDraft,
     Judged,
@@ -36,74 +15,86 @@ from sparklog.metadata.model.conditions import (
     plan_held,
     which_hold,
 )
-from sparklog.metadata.model.controller import (
-    ElectController,
-    plan_elect_controller,
-    validate_controller,
+from sparklog.metadata.model.extent_list import (
+    NUMBER_COLUMNS,
+    SEQUENCES,
+    DraftExtent,
+    Extent,
+    ExtentColumns,
+    ExtentList,
 )
-from sparklog.metadata.model.ending import (
-    MAX_TIMED_OUT_AT_ONCE,
-    Ended,
-    EndTransaction,
-    plan_abort_transactions,
-    plan_end_transaction,
-    timed_out,
+from sparklog.metadata.model.extents import (
+    AdvanceLogStart,
+    AppendExtents,
+    ReplaceExtents,
+    plan_advance_log_start,
+    plan_append,
+    plan_replace_extents,
+    plan_replacements,
+    replacement,
+    sequenced,
+    unknown_producer,
 )
-from sparklog.metadata.model.expiring import ExpireProducers, plan_expire_producers
-from sparklog.metadata.model.extent import DraftExtent, Extent
-from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentColumns, ExtentList
-from sparklog.metadata.model.extents import AppendExtents, plan_append, sequenced, unknown_producer
-from sparklog.metadata.model.features import RequireFeatures, validate_writable
-from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import (
     NEVER_CLEANED,
     NEVER_MARKED_MS,
+    NEVER_TOPICS,
     NO_COMMIT,
+    NO_CONTROLLER,
     NO_DELETE_HORIZON_MS,
+    NO_EPOCH,
     NO_HORIZON,
+    NO_NODE,
     NOTHING_FORGOTTEN,
+    UNASSIGNED,
+    BrokerListener,
     Cleaned,
+    Controller,
     Forgotten,
     Image,
+    PartitionLeadership,
     PartitionState,
     ProducerState,
+    RegisteredBroker,
     Topic,
     WriterTxnState,
+    collision_key,
     empty_image,
+    is_internal,
+    why_illegal_topic_name,
+    why_no_new_topic_name,
 )
-from sparklog.metadata.model.leading import (
-    AssignReplicas,
-    ElectLeaders,
-    TopicPartition,
-    in_sync,
-    partitions_led_by,
-    plan_assign_replicas,
-    plan_elect_leaders,
-)
-from sparklog.metadata.model.producers import AllocateProducerIds, plan_allocate_producer_ids
-from sparklog.metadata.model.publishers import RequestApplied
 from sparklog.metadata.model.registry import (
+    AcceptedPart,
+    ActAsBroker,
+    AssignReplicas,
     BeginControlledShutdown,
+    ElectController,
+    ElectLeaders,
     FenceBroker,
     JoinBroker,
+    TopicPartition,
     UnregisterBroker,
+    in_sync,
+    leadership_of,
+    may_append,
+    partitions_led_by,
+    plan_act_as_broker,
+    plan_assign_replicas,
     plan_begin_controlled_shutdown,
+    plan_elect_controller,
+    plan_elect_leaders,
     plan_fence_broker,
     plan_join_broker,
     plan_unregister_broker,
     validate_broker,
+    validate_controller,
 )
 from sparklog.metadata.model.restoring import RestoreRoot, plan_restore_root
 from sparklog.metadata.model.retired import born_of
-from sparklog.metadata.model.rewriting import (
-    AdvanceLogStart,
-    ReplaceExtents,
-    plan_advance_log_start,
-    plan_replace_extents,
-    plan_replacements,
-    replacement,
-)
 from sparklog.metadata.model.sequences import (
+    AllocateProducerIds,
+    ExpireProducers,
     SequenceCheck,
     appended_offset,
     check_sequence,
@@ -111,8 +102,10 @@ from sparklog.metadata.model.sequences import (
     last_batch,
     last_sequence,
     mergeable,
+    plan_allocate_producer_ids,
+    plan_expire_producers,
 )
-from sparklog.metadata.model.settings import SetConfigs, plan_set_configs
+from sparklog.metadata.model.settings import RequireFeatures, SetConfigs, plan_set_configs, validate_writable
 from sparklog.metadata.model.staging import (
     NEVER_OPENS,
     StageExtents,
@@ -124,18 +117,15 @@ from sparklog.metadata.model.staging import (
 )
 from sparklog.metadata.model.sweeping import (
     MoveSweepHorizon,
+    NoteCleaned,
     RetireSegments,
     plan_move_sweep_horizon,
+    plan_note_cleaned,
     plan_retire_segments,
 )
-from sparklog.metadata.model.topic_names import (
-    NEVER_TOPICS,
-    collision_key,
-    is_internal,
-    why_illegal_topic_name,
-    why_no_new_topic_name,
-)
 from sparklog.metadata.model.topics import (
+    DEFAULT_MAX_PARTITIONS,
+    MAX_PARTITIONS_KEY,
     AddPartitions,
     CreateTopic,
     DeleteTopic,
@@ -143,8 +133,8 @@ from sparklog.metadata.model.topics import (
     plan_add_partitions,
     plan_create_topic,
     plan_delete_topic,
+    validate_room,
 )
-from sparklog.metadata.model.transaction_refusals import validate_producer
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
     MAX_ROOT_WEIGHT,
@@ -163,25 +153,31 @@ from sparklog.metadata.model.transaction_values import (
     weight_of_groups,
 )
 from sparklog.metadata.model.transactions import (
+    MAX_TIMED_OUT_AT_ONCE,
     MAX_TIMEOUT_MS,
     AddToTransaction,
     BeginProducer,
     Begun,
+    Ended,
+    EndTransaction,
     ForgetTransactions,
+    plan_abort_transactions,
     plan_add_to_transaction,
     plan_begin_producer,
+    plan_end_transaction,
     plan_forget_ids,
     plan_forget_transactions,
+    timed_out,
+    validate_producer,
 )
 from sparklog.metadata.model.writers import (
     MAX_WRITER_TXNS,
+    RequestApplied,
     WriterTxn,
     plan_writer_txn,
     why_illegal_writer_txn,
 )
-from sparklog.metadata.others import Plan, SharedPlan
-from sparklog.metadata.results import PublishResult
-from sparklog.metadata.settings import MetadataSettings
+from sparklog.metadata.upkeep import Background, MetadataSettings
 
 __all__ = [
     "DEFAULT_MAX_PARTITIONS",

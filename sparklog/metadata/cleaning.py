@@ -39,7 +39,7 @@ from collections.abc import Iterable, Iterator
 
 from sparklog.errors import AlreadyExistsError, CorruptLogError, NotFoundError, UnsupportedVersionError
 from sparklog.failpoints import failpoint
-from sparklog.metadata.documents.paths import (
+from sparklog.metadata.documents.properties import (
     CLEANED_MARKER,
     DIRECTORY,
     commit_name,

@@ -7,14 +7,14 @@ and of sixteen racers fifteen lose. So who has lost one posts what it wants to p
     the requests, oldest first, are a queue. Whoever owns the first one publishes it, and all others that
     it finds, in one commit; everybody else waits for the log to move, and finds itself in it.
 
-Whose publisher does not move for a while is passed over (patience.py). Nothing depends on the order of the
+Whose publisher does not move for a while is passed over. Nothing depends on the order of the
 queue: put-if-absent decides as always.
 
 Invariants:
     1. A request is applied at most once: with it a commit holds a `request_applied` of its publisher and
-       sequence, which no image takes twice, and none takes too late (publishers.py); and a publisher goes on
-       to the next sequence only when this one is settled, or takes it out of the world with its next commit
-       (`fencing_actions`).
+       sequence, which no image takes twice, and none takes too late (model/writers.py); and a publisher goes
+       on to the next sequence only when this one is settled, or takes it out of the world with its next
+       commit (`fencing_actions`).
     2. It is applied as its own publisher would plan it against the same image: a writer's whole, a broker's
        without the parts that do not hold any more (model/conditions.py).
     3. What does not apply is left to its publisher, which gets the error, after it has made sure that
@@ -30,26 +30,304 @@ Sources: adr/0007; group commit.
 import itertools
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, NotFoundError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.metadata.creating import CommitCreator, make_candidate, refused_error
-from sparklog.metadata.crowd import CROWDED_MS, Crowd
 from sparklog.metadata.following import Follower
 from sparklog.metadata.loading import Commit
-from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.ids import new_id
+from sparklog.metadata.model.action import ActionRefusedError, new_id
+from sparklog.metadata.model.actions import Action, apply_actions
+from sparklog.metadata.model.extents import count_extents
 from sparklog.metadata.model.image import Image
-from sparklog.metadata.model.publishers import RequestApplied, can_settle
-from sparklog.metadata.others import OtherRequests, Plan, SharedPlan, image_after
-from sparklog.metadata.patience import Patience
-from sparklog.metadata.posted import Posted, find_outcome, image_before
-from sparklog.metadata.requests import MAX_REQUEST_BYTES, RequestBox, Ticket, newest_of_each
+from sparklog.metadata.model.writers import RequestApplied, can_settle
+from sparklog.metadata.requests import (
+    MAX_REQUEST_BYTES,
+    Posted,
+    RequestBox,
+    Ticket,
+    find_outcome,
+    image_before,
+    newest_of_each,
+)
 from sparklog.storage import Store
+
+# --- others ------------------------------------------------------------------------------------------
+#
+# The requests of others, as actions of our commit.
+#
+# Invariants: each is applied whole, as its publisher would plan it against the image after the actions before
+# it; what does not apply, or is over, is left out, and its publisher finds out by itself.
+# Concurrency: made for one call of publish, which runs under the metadata log's lock.
+# Bounds: MAX_COMBINED requests and MAX_COMBINED_BYTES of what they say in one commit, where an extent counts
+# for EXTENT_BYTES at least, however little of the request it took. So much is read at a time, and what cannot
+# be applied is not kept.
+# Sources: FORMAT.md#metadata-log, requests; adr/0007.
+
+
+Plan = Callable[[Image], Sequence[Action]]
+MAX_COMBINED = 256
+MAX_COMBINED_BYTES = 16 << 20
+EXTENT_BYTES = 256  # of an extent in a commit that has too many for columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPlan:
+    """A plan that other processes can carry out as well.
+
+    Fields:
+        payload: makes the JSON document from which anybody can plan the same.
+        interpret: the plan that such a payload stands for; SparklogError if it cannot be understood.
+        races: it is posted after so many lost races of one call, or one that was dear; a request takes longer
+            than a race that is won, or lost at no cost. Or if others are seen to wait.
+    """
+
+    payload: Callable[[], bytes]
+    interpret: Callable[[bytes], Plan]
+    races: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class _Request:
+    posted: Posted
+    payload: bytes
+    plan: Plan | None = None  # once its turn has come: it may take far more memory than the payload
+
+
+class OtherRequests:
+    """What others ask for, read once each, and what of it was tried and did not apply."""
+
+    def __init__(self, box: RequestBox, interpret: Callable[[bytes], Plan]) -> None:
+        self._box = box
+        self._interpret = interpret
+        self._requests: dict[str, _Request | None] = {}  # by the name of the file
+        self.passed_over: set[str] = set()  # likewise
+
+    def actions(
+        self, draft: Image, tickets: Sequence[Ticket], *, remembered: Collection[str]
+    ) -> list[Action]:
+        """What the requests of these tickets amount to, one after the other, from `draft` on.
+
+        Args:
+            remembered: the publishers that the commit finds, and ours. The draft may have forgotten some of
+                them already; the commit does so after its last action.
+        """
+        commit = draft.commit  # drafts count on, and the commit is this one
+        tickets = tickets[:MAX_COMBINED]
+        remembered = set(remembered)
+        actions: list[Action] = []
+        size = 0
+        for number, ticket in enumerate(tickets):
+            if ticket.name not in self._requests:
+                self._read(tickets[number:])
+            known = self._requests[ticket.name]
+            if known is None:
+                continue
+            if not known.posted.may_be_in(commit) or known.posted.is_settled(draft):
+                continue
+            if size + len(known.payload) > MAX_COMBINED_BYTES:
+                break
+            try:
+                if known.plan is None:
+                    known.plan = self._interpret(known.payload)
+                wanted = tuple(known.plan(draft))
+                if not wanted:
+                    continue
+                size += max(len(known.payload), EXTENT_BYTES * count_extents(wanted))
+                if size > MAX_COMBINED_BYTES:
+                    break
+                if not can_settle(remembered, ticket.publisher):
+                    self._leave(ticket)
+                    continue
+                marked = known.posted.marked(wanted)
+                draft = image_after(draft, marked)
+            except Exception as problem:  # noqa: BLE001 - whatever it is: its publisher finds out by itself
+                _log.debug("leaving %s to its publisher: %s", ticket.name, problem)
+                self._leave(ticket)
+                continue
+            actions += marked
+            remembered.add(ticket.publisher)
+        return actions
+
+    def _leave(self, ticket: Ticket) -> None:
+        """To its publisher, and keep nothing of it."""
+        self.passed_over.add(ticket.name)
+        self._requests[ticket.name] = None
+
+    def _read(self, tickets: Sequence[Ticket]) -> None:
+        """The first of these, and of the others as many as one commit takes."""
+        unread: list[Ticket] = []
+        size = 0
+        for ticket in tickets:
+            size += ticket.size
+            if unread and size > MAX_COMBINED_BYTES:
+                break
+            if ticket.name not in self._requests:
+                unread.append(ticket)
+        for ticket, request in zip(unread, self._box.read(unread), strict=True):
+            known = None
+            if request is not None:
+                known = _Request(posted=request.posted, payload=request.payload)
+            self._requests[ticket.name] = known
+
+
+def image_after(image: Image, actions: Sequence[Action]) -> Image:
+    """The image with these actions in it, to plan more against; its UUID means nothing."""
+    return apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
+
+
+# --- crowd -------------------------------------------------------------------------------------------
+#
+# Whether to post what is to be published, or to try alone: what a process knows of others, and what races
+# cost.
+#
+# A writer posts once it has lost a race, or has seen that others wait. A request takes longer than a race
+# that is won, or lost at no cost, and clients wait for each of a broker's commits: it posts where races were
+# *dear* lately. They are where the store makes losers wait; where many are lost in a row; and to those whose
+# requests stay for seconds, since somebody publishes without looking.
+#
+# Concurrency: used under the metadata log's lock.
+# Sources: adr/0007, adr/0029.
+
+
+# After a lost race, or others' requests, a publisher posts its own without trying alone, for this long.
+CROWDED_MS = 5_000
+# A race that took so long to be lost was dear: this store makes losers wait.
+DEAR_LOSS_MS = 250
+# After what races have cost, they count as dear for so many times as long: to find out whether they still are
+# takes one percent of the time.
+_DEAR_FOR = 100
+# Who publishes alone with shorter gaps than this looks around so often.
+_BUSY_GAP_MS, _LOOK_AROUND_MS = 250, 1_000
+# A LIST that failed may have taken its time (requests.py): the next is so far off.
+BLIND_MS = 30_000
+
+
+class Crowd:
+    """What one process knows of the others."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._crowded_until_ms: float | None = None
+        self._dear_until_ms: float | None = None
+        self._blind_until_ms: float | None = None
+        self._last_alone_ms = self._looked_around_ms = clock.monotonic_ms()
+
+    @property
+    def is_there(self) -> bool:
+        """Have we met other publishers within the last seconds?"""
+        return self._is_before(self._crowded_until_ms)
+
+    @property
+    def is_blind(self) -> bool:
+        """Has a look at who waits failed within the last seconds?"""
+        return self._is_before(self._blind_until_ms)
+
+    def note_blind(self) -> None:
+        """One has."""
+        self._blind_until_ms = self._clock.monotonic_ms() + BLIND_MS
+
+    def note(self) -> None:
+        """A race was lost, or others wait."""
+        self._crowded_until_ms = self._clock.monotonic_ms() + CROWDED_MS
+
+    def note_dear(self, for_ms: float) -> None:
+        """Races are, to us or to others."""
+        self.note()
+        self._dear_until_ms = max(self._dear_until_ms or 0.0, self._clock.monotonic_ms() + for_ms)
+
+    def note_lost_race(self, shared: SharedPlan, races: int, took_ms: float, lost_ms: float) -> None:
+        """The last of so many in one call, which took so long, and all of them."""
+        if races >= shared.races or took_ms >= DEAR_LOSS_MS:
+            self.note_dear(_DEAR_FOR * lost_ms)
+
+    def is_worth_posting(self, shared: SharedPlan) -> bool:
+        """Rather than to race?"""
+        return self.is_there and (shared.races == 1 or self._is_before(self._dear_until_ms))
+
+    def is_time_to_look(self) -> bool:
+        """Before publishing alone: does anybody wait?
+
+        Who publishes again and again, and has never lost a race, would else not hear of a queue whose first
+        loses to it every time. Only such a publisher looks, with one LIST a second.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._last_alone_ms > _BUSY_GAP_MS:
+            self._looked_around_ms = now_ms
+        self._last_alone_ms = now_ms
+        if now_ms - self._looked_around_ms < _LOOK_AROUND_MS:
+            return False
+        self._looked_around_ms = now_ms
+        return True
+
+    def _is_before(self, until_ms: float | None) -> bool:
+        return until_ms is not None and self._clock.monotonic_ms() < until_ms
+
+
+# --- patience ----------------------------------------------------------------------------------------
+#
+# Patience with who is ahead in the queue of requests: how long each may take, and how many are waited for.
+#
+# Whose publisher does not move for a while is passed over, so that a crashed one holds up the others for less
+# than a second, once. Many may have crashed together (a job that was killed, a machine), or be of a version
+# that nobody here can read: after MOST_SILENT that did not move, nobody is waited for any more.
+#
+# Invariants: nothing depends on it; put-if-absent decides as always.
+# Concurrency: used under the metadata log's lock.
+# Sources: adr/0007.
+
+
+# How long the first of the queue may take before it is passed over: random, between one and two times this.
+PATIENCE_MS = 600
+MOST_SILENT = 3
+
+
+class Patience:
+    """One process's."""
+
+    def __init__(self, clock: Clock, rng: random.Random) -> None:
+        self._clock = clock
+        self._random = rng
+        self.usual_wait_ms = 0.0  # for news of the log
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Know nobody."""
+        # Until when each request may be the first. From its first look on, over all calls: neither a log
+        # that moves without it nor a call that gives up may start its time anew.
+        self._until_ms: dict[tuple[str, int], float] = {}
+
+    def forget_all_but(self, waiting: Iterable[Ticket]) -> None:
+        """The others are gone."""
+        known = self._until_ms
+        self._until_ms = {one.key: known[one.key] for one in waiting if one.key in known}
+
+    def note_wait(self, took_ms: float) -> None:
+        """So long the log took to move."""
+        self.usual_wait_ms += (min(took_ms, PATIENCE_MS) - self.usual_wait_ms) / 2
+
+    def is_over(self, ticket: Ticket) -> bool:
+        """Have we waited for it in vain?"""
+        until_ms = self._until_ms.get(ticket.key)
+        return until_ms is not None and self._clock.monotonic_ms() >= until_ms
+
+    def until_ms(self, ahead: Iterable[Ticket]) -> float | None:
+        """Until when to wait for the first of these that may still move; None: for nobody."""
+        now_ms = self._clock.monotonic_ms()
+        for ticket in itertools.islice(ahead, MOST_SILENT):
+            patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS)
+            patience_ms += min(PATIENCE_MS, 4 * self.usual_wait_ms)  # of a store that is slow for everybody
+            until_ms = self._until_ms.setdefault(ticket.key, now_ms + patience_ms)
+            if now_ms < until_ms:
+                return until_ms
+        return None
+
+
+# --- combining ---------------------------------------------------------------------------------------
+
 
 _log = logging.getLogger(__name__)
 

@@ -27,17 +27,14 @@ from sparklog.errors import (
 )
 from sparklog.failpoints import failpoint
 from sparklog.metadata.documents.document import VERSION, Header, encode_commit
-from sparklog.metadata.documents.paths import DIRECTORY, commit_name
+from sparklog.metadata.documents.properties import DIRECTORY, commit_name
 from sparklog.metadata.following import Follower
-from sparklog.metadata.incarnation import IncarnationCheck
-from sparklog.metadata.loading import read_commit
-from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.apply import ImageBuilder
+from sparklog.metadata.loading import IncarnationCheck, read_commit
+from sparklog.metadata.model.action import ActionRefusedError, new_id
+from sparklog.metadata.model.actions import Action, ImageBuilder
 from sparklog.metadata.model.extents import count_replayed
-from sparklog.metadata.model.features import validate_writable
-from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import Image
+from sparklog.metadata.model.settings import validate_writable
 from sparklog.storage import IndefinitePutError, Store
 
 _log = logging.getLogger(__name__)

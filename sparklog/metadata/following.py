@@ -21,9 +21,8 @@ from typing import NamedTuple, Protocol
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.metadata.cleaning import commit_was_cleaned
-from sparklog.metadata.documents.paths import commit_name
-from sparklog.metadata.incarnation import another_incarnation
-from sparklog.metadata.loading import Commit, follow, reload_cleaned
+from sparklog.metadata.documents.properties import commit_name
+from sparklog.metadata.loading import Commit, another_incarnation, follow, reload_cleaned
 from sparklog.metadata.model.image import NO_COMMIT, Image
 from sparklog.storage import Store
 

@@ -11,7 +11,15 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, UnsupportedVersionError
+from sparklog.clock import Clock
+from sparklog.errors import (
+    CorruptLogError,
+    FencedError,
+    InvalidRequestError,
+    NotFoundError,
+    SparklogError,
+    UnsupportedVersionError,
+)
 from sparklog.metadata.cleaning import commit_was_cleaned
 from sparklog.metadata.documents.document import (
     MAX_DOCUMENT_BYTES,
@@ -21,23 +29,113 @@ from sparklog.metadata.documents.document import (
     decode_commit,
     uuid_in,
 )
-from sparklog.metadata.documents.paths import (
+from sparklog.metadata.documents.properties import (
     CLEANED_MARKER,
     DIRECTORY,
+    INCARNATION,
     commit_name,
     commit_of,
     manifest_name,
     manifest_of,
 )
-from sparklog.metadata.documents.snapshot import read_snapshot
-from sparklog.metadata.documents.snapshot_hint import read_hint
-from sparklog.metadata.incarnation import another_incarnation
+from sparklog.metadata.documents.snapshot import read_hint, read_snapshot
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.apply import ImageBuilder
+from sparklog.metadata.model.actions import Action, ImageBuilder
 from sparklog.metadata.model.extents import count_replayed
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
 from sparklog.storage import Store
+
+# --- incarnation -------------------------------------------------------------------------------------
+#
+# Who has an older incarnation of the root open is told so, before it publishes or removes anything.
+#
+# A restore from a backup (model/restoring.py) is meant for a time when nothing has the root open. What was
+# not stopped must do no harm:
+#
+# - Who looks sees it. Where looking costs nothing, each publish looks; the commit of the restore, or a log
+#   that is shorter than what was seen, is a FencedError: nothing of this process is published any more.
+# - On an object store a publish is one PUT, of the number after the last one that is known. In the restored
+#   log that number is free:
+#
+#       1. a process that was not stopped has seen commit 500; the root is put back to 400, and restored;
+#       2. it puts commit 501, and then 502 and 503, each behind its own: all are acknowledged;
+#       3. the restored log comes to commit 500: nobody gets past it, for two histories are mixed.
+#
+#   So the id of the newest incarnation is in a small object, and who publishes has looked at it within
+#   LEASE_MS, by the larger of a monotonic and a wall clock. A restore puts the object first, waits for longer
+#   than that, and only then commits.
+#
+# Invariants: whoever creates a commit on a remote store has found its own incarnation there, or none, within
+#     the lease. A missing object says nothing: a root that was never restored has none, nor need a copy of
+#     one.
+# Not here: what a restore does (model/restoring.py), in which order (maintenance/restore.py).
+# Concurrency: an object of the metadata log, used under its lock.
+# After a crash of the restore between its object and its commit nobody publishes until it is run again.
+# Sources: adr/0033; FORMAT.md#metadata-log.
+
+
+LEASE_MS = 30_000
+_MAX_BYTES = 100
+
+
+def read_incarnation(store: Store) -> str | None:
+    """The id of the newest incarnation, as far as its object says; None: there is none."""
+    try:
+        return store.read(INCARNATION, 0, _MAX_BYTES).decode("ascii", "replace").strip()
+    except NotFoundError:
+        return None
+
+
+def write_incarnation(store: Store, incarnation_id: str) -> None:
+    """From now on, within LEASE_MS, nobody publishes to a remote store by another one."""
+    store.put_hint(INCARNATION, f"{incarnation_id}\n".encode())
+
+
+def another_incarnation(store: Store, seen: Image, found: Image) -> FencedError | None:
+    """The error for who has `seen`, if the newest image `found` is of another incarnation of the root."""
+    if seen.commit == NO_COMMIT or seen.incarnation.incarnation_id == found.incarnation.incarnation_id:
+        return None
+    return _restored(store, seen.incarnation.incarnation_id, found.incarnation.incarnation_id)
+
+
+def _restored(store: Store, seen: str, found: str) -> FencedError:
+    return FencedError(
+        "ROOT_RESTORED",
+        f"{store.url}: found incarnation {found or 'none'} of the root, expected {seen or 'none'}, which "
+        "this process has open: the root was restored from a backup meanwhile, and may have lost what this "
+        "process has seen",
+        fix="Stop this process, and start it anew; what it had not published yet is to be written again. If "
+        "a restore was interrupted, run `sparklog root restore` again",
+    )
+
+
+class IncarnationCheck:
+    """Of one process, for one store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        """Made before the root is looked at for the first time."""
+        self._store = store
+        self._clock = clock
+        self._checked = self._now()
+
+    def check(self, incarnation_id: str, *, max_age_ms: int = LEASE_MS) -> None:
+        """Raise FencedError ROOT_RESTORED if the newest incarnation is another one. Costs a GET, unless the
+        last one was less than `max_age_ms` ago.
+        """
+        now = self._now()
+        if max(new - old for new, old in zip(now, self._checked, strict=True)) < max_age_ms:
+            return
+        found = read_incarnation(self._store)
+        if found not in (None, incarnation_id):
+            raise _restored(self._store, incarnation_id, found or "")
+        self._checked = now
+
+    def _now(self) -> tuple[int, int]:
+        return self._clock.monotonic_ms(), self._clock.now_ms()
+
+
+# --- loading -----------------------------------------------------------------------------------------
+
 
 _log = logging.getLogger(__name__)
 _MAX_LOOKS = 20
@@ -316,3 +414,172 @@ def _missing(store: Store, problem: str) -> CorruptLogError:
         f"{store.url}/{DIRECTORY}: {problem}",
         fix="Restore the missing files from a copy; see FORMAT.md, 'Metadata log', recovery",
     )
+
+
+# --- past --------------------------------------------------------------------------------------------
+#
+# The image as it was some time ago, and the commits since then, as far back as the log still shows.
+#
+# Invariants: what is given is an image that there was, never a mixture; which one of a time is a matter of
+#     dates, and so nothing may depend on it.
+# Concurrency: a cleaner may remove what we are about to read; then the image is a later one, or there is
+# none.
+
+
+_WINDOW = 32  # commits that are fetched at once from a remote store
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the log has: numbers, and the newest one from before a time."""
+
+    commits: set[int]
+    snapshots: list[int]
+    before: int = NO_COMMIT
+
+
+def load_past(store: Store, image: Image, until_ms: int) -> Image | None:
+    """The image after the newest commit of before `until_ms`, by the storage's clock, or else after the
+    oldest that the log still shows; None if it shows none.
+
+    Args:
+        image: what is known to be there; nothing newer is looked at.
+    """
+    found = _past_look(store, image, until_ms)
+    for snapshot in reversed([number for number in found.snapshots if number <= found.before]):
+        base = _read(store, snapshot, image.cluster_id)
+        if base is not None:
+            return follow(store, base, limit=found.before - snapshot)[0]
+    # Commit 0 is never cleaned: only where commit 1 is there, too, is it the newest from before.
+    if found.before != NO_COMMIT and (1 in found.commits or image.commit == 0):
+        return follow(store, empty_image(image.cluster_id), limit=found.before + 1)[0]
+    for snapshot in [number for number in found.snapshots if number > found.before]:
+        base = _read(store, snapshot, image.cluster_id)
+        if base is not None:
+            return base
+    return None
+
+
+def load_image_at(store: Store, image: Image, commit: int) -> Image:
+    """The image after exactly this commit.
+
+    Args:
+        image: what is known to be there; `commit` is not newer.
+
+    Raises:
+        InvalidRequestError: COMMIT_MISSING, the log does not show it any more, or not yet.
+        CorruptLogError: a commit that leads there is damaged.
+    """
+    if commit == image.commit:
+        return image
+    if not 0 <= commit < image.commit:
+        raise _not_yet(store, image, commit)
+    found = _past_look(store, image, 0)
+    bases = (_read(store, one, image.cluster_id) for one in reversed(found.snapshots) if one <= commit)
+    base = next((one for one in bases if one is not None), None)
+    if base is None and (commit == 0 or 1 in found.commits):
+        base = empty_image(image.cluster_id)
+    if base is not None:
+        past, _, error = follow(
+            store, base, window=_window(store), max_window=_window(store), limit=commit - base.commit
+        )
+        if error is not None:
+            raise error
+        if past.commit == commit:
+            return past
+    oldest = min(found.snapshots, default=image.commit)
+    raise _gone(store, image, commit, f"images from commit {oldest} on can be shown")
+
+
+def newest_commit_before(store: Store, image: Image, until_ms: int) -> int:
+    """The newest commit of before `until_ms`, by the storage's clock, which `load_image_at` can show.
+
+    Raises:
+        InvalidRequestError: COMMIT_MISSING, all that the log still shows is younger.
+    """
+    found = _past_look(store, image, until_ms)
+    if found.before != NO_COMMIT and (
+        1 in found.commits or image.commit == 0 or any(one <= found.before for one in found.snapshots)
+    ):
+        return found.before
+    oldest = min(found.snapshots, default=image.commit)
+    raise InvalidRequestError(
+        "COMMIT_MISSING",
+        f"{store.url}/{DIRECTORY}: the log as of then has been cleaned, commit {oldest} is the oldest that "
+        "can be shown",
+        fix=f"name a later time, or commit {oldest}",
+    )
+
+
+def read_past_commits(
+    store: Store, image: Image, first: int, last: int
+) -> Iterator[tuple[Header, tuple[Action, ...]]]:
+    """The commits from `first` to `last`, both of them included.
+
+    Raises:
+        InvalidRequestError: COMMIT_MISSING, the log does not show one of them any more, or not yet.
+        CorruptLogError: one of them is damaged.
+    """
+    if not 0 <= first <= last <= image.commit:
+        raise _not_yet(store, image, last if 0 <= first <= last else first)
+    number = first
+    try:
+        for header, actions in read_commits(store, range(first, last + 1), image.cluster_id):
+            yield header, actions
+            number += 1
+    except NotFoundError:
+        oldest = oldest_commit(store, image)
+        raise _gone(store, image, number, f"commit {oldest} is the oldest that is left") from None
+
+
+def oldest_commit(store: Store, image: Image) -> int:
+    """From which commit on there is every one, up to the newest."""
+    found = _past_look(store, image, 0).commits
+    oldest = image.commit
+    while oldest - 1 in found:
+        oldest -= 1
+    return oldest
+
+
+def _not_yet(store: Store, image: Image, commit: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        "COMMIT_MISSING",
+        f"{store.url}/{DIRECTORY}: found commits up to {image.commit}, expected commit {commit}",
+        fix=f"name a commit up to {image.commit}",
+    )
+
+
+def _gone(store: Store, image: Image, commit: int, what_is_left: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "COMMIT_MISSING",
+        f"{store.url}/{DIRECTORY}: commit {commit} has been cleaned: {what_is_left}, up to {image.commit}",
+        fix="name a later commit",
+    )
+
+
+def _window(store: Store) -> int:
+    return _WINDOW if store.traits.is_remote else 1
+
+
+def _past_look(store: Store, image: Image, until_ms: int) -> _Found:
+    found = _Found(set(), [])
+    for file in store.list(DIRECTORY, recursive=True):
+        commit, snapshot = commit_of(file.name), manifest_of(file.name)
+        number = commit if snapshot is None else snapshot
+        if number is None or number > image.commit:
+            continue
+        if snapshot is not None:
+            found.snapshots.append(snapshot)
+        else:
+            found.commits.add(number)
+        if file.modified_ms <= until_ms:
+            found.before = max(found.before, number)
+    found.snapshots.sort()
+    return found
+
+
+def _read(store: Store, snapshot: int, cluster_id: str) -> Image | None:
+    try:
+        return read_snapshot(store, snapshot, cluster_id=cluster_id)
+    except (CorruptLogError, NotFoundError):
+        return None

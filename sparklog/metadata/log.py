@@ -11,7 +11,7 @@ Not here: what actions say and do, and how they are planned (model/), what the e
 publishers of a slow store publish for each other (combining.py).
 Concurrency: one lock; the image is replaced, never changed, so readers need no lock. After a fork the
 child has a fresh lock and goes on from the parent's image. Publishers of other processes take turns if
-they can (turns.py); who loses a race replays the winner's commit, waits a random moment, and plans again.
+they can; who loses a race replays the winner's commit, waits a random moment, and plans again.
 Costs on a remote store: publishing is one PUT while nobody else publishes, and one GET more when others do;
 refreshing is one GET, and none within the store's refresh interval.
 After a crash: a commit exists whole or not at all; opening again shows which.
@@ -21,31 +21,291 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Final, Self
 
 from sparklog.clock import Clock
 from sparklog.errors import NotFoundError, RetriableError
 from sparklog.forking import tell_after_fork
-from sparklog.metadata.background import AtOnce, Runner
 from sparklog.metadata.cleaning import clean_metadata
-from sparklog.metadata.combining import Combiner
+from sparklog.metadata.combining import CROWDED_MS, Combiner, Plan, Settled, SharedPlan
 from sparklog.metadata.creating import CommitCreator, make_candidate
-from sparklog.metadata.crowd import CROWDED_MS
-from sparklog.metadata.documents.paths import DIRECTORY, commit_name
-from sparklog.metadata.documents.properties import open_properties
-from sparklog.metadata.following import Moment, make_follower
-from sparklog.metadata.incarnation import IncarnationCheck
-from sparklog.metadata.loading import refuse_another_history, refuse_another_root, reload_image
-from sparklog.metadata.looks import Looks
-from sparklog.metadata.model.features import validate_writable
-from sparklog.metadata.model.ids import new_id
+from sparklog.metadata.documents.properties import DIRECTORY, commit_name, open_properties
+from sparklog.metadata.following import Follower, Moment, make_follower
+from sparklog.metadata.loading import (
+    IncarnationCheck,
+    refuse_another_history,
+    refuse_another_root,
+    reload_image,
+)
+from sparklog.metadata.model.action import new_id
+from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
-from sparklog.metadata.others import Plan, SharedPlan
-from sparklog.metadata.results import PublishResult, result, result_of
-from sparklog.metadata.settings import MetadataSettings
-from sparklog.metadata.turns import Turns
-from sparklog.metadata.upkeep import LogUpkeep
-from sparklog.storage import Store
+from sparklog.metadata.model.settings import validate_writable
+from sparklog.metadata.upkeep import AtOnce, LogUpkeep, MetadataSettings, Runner
+from sparklog.storage import Store, Turn
+
+# --- turns -------------------------------------------------------------------------------------------
+#
+# Taking turns: competing publishers wait for each other instead of racing.
+#
+# A lost race costs a plan and an fsync, and fsyncs of one file system queue up behind each other: eight
+# racing processes spent three of four fsyncs on commits that lost. So a publisher first asks the store for
+# its turn, an advisory lock.
+#
+# Who waits too long (the holder is stopped, or just lucky) publishes all the same. But a large plan takes
+# longer than others wait, and would lose to them every time: so who has lost that way takes the *right of
+# way*, a second lock, for the rest of its publish. Whoever publishes, with a turn or without, waits for that
+# first, and longer.
+#
+# A holder who was waited for in vain counts as stopped. Nobody can ask it, nor tell it from the next holder;
+# so each publish tries the lock, and does not wait: once it is free, or ours, the next holder is trusted as
+# ever. While it never is, we wait again after a while, for half as long as the last time. So a process that
+# stays stopped costs another one two waits in all, and not one in each minute.
+#
+# Invariants: correctness never depends on it; put-if-absent decides as always. Whatever interrupts a publish
+#     (Ctrl-C), `release` gives back what it had.
+# Concurrency: used under the metadata log's lock. Waiters poll at random moments, so that the holder, who
+# has to work between two turns, is often overtaken; who has waited long polls more often.
+# After a crash: the kernel frees the locks with the process.
+
+
+# Longer than eight busy publishers take in turn; short enough for a person who waits.
+MAX_WAIT_MS = 250
+# When nobody published during the wait, the holder is stopped: nobody waits for it for this long.
+DISTRUST_MS = 2_000
+# A plan and a commit of 262,144 extents take some 3 s.
+RIGHT_OF_WAY_MS, RIGHT_OF_WAY_DISTRUST_MS = 5_000, 60_000
+_ROOT = ""
+_POLL_MS = 3.0
+_IMPATIENT_AFTER_MS = 30
+
+
+class Turns:
+    """One publisher's side of taking turns in a store: `take`, and then, whatever came of it, `release`, in a
+    `finally` that calls it again where Ctrl-C came as it began.
+    """
+
+    def __init__(self, store: Store, clock: Clock, rng: random.Random) -> None:
+        self._store = store
+        self._clock = clock
+        self._random = rng
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """In a forked child: what another thread of the parent has is not the child's to give back."""
+        turn, right_of_way = self._store.turn(DIRECTORY), self._store.turn(_ROOT)
+        self._turn = _Lock(turn, self._clock, self._random, MAX_WAIT_MS, DISTRUST_MS)
+        self._right_of_way = _Lock(
+            right_of_way, self._clock, self._random, RIGHT_OF_WAY_MS, RIGHT_OF_WAY_DISTRUST_MS
+        )
+        self._has_right_of_way = False
+        self._began_ms = 0
+
+    def take(self, has_progress: Callable[[], bool]) -> None:
+        """Wait for the turn, and for who has right of way. The turn is had then, if it came.
+
+        Args:
+            has_progress: has anybody published since we began to wait?
+        """
+        self._has_right_of_way = False
+        self._turn.take(has_progress)
+        # With a turn or without.
+        self._right_of_way.take(lambda: False)
+        self._right_of_way.release()
+        self._began_ms = self._clock.monotonic_ms()
+
+    def release(self) -> None:
+        """Give back what is had. Called again where it was interrupted, it goes on."""
+        self._turn.release()
+        self._right_of_way.release()
+
+    def note_lost_race(self) -> None:
+        """Within a turn. Did it take longer than others wait? Then they are to wait longer, until it ends."""
+        took_ms = self._clock.monotonic_ms() - self._began_ms
+        if took_ms >= MAX_WAIT_MS and not self._has_right_of_way:
+            self._has_right_of_way = self._right_of_way.take(lambda: True)
+        self._began_ms = self._clock.monotonic_ms()
+
+
+class _Lock:
+    """A lock that is waited for, but not for ever, and not at all for a while after that was in vain."""
+
+    def __init__(self, turn: Turn, clock: Clock, rng: random.Random, wait_ms: int, distrust_ms: int) -> None:
+        self._turn = turn
+        self._clock = clock
+        self._random = rng
+        self._longest_ms = self._wait_ms = wait_ms
+        self._distrust_ms = distrust_ms
+        self._distrust_until_ms: int | None = None
+        self.release = turn.release
+
+    def take(self, has_progress: Callable[[], bool]) -> bool:
+        """Is it had?"""
+        if self._tried():
+            return True
+        start_ms = self._clock.monotonic_ms()
+        if self._distrust_until_ms is not None and start_ms < self._distrust_until_ms:
+            return False
+        while True:
+            waited_ms = self._clock.monotonic_ms() - start_ms
+            if waited_ms >= self._wait_ms:
+                if not has_progress():
+                    self._distrust_until_ms = start_ms + waited_ms + self._distrust_ms
+                    self._wait_ms //= 2
+                return False
+            upper_ms = _POLL_MS if waited_ms < _IMPATIENT_AFTER_MS else _POLL_MS / 4
+            self._clock.sleep_ms(self._random.uniform(0, upper_ms))
+            if self._tried():
+                return True
+
+    def _tried(self) -> bool:
+        if not self._turn.take():
+            return False
+        self._distrust_until_ms, self._wait_ms = None, self._longest_ms
+        return True
+
+
+# --- looks -------------------------------------------------------------------------------------------
+#
+# Looking at the log while somebody publishes: when was the image known to be the newest, and who looks now?
+#
+# A publish has the metadata log's lock until its commit is made, or lost. On an object store that is busy one
+# PUT may take seconds, and longer where the store lets the losers of a race wait; meanwhile the publish looks
+# at nothing. A process whose image counts as old must give up what it answers for, although the log is within
+# its reach: so who waits to look while a publish waits looks itself, beside it.
+#
+# 1. broker A puts commit 8, and the store answers after five seconds;
+# 2. A's follower waits for the lock; what A knows of the log is from before the put;
+# 3. after a session, A would resign its groups and partitions, which nobody took from it.
+#
+# Invariants: a look beside a publish changes nothing that the publish goes by: it shows an image, if that is
+#     newer than the one shown, and says when it was the newest. One at a time, and none within BESIDE_MS of
+#     the one before, whatever that found.
+# Not here: what a look is (following.py).
+# Concurrency: any thread.
+# After a crash: nothing is kept.
+
+
+PEEK_SECONDS = 0.01
+BESIDE_MS: Final = 500  # so old an image is while a publish has the lock, and is looked at beside it
+
+
+def take(acquire: Callable[[bool, float], bool], taken: list[bool], timeout_seconds: float) -> bool:
+    """Take a lock, if it can be had in time, and note it in `taken`, so that a `finally` can give it back.
+
+    1. `acquire` returns True to the thread that signals are handled in;
+    2. Ctrl-C arrives, before that is noted anywhere;
+    3. nobody knows that the lock is to be released: all other threads wait for ever.
+    Signals are handled between instructions, and here one takes the lock and notes it. Between the `finally`
+    and the release there must be no call, for the same reason; so this is no context manager.
+    """
+    taken[:] = map(acquire, (True,), (timeout_seconds,))
+    return taken[0]
+
+
+class Looks:
+    """See the module's docstring."""
+
+    def __init__(self, follower: Follower, show: Callable[[Image, Moment], None]) -> None:
+        """`show`: an image, and a moment at which it was the newest, or newer."""
+        self._follower = follower
+        self._show = show
+        self._last = follower.now()  # before the look that finds the first image
+        self._beside = threading.Lock()
+        self._beside_ms: int | None = None  # when somebody began to look beside it
+
+    def start_anew(self) -> None:
+        """In a forked child: another thread of the parent may be looking."""
+        self._beside = threading.Lock()
+
+    @property
+    def age_ms(self) -> int:
+        """How long ago the image was known to be the newest: by both clocks, so that a machine that was
+        suspended knows that it was.
+        """
+        last, now = self._last, self._follower.now()
+        return max(now.monotonic_ms - last.monotonic_ms, now.wall_ms - last.wall_ms)
+
+    def note(self, asked: Moment) -> None:
+        """The image was the newest at this moment, or later."""
+        if asked.monotonic_ms >= self._last.monotonic_ms:
+            self._last = asked
+
+    def has_since(self, began: Moment) -> bool:
+        """Has anybody looked, beginning after that?"""
+        return self._last.monotonic_ms > began.monotonic_ms
+
+    def wait_for(
+        self, lock: threading.RLock, taken: list[bool], began: Moment, shown: Callable[[], Image]
+    ) -> bool:
+        """Until the lock is had (True), or somebody who has it, or this thread beside it, has looked since.
+
+        Args:
+            taken: [True] as soon as the lock is had, for the `finally` of the caller (`take`).
+
+        Raises: StorageError, of a look beside it.
+        """
+        while not take(lock.acquire, taken, PEEK_SECONDS):
+            if self.has_since(began):
+                return False
+            if self.age_ms >= BESIDE_MS and self._looks_beside(shown):
+                return False
+        return True
+
+    def _looks_beside(self, shown: Callable[[], Image]) -> bool:
+        taken: list[bool] = []
+        try:
+            if not take(self._beside.acquire, taken, 0):
+                return False
+            now_ms = self._follower.now().monotonic_ms
+            if self._beside_ms is not None and now_ms - self._beside_ms < BESIDE_MS:
+                return False  # that one found nothing to show: a store that fails is not asked all the time
+            self._beside_ms = now_ms
+            seen = self._follower.look_beside(shown())
+        finally:
+            if True in taken:
+                self._beside.release()
+        if seen is None:
+            return False
+        self._show(*seen)
+        return True
+
+
+# --- results -----------------------------------------------------------------------------------------
+#
+# What came of a publish.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishResult:
+    """What publish did: the actions as applied, in commit `commit`.
+
+    Without actions nothing was published, and `commit` is the one that the plan looked at.
+
+    Fields:
+        planned_against: the image for which the plan, or its shared form, gave these actions; by it whoever
+            publishes less than was asked for can be told why. Not always the one of the plan's last call,
+            where others published for us; None if nobody can tell any more, or now. May read commits again.
+    """
+
+    commit: int
+    actions: tuple[Action, ...]
+    planned_against: Callable[[], Image | None] = field(compare=False, repr=False)
+
+
+def result(commit: int, actions: tuple[Action, ...], planned_against: Image) -> PublishResult:
+    return PublishResult(commit=commit, actions=actions, planned_against=lambda: planned_against)
+
+
+def result_of(settled: Settled) -> PublishResult:
+    return PublishResult(
+        commit=settled.commit, actions=settled.actions, planned_against=settled.planned_against
+    )
+
+
+# --- log ---------------------------------------------------------------------------------------------
+
 
 # A publisher that has seen others publish looks for their commits before it plans, for this long.
 _COMPANY_MS = 600_000
@@ -228,7 +488,7 @@ class MetadataLog:
         self._upkeep.also.append(work)
 
     def finish_upkeep(self) -> None:
-        """Wait for a snapshot that is being written, or is due, and a little for cleaning (background.py)."""
+        """Wait for a snapshot that is being written, or is due, and a little for cleaning (upkeep.py)."""
         self._upkeep.runner.finish()
 
     # --- following -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ who opens the log and finds that twice the due weight has come together does not
 Others may know of another last snapshot, because somebody wrote one by hand. So where others publish as well,
 the storage is asked for the newest before one is written. Two at a time do no harm.
 
-Invariants: a publish waits for none of it where it is done in the background (background.py), and never fails
+Invariants: a publish waits for none of it where it is done in the background, and never fails
     because of it, but that a failed fsync ends publishing; what is done at once is one snapshot, or a step of
     cleaning.
 Not here: what is in a snapshot (documents/snapshot.py), what may be removed (cleaning.py).
@@ -23,22 +23,183 @@ After a crash: a snapshot without its manifest is none; the next commit on the s
 """
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, SparklogError
-from sparklog.metadata.background import Runner
 from sparklog.metadata.cleaning import clean_in_steps
-from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_of
-from sparklog.metadata.documents.snapshot import write_snapshot
-from sparklog.metadata.documents.snapshot_hint import write_hint
+from sparklog.metadata.documents.properties import DIRECTORY, commit_name, commit_of, manifest_of
+from sparklog.metadata.documents.snapshot import write_hint, write_snapshot
 from sparklog.metadata.loading import refuse_another_root
-from sparklog.metadata.model.features import validate_writable
 from sparklog.metadata.model.image import Image, weigh
+from sparklog.metadata.model.settings import validate_writable
 from sparklog.metadata.requests import RequestBox
-from sparklog.metadata.settings import MetadataSettings
 from sparklog.storage import Store
+
+# --- background --------------------------------------------------------------------------------------
+#
+# Work beside whoever waits for a publish: in steps, in a thread that lives as long as there is some.
+#
+# A piece of work is a generator; what it does from one `yield` to the next is a step, which is bounded. What
+# comes newly goes before what is there already (a snapshot before the rest of a cleaning), and is forgotten
+# if something newer comes before its turn, since it comes due again.
+#
+# Invariants: one thread at most, none while there is nothing to do; after a step that is not the last, the
+#     thread rests as long as the step took, so that it takes half a core and half a disk at most.
+# Ends with its owner: `finish`, and the end of the process, let the step end that runs, and a piece of work
+#     begin that waits; then what is left may go on for END_SECONDS, and is left to others.
+# Concurrency: any thread. After a fork the child has no thread, and starts anew.
+# After a crash: whatever the work says.
+
+
+Work = Callable[[], Iterator[None]]
+END_SECONDS = 2.0
+_LONGEST_REST_SECONDS = 1.0
+
+
+class Runner(Protocol):
+    """Who does the work."""
+
+    def run(self, work: Work) -> None:
+        """Do it, now or soon."""
+        ...
+
+    def finish(self) -> None:
+        """Wait for what is being done to come to an end, soon."""
+        ...
+
+    def start_anew(self) -> None:
+        """In a forked child."""
+        ...
+
+
+class AtOnce:
+    """Does it before it returns: for tests, and tools of one publish."""
+
+    def run(self, work: Work) -> None:
+        for _ in work():
+            pass
+
+    def finish(self) -> None:
+        """All is done."""
+
+    def start_anew(self) -> None:
+        """There is nothing to forget."""
+
+
+class Background:
+    """See the module's docstring."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Without a thread, and without work."""
+        self._lock = threading.Lock()
+        self._news = threading.Event()  # to wake whoever rests
+        self._thread: threading.Thread | None = None
+        self._waiting: Work | None = None
+        self._deadline: float | None = None
+
+    def run(self, work: Work) -> None:
+        """Do it soon, before what is being done already; something newer may take its place until then."""
+        with self._lock:
+            self._waiting = work
+            self._news.set()
+            if self._thread is not None:
+                return
+            # No daemon: what ends with its last publish, a job of one commit, waits for the snapshot.
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=False)
+            try:
+                self._thread.start()
+            except RuntimeError:  # the interpreter is being shut down
+                self._thread = self._waiting = None
+
+    def finish(self) -> None:
+        """Wait until nothing is being done any more; see the module's docstring for how long that may be."""
+        with self._lock:
+            thread, self._deadline = self._thread, time.monotonic() + END_SECONDS
+            self._news.set()
+        try:
+            if thread is not None and thread is not threading.current_thread():
+                thread.join()
+        finally:  # Ctrl-C, too: whoever goes on has work again
+            with self._lock:
+                self._deadline = None
+
+    def _work(self) -> None:
+        begun: list[Iterator[None]] = []
+        while True:
+            with self._lock:
+                if self._waiting is not None:  # whatever the time: its first step is the snapshot
+                    begun.append(self._waiting())
+                    self._waiting = None
+                    self._news.clear()
+                elif not begun or self._is_over():
+                    self._thread = None
+                    return
+            since = time.monotonic()
+            try:
+                next(begun[-1])
+            except StopIteration:
+                begun.pop()
+            except Exception:  # noqa: BLE001 - nobody waits for it who could be told
+                _log.exception("%s failed", self._name)
+                begun.pop()
+            else:
+                self._rest(time.monotonic() - since)
+
+    def _is_over(self) -> bool:
+        """Under the lock. The main thread ends before the interpreter waits for the others."""
+        if self._deadline is None and not threading.main_thread().is_alive():
+            self._deadline = time.monotonic() + END_SECONDS
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    def _rest(self, seconds: float) -> None:
+        if self._deadline is None:
+            self._news.wait(min(seconds, _LONGEST_REST_SECONDS))
+
+
+# --- settings ----------------------------------------------------------------------------------------
+#
+# Numbers of the metadata log.
+#
+# Not here: what a root or a topic is configured to (log/config.py); these are a process's own.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataSettings:
+    """Every process of a root may have its own.
+
+    Fields:
+        snapshot_bytes: commits between snapshots weigh so much at least; 256 small commits.
+            Larger: slower opening, fewer files rewritten.
+        clean_grace_ms: how old a snapshot must be before what it covers is removed. Larger: more files,
+            fewer followers that must load a snapshot after a pause.
+        clean_interval_ms: a process cleans at most so often, after a snapshot of its own: it has to list all
+            commits of the grace period, of which there may be 100,000s.
+        snapshots_kept: at least so many; two, so that a damaged one is no disaster.
+        publish_timeout_ms: give up publishing after losing races, or being unsure, for this long.
+        backoff_ms: upper bound of the random wait after the first lost race; None: what suits the store.
+        combine: on a remote store, publish for each other instead of racing.
+    """
+
+    snapshot_bytes: int = 1 << 20
+    clean_grace_ms: int = 600_000
+    clean_interval_ms: int = 60_000
+    snapshots_kept: int = 2
+    publish_timeout_ms: int = 60_000
+    backoff_ms: float | None = None
+    combine: bool = True
+
+
+# --- upkeep ------------------------------------------------------------------------------------------
+
 
 _log = logging.getLogger(__name__)
 # Cleaning a remote store lists it: not more often than this.

@@ -13,19 +13,17 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.catalog_tables import refuse_options_of_a_table
+from sparklog.spark.data_source_api import plain_errors
 from sparklog.spark.features import ADMISSION_CONTROL, FILTER_PUSHDOWN, Feature
 from sparklog.spark.notices import Notices, log_with_time_and_level
 from sparklog.spark.options import parse_sink_options, parse_source_options
-from sparklog.spark.plain_errors import plain_errors
-from sparklog.spark.schema import check_user_schema, sql_schema
-from sparklog.spark.values import parse_bool
+from sparklog.spark.roots import refuse_options_of_a_table
+from sparklog.spark.values import check_user_schema, parse_bool, sql_schema
 
 if TYPE_CHECKING:
     from sparklog.spark.batch_reader import SparklogBatchReader
-    from sparklog.spark.batch_writer import SparklogBatchWriter
     from sparklog.spark.stream_reader import SparklogStreamReader
-    from sparklog.spark.stream_writer import SparklogStreamWriter
+    from sparklog.spark.stream_writer import SparklogBatchWriter, SparklogStreamWriter
 
 
 @plain_errors
@@ -55,7 +53,7 @@ class SparklogDataSource(DataSource):
         if not CAN_PUSH_FILTERS:
             self._say_in_vain(FILTER_PUSHDOWN, ["filterPushdown"])
             return SparklogBatchReader(options)
-        from sparklog.spark.pushdown import SparklogPushdownReader
+        from sparklog.spark.batch_reader import SparklogPushdownReader
 
         return SparklogPushdownReader(options)
 
@@ -66,7 +64,7 @@ class SparklogDataSource(DataSource):
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
         options = parse_source_options(self._given(), streaming=True)
         if CAN_LIMIT_READS:
-            from sparklog.spark.limited_reader import LimitedStreamReader
+            from sparklog.spark.stream_reader import LimitedStreamReader
 
             return LimitedStreamReader(options)
         limits = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger")
@@ -74,7 +72,7 @@ class SparklogDataSource(DataSource):
         return SparklogStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> "SparklogBatchWriter":
-        from sparklog.spark.batch_writer import SparklogBatchWriter
+        from sparklog.spark.stream_writer import SparklogBatchWriter
 
         _refuse_overwrite("mode overwrite" if overwrite else None)
         return SparklogBatchWriter(schema, parse_sink_options(self._given(), streaming=False))

@@ -18,16 +18,21 @@ from sparklog.client import SparkLog
 from sparklog.errors import UnknownTopicError
 from sparklog.format.decode import DecodedRecords
 from sparklog.log.partition_reader import Newest, PartitionReader
-from sparklog.log.range_plan import RangePlan
+from sparklog.log.read_plan import RangePlan
 from sparklog.metadata import Image, PartitionState
-from sparklog.spark.data_loss import DataLossPolicy
+from sparklog.spark.notices import settle_in
 from sparklog.spark.options import SourceOptions
-from sparklog.spark.ranges import OffsetRange, balance, join_neighbours, join_small, split_ranges
-from sparklog.spark.resolve import partition_state
-from sparklog.spark.roots import open_root
+from sparklog.spark.ranges import (
+    DataLossPolicy,
+    OffsetRange,
+    balance,
+    join_neighbours,
+    join_small,
+    partition_state,
+    split_ranges,
+)
+from sparklog.spark.roots import StorageOptions, open_root
 from sparklog.spark.rows import to_rows
-from sparklog.spark.storage_options import StorageOptions
-from sparklog.spark.workers import settle_in
 from sparklog.storage import Store, open_store
 
 logger = logging.getLogger("sparklog.spark")

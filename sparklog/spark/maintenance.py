@@ -1,5 +1,5 @@
 """Maintenance as a Spark job: one task a piece of work, on executors; the driver publishes.
-On object stores a task does all that read the same small objects (sparklog/maintenance/spool.py).
+On object stores a task does all that read the same small objects (sparklog/maintenance/rewrite.py).
 
 For what is too much for one machine: a first merge, or compaction, of a large root. What is chosen and
 published is what `sparklog optimize` and `sparklog compact` choose and publish, so both may be broken off at
@@ -9,7 +9,7 @@ Invariants: pieces of work go to executors in waves; what came of a wave is publ
     refers to.
 Not here: expiry and vacuum, which read no records (sparklog/maintenance, `sparklog expire`, `vacuum`); the
     command for spark-submit (maintenance_job.py).
-Concurrency: one at a time on the driver's machine (sparklog/maintenance/alone.py).
+Concurrency: one at a time on the driver's machine (sparklog/maintenance/budget.py).
 After a crash: what was published stays; run it again.
 Sources: Delta Lake OPTIMIZE, Iceberg rewrite_data_files.
 """
@@ -29,13 +29,12 @@ from sparklog.maintenance import (
     MergeWork,
     Report,
     merge,
-    run_compaction,
 )
 from sparklog.maintenance import compact as compact_log
 from sparklog.maintenance import optimize as optimize_log
+from sparklog.maintenance.compact import CompactionResult, compact_each, pieces_of
 from sparklog.maintenance.merge import Told
-from sparklog.maintenance.run_compaction import CompactionResult
-from sparklog.maintenance.spool import groups
+from sparklog.maintenance.rewrite import groups
 from sparklog.metadata import (
     ReplaceExtents,
 )
@@ -124,7 +123,7 @@ def compact(
 
         def run(works: Sequence[CompactionWork], _told: Told) -> Iterator[CompactionResult | SparklogError]:
             task = _task(root, storage_options, log.cluster_id, _compacted)
-            grouped = list(groups(log.store, works, run_compaction.pieces_of, TASK_BYTES, MOST_TASK_BYTES))
+            grouped = list(groups(log.store, works, pieces_of, TASK_BYTES, MOST_TASK_BYTES))
             yield from in_waves(context, grouped, task, max_concurrent_file_group_rewrites)
 
         return compact_log(log.metadata, log.clock, topics, limits, dry_run=dry_run, run=run)
@@ -166,7 +165,7 @@ def _task(root: str, storage_options: StorageOptions, cluster_id: str, do: Any) 
     """What an executor does with some works. It needs the store, and no metadata."""
 
     def run(works: Any) -> Any:
-        from sparklog.spark.workers import settle_in  # noqa: PLC0415 - on the executor
+        from sparklog.spark.notices import settle_in  # noqa: PLC0415 - on the executor
 
         settle_in()
         store = open_store(root, create=False, storage_options=storage_options, clock=SystemClock())
@@ -188,4 +187,4 @@ def _merged(store: Any, works: Sequence[MergeWork]) -> list[list[ReplaceExtents]
 
 
 def _compacted(store: Any, works: Sequence[CompactionWork]) -> list[CompactionResult | SparklogError]:
-    return list(run_compaction.compact_each(store, SystemClock(), works))
+    return list(compact_each(store, SystemClock(), works))

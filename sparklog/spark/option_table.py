@@ -2,7 +2,7 @@
 
 Names and defaults are those of Spark's Kafka connector, so that changing ``format("kafka")`` suffices;
 ``path`` or ``kafka.bootstrap.servers`` says where the log is.
-Not here: parsing (options.py); what is passed on to Kafka clients elsewhere (kafka_options.py).
+Not here: parsing (options.py); what is passed on to Kafka clients elsewhere (options.py).
 Sources: Spark's structured-streaming-kafka-integration guide and KafkaSourceProvider.
 """
 

@@ -7,12 +7,314 @@ Sources: KafkaMicroBatchStream.rateLimit, KafkaOffsetRangeCalculator.
 """
 
 import heapq
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal, TypeVar
 
-from sparklog.spark.stream_offset import Positions
+from sparklog.client import SparkLog
+from sparklog.clock import Clock
+from sparklog.errors import (
+    DataLossError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    StorageError,
+)
+from sparklog.log.read_plan import bytes_between, end_offset_for_bytes
+from sparklog.metadata import Image, PartitionState
+from sparklog.spark.options import SourceOptions
+from sparklog.spark.stream_offset import EARLIEST_OFFSET, LATEST_OFFSET, OffsetSpec, Positions, StreamOffset
+
+# --- resolve -----------------------------------------------------------------------------------------
+#
+# From what the user said (OffsetSpec) to offsets in a root, for the start and end of a query.
+#
+# Rules follow Kafka's connector: offsets or timestamps given per partition must name all the
+# partitions that are read; a timestamp no record reaches is an error for a start (unless the strategy
+# is latest) and the log's end for an end. A group's position outside the log is a matter of failOnDataLoss.
+
+
+TopicPartition = tuple[str, int]
+_NAMED = 10
+
+
+def partition_state(image: Image, tp: TopicPartition) -> PartitionState:
+    """The state of a partition that is known to exist."""
+    return image.topics[tp[0]].partitions[tp[1]]
+
+
+def log_starts(image: Image, tps: Sequence[TopicPartition]) -> Positions:
+    """First offset kept of each."""
+    return {tp: partition_state(image, tp).log_start_offset for tp in tps}
+
+
+def log_ends(image: Image, tps: Sequence[TopicPartition]) -> Positions:
+    """Next offset to be assigned of each."""
+    return {tp: partition_state(image, tp).log_end_offset for tp in tps}
+
+
+class OffsetResolver:
+    """Resolves all that a query says against one image: of a topic that is written to, what two looks find
+    does not fit together.
+    """
+
+    def __init__(
+        self,
+        log: SparkLog,
+        image: Image,
+        tps: Sequence[TopicPartition],
+        *,
+        group_id: str | None,
+        report: Callable[[str], None],
+    ) -> None:
+        """`tps`: those that are read. `report` is told of records that are gone, and raises if the
+        query is to fail.
+        """
+        self._log = log
+        self._image = image
+        self._tps = tps
+        self._group_id = group_id or ""
+        self._report = report
+        self._starts, self._ends = log_starts(image, tps), log_ends(image, tps)
+
+    def starting(self, spec: OffsetSpec) -> Positions:
+        """Where a new query starts in each partition.
+
+        Raises:
+            InvalidRequestError: partitions named by the user and those read differ; no record is late enough.
+            DataLossError: by `report`.
+        """
+        return self._resolve(spec, side="starting")
+
+    def ending(self, spec: OffsetSpec) -> Positions:
+        """Where a batch query ends (exclusive) in each partition; raises like `starting`."""
+        return self._resolve(spec, side="ending")
+
+    def _resolve(self, spec: OffsetSpec, *, side: Literal["starting", "ending"]) -> Positions:
+        starts, ends = self._starts, self._ends
+        if spec.kind == "earliest":
+            return starts
+        if spec.kind == "latest":
+            return ends
+        if spec.kind == "group":
+            committed = self._log.committed_offsets(self._group_id, image=self._image)
+            # A partition that the group has not committed counts as not read at all.
+            return {
+                tp: self._of_group(tp, committed[tp], side) if tp in committed else starts[tp]
+                for tp in self._tps
+            }
+        given = {tp: spec.by_topic[tp[0]] for tp in self._tps if tp[0] in spec.by_topic} | spec.by_partition
+        if spec.timestamp_ms is None:
+            _check_partitions(set(given), set(self._tps), side)
+            _check_topics(set(spec.by_topic), {topic for topic, _ in self._tps}, side)
+        if spec.kind == "offsets":
+            special = {EARLIEST_OFFSET: starts, LATEST_OFFSET: ends}
+            return {tp: special[given[tp]][tp] if given[tp] < 0 else given[tp] for tp in self._tps}
+        return {tp: self._at_time(spec, tp) for tp in self._tps}
+
+    def _of_group(self, tp: TopicPartition, committed: int, side: Literal["starting", "ending"]) -> int:
+        """The group's position, inside the log."""
+        start, end = self._starts[tp], self._ends[tp]
+        if start <= committed <= end:
+            return committed
+        where = f"{tp[0]}-{tp[1]}: group {self._group_id} has committed offset {committed}"
+        if committed < start:
+            self._report(f"{where}, and the log starts at {start}")
+            return start
+        self._report(f"{where}, and the log ends at {end}; was the topic deleted and created again?")
+        # Such a position is of another log. That nothing of this one was read is the only safe guess.
+        return start if side == "starting" else end
+
+    def _at_time(self, spec: OffsetSpec, tp: TopicPartition) -> int:
+        timestamp_ms = spec.by_partition.get(tp, spec.timestamp_ms)
+        assert timestamp_ms is not None, "a timestamp for every partition was checked"
+        found = self._log.offset_for_time(*tp, timestamp_ms, image=self._image)
+        if found is not None:
+            # It may be of a newer image, if files have gone meanwhile: those of here have expired then.
+            return min(found, self._ends[tp])
+        if spec.no_match_is_latest:
+            return self._ends[tp]
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"{tp[0]}-{tp[1]} has no record with a timestamp of {timestamp_ms} or later",
+            fix="choose an earlier timestamp, or set startingOffsetsByTimestampStrategy=latest",
+        )
+
+
+def _check_partitions(given: set[TopicPartition], read: set[TopicPartition], side: str) -> None:
+    if given == read:
+        return
+    missing, extra = sorted(read - given), sorted(given - read)
+    problems = [
+        f"{verb} {', '.join(f'{t}-{p}' for t, p in tps)}"
+        for verb, tps in (("lacks", missing), ("names also", extra))
+        if tps
+    ]
+    raise InvalidRequestError(
+        "INVALID_OPTION",
+        f"{side} offsets must name exactly the partitions that are read; it {' and '.join(problems)}",
+        fix='name every partition (-2: earliest, -1: latest), or a whole topic: {"topic": "earliest"}',
+    )
+
+
+def _check_topics(given: set[str], read: set[str], side: str) -> None:
+    if extra := sorted(given - read):
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"{side} offsets name topics that are not read: {', '.join(extra)}",
+            fix="correct the names, or subscribe to the topics",
+        )
+
+
+def check_in_log(positions: Positions, image: Image, option: str) -> None:
+    """Offsets that the user named must lie inside the log.
+
+    Raises:
+        OffsetOutOfRangeError: one does not.
+    """
+    for tp, offset in positions.items():
+        state = partition_state(image, tp)
+        if not state.log_start_offset <= offset <= state.log_end_offset:
+            raise OffsetOutOfRangeError(
+                "OFFSET_OUT_OF_RANGE",
+                f"{option}: {tp[0]}-{tp[1]} has no offset {offset}; "
+                f"its log reaches from {state.log_start_offset} to {state.log_end_offset}",
+                fix="choose an offset inside, or earliest or latest",
+            )
+
+
+def check_ends_after_start(begin: Positions, end: Positions, image: Image) -> None:
+    """A batch query's range must not end before it starts; Kafka's connector refuses that too.
+
+    An end that the log has left behind is lost data, and not looked at here.
+
+    Raises:
+        InvalidRequestError: it does, in some partition.
+    """
+    wrong = sorted(
+        tp
+        for tp, offset in begin.items()
+        if offset > max(end[tp], partition_state(image, tp).log_start_offset)
+    )
+    if not wrong:
+        return
+    named = ", ".join(f"{t}-{p} from {begin[t, p]} to {end[t, p]}" for t, p in wrong[:_NAMED])
+    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    raise InvalidRequestError(
+        "INVALID_OPTION",
+        f"found a start after the end, expected it at or before: {named}{more} (offsets, also where "
+        "timestamps or a group were given)",
+        fix="choose a later end, or an earlier start",
+    )
+
+
+# --- data loss ---------------------------------------------------------------------------------------
+#
+# failOnDataLoss: what to do when records that a query should read are gone.
+#
+# Either fail with what is missing, or warn and read on with the first record that is there.
+
+
+logger = logging.getLogger("sparklog.spark")
+
+
+class DataLossPolicy:
+    """Reports each loss once; raises when the query is to fail."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+        self._reported: set[str] = set()
+
+    def report(self, what: str) -> None:
+        """Tell of one loss.
+
+        Raises:
+            DataLossError: failOnDataLoss is true.
+        """
+        if self._fail:
+            raise DataLossError(
+                "DATA_LOSS",
+                what,
+                fix="find out why (retention, a deleted or re-created topic, another root's checkpoint), "
+                "and set failOnDataLoss=false to go on without them",
+            )
+        if what not in self._reported:
+            self._reported.add(what)
+            logger.warning("data loss ignored (failOnDataLoss=false): %s", what)
+
+    def clamp_start(self, start: Positions, end: Positions, image: Image) -> Positions:
+        """Starting positions moved into the log; every move is reported."""
+        moved = {}
+        for tp, offset in start.items():
+            if tp not in end or tp[0] not in image.topics:
+                continue
+            low = partition_state(image, tp).log_start_offset
+            if offset < low and offset < end[tp]:
+                self.report(f"{tp[0]}-{tp[1]}: offsets {offset} to {low} are gone, the log starts at {low}")
+            moved[tp] = max(offset, low)
+        return moved
+
+    def move_into_log(self, positions: Positions, image: Image, option: str) -> Positions:
+        """Offsets that the user named, moved to the nearest in the log; every move is reported."""
+        moved = {}
+        for tp, offset in positions.items():
+            state = partition_state(image, tp)
+            low, high = state.log_start_offset, state.log_end_offset
+            if not low <= offset <= high:
+                side = f"starts at {low}" if offset < low else f"ends at {high}"
+                self.report(f"{tp[0]}-{tp[1]}: {option} says {offset}, and the log {side}")
+            moved[tp] = min(max(offset, low), high)
+        return moved
+
+    def existing(self, offset: StreamOffset, image: Image) -> Positions:
+        """The positions of those topics that still exist, as the same topic; others are reported."""
+        kept: Positions = {}
+        for (topic, partition), position in offset.positions.items():
+            current = image.topics.get(topic)
+            if current is None:
+                self.report(f"{topic}-{partition} was deleted after offset {position} was reached")
+            elif current.topic_id != offset.topic_ids.get(topic, current.topic_id):
+                self.report(f"{topic} was deleted and created again since the checkpoint was written")
+            elif partition >= len(current.partitions):
+                self.report(
+                    f"{topic}-{partition} is gone; the topic has {len(current.partitions)} partitions"
+                )
+            else:
+                kept[topic, partition] = position
+        return kept
+
+
+# --- retry -------------------------------------------------------------------------------------------
+#
+# fetchOffset.numRetries and .retryIntervalMs: patience of a plan with a storage that is busy.
+#
+# Not here: the store's own patience with one request (storage/), which every try has anew.
+
+
+T = TypeVar("T")
+
+
+def retrying(options: SourceOptions, clock: Clock, call: Callable[[], T]) -> T:
+    """Call again after a RetriableError, or while the store does not answer, as often and as patiently as
+    the options say. What is called changes nothing that a second call would be misled by.
+    """
+    for _ in range(options.retries):
+        try:
+            return call()
+        except RetriableError:
+            pass
+        except StorageError as error:
+            if error.code != "STORE_UNAVAILABLE":
+                raise
+        clock.sleep_ms(options.retry_interval_ms)
+    return call()
+
+
+# --- ranges ------------------------------------------------------------------------------------------
+
 
 MANY_TASKS = 200  # as many as Spark makes of a shuffle
 SMALL_BYTES = 4 << 20  # what Spark takes the opening of a file to cost, in bytes read
@@ -187,3 +489,27 @@ def ranges_between(start: Positions, end: Mapping[tuple[str, int], int]) -> list
         for (topic, partition), last in sorted(end.items())
         if last > start[topic, partition]
     ]
+
+
+# --- byte limit --------------------------------------------------------------------------------------
+#
+# maxBytesPerTrigger: how far a micro-batch may read for so many stored bytes.
+#
+# Bytes are those on storage, compressed as they are; extents know their sizes, so no data is read.
+
+
+def limit_bytes(start: Positions, end: Positions, image: Image, max_bytes: int) -> Positions:
+    """Move `end` back so that about `max_bytes` lie between, each partition getting its share.
+
+    A partition with a backlog always gets at least one record, so that none starves.
+    """
+    states = {tp: partition_state(image, tp) for tp in backlog(start, end)}
+    sizes = {tp: bytes_between(states[tp], start[tp], end[tp]) for tp in states}
+    total = sum(sizes.values())
+    if total <= max_bytes:
+        return dict(end)
+    limited = dict(end)
+    for tp, size in sizes.items():
+        share = int(max_bytes * size / total)
+        limited[tp] = min(end[tp], end_offset_for_bytes(states[tp], start[tp], share))
+    return limited

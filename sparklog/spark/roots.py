@@ -16,15 +16,145 @@ Concurrency: Spark's workers are single-threaded; a forked child starts with an 
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from sparklog.errors import RetriableError
-from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
+from sparklog.errors import InvalidRequestError, RetriableError
+from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
+from sparklog.storage.filesystems import parse_flag
 from sparklog.storage.root_rules import ANY_ROOT, RootRules
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
-    from sparklog.client.broker_root import BrokerRoot
+    from sparklog.client.brokers import BrokerRoot
+
+# --- storage options ---------------------------------------------------------------------------------
+#
+# How a query reaches its storage: options under the names that s3fs's and Hadoop's users know.
+#
+#     .option("s3.endpoint_url", "http://127.0.0.1:8333")   s3fs's names after "s3."
+#     .option("endpoint_url", ...)                          the usual ones also as they are
+#     .option("fs.s3a.access.key", ...)                     Hadoop's S3A
+#     .option("allow_unsafe_filesystem", "true")            for a directory (docs/filesystems.md)
+#
+# What is not given comes from each process's environment and AWS's files (docs/s3.md).
+# Invariants: values are checked on the driver; they travel to executors with the reader or writer, and are in
+#     no input partition, offset, commit message, repr or error message.
+# Sources: s3fs.S3FileSystem; Hadoop's S3A.
+
+
+_PREFIX = "s3."
+_PLAIN = {"anon", "endpoint_url", "key", "profile", "region", "secret", "token"}
+_HADOOP = {
+    "fs.s3a.access.key": "key",
+    "fs.s3a.secret.key": "secret",
+    "fs.s3a.session.token": "token",
+    "fs.s3a.endpoint": "endpoint_url",
+    "fs.s3a.endpoint.region": "region",
+    "fs.s3a.path.style.access": "path_style",
+    "fs.s3a.connection.ssl.enabled": "use_ssl",
+}
+# Spark asks a stream for news about a hundred times a second.
+STREAM_REFRESH_MS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """Storage options of one query; hashable and picklable. Its repr shows names only."""
+
+    items: tuple[tuple[str, str], ...] = ()
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """For sparklog.open."""
+        return dict(self.items) or None
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(name for name, _ in self.items)})"
+
+
+NO_STORAGE_OPTIONS = StorageOptions()
+
+
+def storage_name(option: str) -> str | None:
+    """The storage option that a query's option (in lower case) means; None if it is none."""
+    if option.startswith(_PREFIX):
+        return option.removeprefix(_PREFIX)
+    return option if option in _PLAIN else _HADOOP.get(option)
+
+
+def parse_storage(given: Mapping[str, str], root: str, *, streaming: bool = False) -> StorageOptions:
+    """The storage options among a query's (names in lower case).
+
+    Raises:
+        InvalidRequestError: an unknown or malformed one.
+    """
+    values = {name: value for option, value in given.items() if (name := storage_name(option)) is not None}
+    is_s3 = root.lower().startswith(("s3:", "s3a:", "s3n:"))
+    if ALLOW_UNSAFE in given:
+        allow = str(parse_flag(ALLOW_UNSAFE, given[ALLOW_UNSAFE])).lower()
+        if not is_s3 and not values:
+            return StorageOptions(((ALLOW_UNSAFE, allow),))
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"{ALLOW_UNSAFE} is for a directory, and the root or the other options are of an object store",
+            fix=f"remove {ALLOW_UNSAFE}, or correct the root",
+        )
+    if streaming and is_s3:
+        values.setdefault("refresh_interval_ms", str(STREAM_REFRESH_MS))
+    if values:
+        from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415 - few queries need it
+
+        parse_storage_options(values)
+    return StorageOptions(tuple(sorted(values.items())))
+
+
+# --- catalog tables ----------------------------------------------------------------------------------
+#
+# Tables in Spark's catalog over a Python source: their options are dropped, so none may be given.
+#
+# Spark keeps the options of CREATE TABLE, and its location, but does not pass them to a Python data source
+# when the table is read or written: all that it gets is the WITH clause of the query. A table that was made
+# with a path would neither read nor write it. What we see of CREATE TABLE is the question for the schema,
+# which carries the table's properties; it is refused if there is an option of ours among them. A table
+# without any serves SELECT ... WITH and INSERT ... WITH.
+# Not seen here: CREATE TABLE with columns, and saveAsTable and writeTo(...).create(), which write with their
+# own options before anybody finds that the table has none (docs/sql.md).
+# Sources: Spark's V2SessionCatalog and PythonDataSourceV2, as observed with Spark 4.3.
+
+
+# Spark's own properties of a table; no query has an option of such a name.
+_TABLE = "provider"
+_LOCATION = ("path", "location")
+_OPTION_PREFIX = "option."
+
+FIX = (
+    "give the options in the query, SELECT * FROM t WITH (path = '...', subscribe = '...'), or use a "
+    "temporary view: CREATE TEMPORARY VIEW t USING sparklog OPTIONS (...); docs/sql.md has both"
+)
+
+
+def refuse_options_of_a_table(given: Mapping[str, str]) -> None:
+    """Look at what Spark asks a schema with (names in lower case).
+
+    Raises:
+        InvalidRequestError: it is for CREATE TABLE, with options that no query would see.
+    """
+    if _TABLE not in given:
+        return
+    dropped = [name.removeprefix(_OPTION_PREFIX) for name in given if name.startswith(_OPTION_PREFIX)]
+    dropped += [name for name in _LOCATION if name in given]
+    if dropped:
+        raise InvalidRequestError(
+            "UNSUPPORTED_TABLE",
+            f"a table in Spark's catalog cannot have options ({', '.join(sorted(set(dropped)))}): Spark does "
+            "not hand them to a Python source when the table is used",
+            fix=FIX,
+        )
+
+
+# --- roots -------------------------------------------------------------------------------------------
+
 
 logger = logging.getLogger("sparklog.spark")
 _Key = tuple[int, str, StorageOptions]
@@ -42,7 +172,7 @@ def root_of_broker(bootstrap_servers: str, rules: RootRules = ANY_ROOT) -> str:
             one that the rules accept.
         RetriableError: BROKER_UNREACHABLE.
     """
-    from sparklog.client.broker_root import find_broker_root  # noqa: PLC0415 - few queries need it
+    from sparklog.client.brokers import find_broker_root  # noqa: PLC0415 - few queries need it
 
     try:
         found = _told[bootstrap_servers] = find_broker_root(bootstrap_servers, rules=rules)

@@ -1,14 +1,14 @@
 """A streaming sink keeps its root in order by itself: where nobody else serves it, streams are what it has.
 
 After a micro-batch is committed, and once in a while only, the image that the driver holds is asked whether
-anything is due; if so, a process of low priority does one round (client/round_process.py), beside the driver.
+anything is due; if so, a process of low priority does one round (client/rounds.py), beside the driver.
 Invariants: no micro-batch waits for it, and none fails by it: what goes wrong is logged, once for each cause.
     One round at a time for a root on this machine. It ends with the process that started it, a Python worker
     of Spark's driver, or where Linux tells (its guardian) with the daemon that forks those workers, which
     ends with the driver: workers may be others with each micro-batch (spark.python.worker.reuse=false), and
     end after a minute without work. So the pace is kept on the machine, not in a worker
-    (client/round_state.py).
-    After rounds that came to nothing it looks less often (client/round_pace.py).
+    (client/rounds.py).
+    After rounds that came to nothing it looks less often (client/rounds.py).
 Cost: a comparison of times for a commit, and for a worker's first a small file; each LOOK_MS the choice of
     what is due, and at most once in EXPIRY_MS a process that only removes what is past its retention.
 Not here: whether it is wanted (option `maintenance`), what a round does.
@@ -23,9 +23,17 @@ from collections.abc import Sequence
 import msgspec
 
 from sparklog.client import SparkLog
-from sparklog.client.round_pace import begun, ended, found_nothing, may_look
-from sparklog.client.round_process import RoundProcess, RoundRequest, guardian
-from sparklog.client.round_state import RoundState, RoundStates
+from sparklog.client.rounds import (
+    RoundProcess,
+    RoundRequest,
+    RoundState,
+    RoundStates,
+    begun,
+    ended,
+    found_nothing,
+    guardian,
+    may_look,
+)
 from sparklog.maintenance import (
     Remembered,
     Terms,
@@ -34,7 +42,7 @@ from sparklog.maintenance import (
     still_remembered,
 )
 from sparklog.spark.options import SinkOptions
-from sparklog.spark.storage_options import StorageOptions
+from sparklog.spark.roots import StorageOptions
 
 LOOK_MS = 15_000
 EXPIRY_MS = 300_000

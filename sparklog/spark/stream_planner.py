@@ -10,26 +10,32 @@ Sources: KafkaMicroBatchStream.
 
 import functools
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from sparklog.client import SparkLog
+from sparklog.client import SparkLog, is_internal
 from sparklog.clock import Clock
 from sparklog.errors import DataLossError, InvalidRequestError, OffsetOutOfRangeError, SparklogError
 from sparklog.metadata import Image
-from sparklog.spark.byte_limit import limit_bytes
-from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.input_partitions import plan_input_partitions
 from sparklog.spark.options import SourceOptions
-from sparklog.spark.ranges import backlog, limit_records, ranges_between
-from sparklog.spark.resolve import OffsetResolver, check_in_log, log_ends, log_starts
-from sparklog.spark.retry import retrying
+from sparklog.spark.ranges import (
+    DataLossPolicy,
+    OffsetResolver,
+    backlog,
+    check_in_log,
+    limit_bytes,
+    limit_records,
+    log_ends,
+    log_starts,
+    ranges_between,
+    retrying,
+)
 from sparklog.spark.roots import open_root
 from sparklog.spark.stream_offset import Positions, StreamOffset
-from sparklog.spark.unsubscribed import continue_with, drop_text, still_kept
 
 logger = logging.getLogger("sparklog.spark")
 # Errors of a start: wrong options, or a log that has changed since the query began.
@@ -79,7 +85,7 @@ class StreamPlanner:
         return start.to_json()
 
     def _initial(self, log: SparkLog) -> StreamOffset:
-        """Resolve the query's start; raises when a subscribed topic is missing, or as resolve.py says."""
+        """Resolve the query's start; raises when a subscribed topic is missing, or as ranges.py says."""
         options, image = self._options, log.image
         tps = options.subscription.resolve(image, must_exist=True)
         resolver = OffsetResolver(log, image, tps, group_id=options.group_id, report=self._loss.report)
@@ -304,4 +310,87 @@ def offset_at(
         positions=positions,
         initial=initial,
         kept=kept,
+    )
+
+
+# --- unsubscribed ------------------------------------------------------------------------------------
+#
+# Topics that a query was reading and that are no longer in its subscription: they keep their positions.
+#
+# Kafka's connector reports such a drop as data loss, and forgets the positions; should the topic come back,
+# it is read from its beginning. Here they stay in the query's offsets while the topic exists, so that it goes
+# on where it was left.
+#
+# Invariants: a drop is reported once, with the micro-batch that leaves the topic out.
+# Not here: topics that were deleted (ranges.py).
+
+
+_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continued:
+    """Where a query stands, by what it subscribes to now.
+
+    Fields:
+        positions: of what it reads; also of what came back.
+        kept: of what it does not read any more.
+        dropped: those of `kept` that it has been reading until now.
+    """
+
+    positions: Positions
+    kept: Positions
+    dropped: Positions
+
+
+def continue_with(
+    start: StreamOffset, positions: Positions, subscribed: Collection[tuple[str, int]], image: Image
+) -> Continued:
+    """Sort the positions of `start`; `positions` are those of them whose topics still exist."""
+    subscribed = set(subscribed)
+    known = {**still_kept(start, image), **positions}
+    kept = {tp: offset for tp, offset in known.items() if tp not in subscribed}
+    return Continued(
+        positions={tp: offset for tp, offset in known.items() if tp in subscribed},
+        kept=kept,
+        dropped={tp: offset for tp, offset in kept.items() if tp in positions},
+    )
+
+
+def still_kept(offset: StreamOffset, image: Image) -> Positions:
+    """Positions of topics that were dropped before, and exist, as the same ones."""
+    return {
+        (topic, partition): position
+        for (topic, partition), position in offset.kept.items()
+        if topic in image.topics
+        and image.topics[topic].topic_id == offset.topic_ids.get(topic)
+        and partition < len(image.topics[topic].partitions)
+    }
+
+
+def drop_text(dropped: Positions, *, by_pattern: bool, restart: bool = False) -> str | None:
+    """The loss to report; None if there is none. A pattern never meant internal topics.
+
+    Args:
+        restart: the micro-batch was planned without them, by a Spark that did not say where it starts.
+    """
+    lost = [
+        f"{topic}-{partition} at offset {offset}"
+        for (topic, partition), offset in sorted(dropped.items())
+        if not (by_pattern and is_internal(topic))
+    ]
+    if not lost:
+        return None
+    names = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
+    if restart:
+        return (
+            f"{names}: not among the topics and partitions to read when this micro-batch was planned. What "
+            "follows is not read, and if they are subscribed to again they are read from the beginning: a "
+            "Spark before 4.2 does not let positions be kept. To go on where they were left, subscribe to "
+            "them again, and remove this micro-batch before it has run: the newest file in the directory "
+            "offsets of the checkpoint"
+        )
+    return (
+        f"{names}: no longer among the topics and partitions to read, so what follows is not read. The "
+        "positions are kept while the topic exists, in case it is subscribed to again"
     )

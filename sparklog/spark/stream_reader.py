@@ -1,6 +1,6 @@
 """The streaming source: what every Spark asks of it, answered by a StreamPlanner on the driver.
 
-What Sparks from 4.2 on ask besides is in limited_reader.py.
+What Sparks from 4.2 on ask besides is in stream_reader.py.
 
 Spark pickles the reader into each task, so it holds options only; the planner is made on first use
 in the process that plans.
@@ -11,11 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 from sparklog.clock import SystemClock
+from sparklog.spark.data_source_api import plain_errors
 from sparklog.spark.input_partitions import read_input_partition
 from sparklog.spark.options import SourceOptions
-from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.stream_planner import StreamPlanner
 
 
@@ -85,3 +93,53 @@ class SparklogStreamReader(DataSourceStreamReader):
         if self._planner is None:
             self._planner = StreamPlanner(self._options, SystemClock())
         return self._planner
+
+
+# --- limited reader ----------------------------------------------------------------------------------
+#
+# The streaming source with admission control, for Sparks that have it (4.2 and newer).
+#
+# Spark says from where on it asks for more, and can be told that there is a limit. Not here: what the
+# limits mean (stream_planner.py), and what all versions have.
+# Source: Spark's KafkaMicroBatchStream.
+
+
+@plain_errors
+class LimitedStreamReader(SparklogStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics of a root as a stream, so much at a time."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint starts: startingOffsets and its kin."""
+        self._is_new = True
+        return self._plan().initial_offset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of one micro-batch."""
+        return self._plan().input_partitions(start, self._as_it_goes_on(end))
+
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """The end of the next micro-batch; `start` itself when there is nothing to do."""
+        # Spark passes our own default limit, except for Trigger.Once, which wants everything.
+        unlimited = isinstance(limit, ReadAllAvailable)
+        return self._plan().latest_offset(start, limited=not unlimited)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Tells Spark that there is a limit; its arithmetic is ours, since limits combine."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The log's end, for the progress report (and so for lag)."""
+        return self._plan().report_latest_offset()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember the log's end: this query reads up to there and stops."""
+        self._plan().freeze_end()

@@ -10,10 +10,10 @@ from sparklog.storage.base import (
     StoredFile,
     StoreTraits,
     Turn,
+    validate_name,
 )
 from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore
-from sparklog.storage.names import validate_name
 from sparklog.storage.opening import open_store
 
 __all__ = [

@@ -25,8 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparklog.errors import InvalidRequestError
-from sparklog.redaction import shown
+from sparklog.errors import InvalidRequestError, shown
 
 OPTION = "allow_unsafe_filesystem"
 VARIABLE = "SPARKLOG_ALLOW_UNSAFE_FILESYSTEM"

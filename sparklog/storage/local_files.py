@@ -12,18 +12,231 @@ fork the child's copy refuses to write, since both would write to the same posit
 After a crash: bytes past the last sync may be there, torn, or not; nothing refers to them.
 """
 
+import contextlib
 import errno
+import fcntl
 import mmap
 import os
 import stat
+import tempfile
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from sparklog.closing import Closing
-from sparklog.errors import FatalStorageError, StorageError
+from sparklog.errors import AlreadyExistsError, FatalStorageError, NotFoundError, StorageError
 from sparklog.failpoints import failpoint, torn
-from sparklog.storage.base import BytesLike
-from sparklog.storage.os_errors import fatal_error, storage_error
+from sparklog.storage.base import BytesLike, Hold, IndefinitePutError
+
+# --- os errors ---------------------------------------------------------------------------------------
+#
+# The operating system's errors, as ours: what was refused, and what to do about it.
+#
+# Not here: errors of fsync, which are always fatal and raised where they happen.
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_FREE_SPACE = (
+    "Free space or raise the quota, then try again. What frees space has a reserve on a full disk: delete a "
+    "topic, or give it a shorter retention (sparklog topics), then `sparklog maintain`, or `sparklog vacuum "
+    "--retain 0 --force` if nothing else writes to the root"
+)
+_TOO_MANY = {errno.EMFILE, errno.ENFILE}
+# vfat and exfat answer EPERM to link(2), as a file system without hard links should.
+_LINK_REFUSED = {errno.EPERM}
+_NO_LINKS = {errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS}
+MISSING = {errno.ENOENT, errno.ENOTDIR}
+
+
+def is_full(error: OSError) -> bool:
+    """The disk, or the quota, is full: a later attempt with fresh bytes is safe."""
+    return error.errno in _FULL
+
+
+def storage_error(action: str, path: str, error: OSError) -> StorageError:
+    """The StorageError that tells `action path` failed because of `error`."""
+    found = f"{path}: cannot {action}: {error.strerror or error} (errno {error.errno})"
+    code = error.errno
+    if code in _FULL:
+        return StorageError("STORAGE_FULL", found, fix=_FREE_SPACE)
+    if code in _NO_LINKS or (action == "link" and code in _LINK_REFUSED):
+        return StorageError(
+            "STORAGE_UNSUPPORTED",
+            found,
+            fix="Use a file system with hard links and durable directories (ext4, xfs, ...)",
+        )
+    if code in _REFUSED:
+        return StorageError(
+            "STORAGE_REFUSED",
+            found,
+            fix="Make the directory writable for this user, and the mount read-write",
+        )
+    if code in MISSING:
+        return NotFoundError(
+            "FILE_NOT_FOUND", found, fix="Check the path, and that nobody deletes files of this root"
+        )
+    if code == errno.EEXIST:
+        return AlreadyExistsError("FILE_EXISTS", found, fix="Use another name")
+    if code == errno.EFBIG:
+        return StorageError(
+            "FILE_TOO_LARGE", found, fix="Raise the file size limit (ulimit -f), or lower segment.bytes"
+        )
+    if code in _TOO_MANY:
+        return StorageError("TOO_MANY_OPEN_FILES", found, fix="Raise the open files limit (ulimit -n)")
+    if code == errno.ELOOP:
+        return StorageError(
+            "STORAGE_REFUSED",
+            f"{found}, expected a regular file of the root's own",
+            fix="Remove it, and find out who put it there: symbolic links and pipes are not followed",
+        )
+    return StorageError("STORAGE_FAILED", found, fix="Check the disk and the kernel log, then try again")
+
+
+def fatal_error(action: str, path: str, error: OSError) -> FatalStorageError:
+    """Durability is unknown: the kernel may have dropped the pages, and a second try would lie."""
+    return FatalStorageError(
+        "DURABILITY_UNKNOWN",
+        f"{path}: {action} failed: {error.strerror or error} (errno {error.errno})",
+        fix="Stop this process, check the disk, and start again; nothing unacknowledged is lost by that",
+    )
+
+
+def indefinite_error(path: str, cause: OSError, error: OSError) -> IndefinitePutError:
+    """Nobody can tell what came of a link that failed: the look at it failed, too."""
+    return IndefinitePutError(
+        "PUT_INDEFINITE",
+        f"{path}: link failed ({cause.strerror}), and looking up what became of it too ({error.strerror})",
+        fix="Repeat the same put",
+    )
+
+
+# --- durable names -----------------------------------------------------------------------------------
+#
+# Names that a power cut cannot take back: directories of a local store, made and synced.
+#
+# A file is durable when its bytes are, its name in its directory, and every directory's name up to the root.
+# A directory's own name is synced once, and then again only when it may be another directory: we have made it
+# just now; its inode is another; or something has been made or removed beside it since, as its parent's
+# modification time says. Inode numbers alone do not tell: ext4 gives the number of a removed directory to
+# the next one. The time alone does not either: it goes in ticks of some milliseconds.
+#
+# Invariants:
+#     - only what this process has synced itself counts as durable: a directory that exists may be one that
+#       another process made a moment ago and has not synced;
+#     - it counts when the sync of its parent has returned, not before;
+#     - only a failed fsync is fatal. A directory that cannot be opened (no descriptor is free, or it was
+#       swept) was not synced: whoever asked must not rest on it, and nothing else is in doubt;
+#     - a removed root is never brought back to life.
+# Concurrency: any thread. What is remembered only ever spares an fsync; no open files are kept.
+# After a crash: a new process remembers nothing, and syncs all of them once.
+
+
+DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# How a directory was when its name was made durable: its inode, and its parent's modification time.
+_Seen = tuple[int, int]
+
+
+class DurableNames:
+    """The directories below one root.
+
+    Args:
+        poison: told of a failed fsync, after which nobody knows what is durable.
+    """
+
+    def __init__(self, root: str, poison: Callable[[FatalStorageError], None]) -> None:
+        self._root = root
+        self._poison = poison
+        self._durable: dict[str, _Seen] = {}
+
+    def make_parents(self, path: str) -> None:
+        """Make the directory of `path`, and those above it."""
+        parent = os.path.dirname(path)
+        try:
+            if not os.path.isdir(parent):
+                if not os.path.isdir(self._root):
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+                os.makedirs(parent, exist_ok=True)
+                self._durable.clear()
+        except OSError as error:
+            raise storage_error("create the directory", parent, error) from error
+
+    def sync(self, directory: str) -> None:
+        """Make the names in `directory` durable, and its own, up to the root.
+
+        Raises: FatalStorageError, an fsync failed; another StorageError, it could not be tried.
+        """
+        synced: list[tuple[str, _Seen]] = []
+        while True:
+            parent = os.path.dirname(directory)
+            beside_ns = 0 if directory == self._root else self._modified_ns(parent)
+            seen = (self._fsync(directory), beside_ns)
+            if directory == self._root or self._durable.get(directory) == seen:
+                break
+            synced.append((directory, seen))
+            directory = parent
+        self._durable.update(synced)
+
+    def _modified_ns(self, directory: str) -> int:
+        """Asked before the directory is synced: what changes later shows."""
+        try:
+            return os.stat(directory).st_mtime_ns
+        except OSError as error:
+            raise storage_error("look up for fsync", directory, error) from error
+
+    def _fsync(self, directory: str) -> int:
+        try:
+            fd = os.open(directory, DIRECTORY_FLAGS)
+        except OSError as error:
+            raise storage_error("open for fsync", directory, error) from error
+        try:
+            failpoint("directory.sync")
+            os.fsync(fd)
+            return os.fstat(fd).st_ino
+        except OSError as error:
+            if _never_changes(fd, error):
+                return os.fstat(fd).st_ino
+            fatal = fatal_error("fsync", directory, error)
+            self._poison(fatal)
+            raise fatal from error
+        finally:
+            os.close(fd)
+
+
+def _never_changes(fd: int, error: OSError) -> bool:
+    """Has a file system no fsync because it is only read (squashfs, erofs, iso9660)?
+
+    EROFS does not say so: ext4 answers it where it has stopped writing after a fault, and lost what was not
+    written back.
+    """
+    return error.errno == errno.EINVAL and bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
+
+
+def create_root(root: Path) -> None:
+    """Make a root directory, durably; no error when it exists."""
+    missing = root
+    created: list[Path] = []
+    while not missing.exists():
+        created.append(missing)
+        missing = missing.parent
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for path in created:
+            fd = os.open(path.parent, DIRECTORY_FLAGS)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+    except OSError as error:
+        raise StorageError(
+            "STORAGE_FAILED",
+            f"{root}: cannot create the root: {error.strerror}",
+            fix="Create the directory yourself, or choose another place",
+        ) from error
+
+
+# --- local files -------------------------------------------------------------------------------------
+
 
 # After so many bytes a first fsync runs beside the writing, so that the one before a commit finds little
 # left to do. Measured with 480 MB at 6 ms of computing per 4 MB, interleaved: 0.87 to 0.95 s instead of
@@ -273,3 +486,119 @@ class LocalReadFile(Closing):
 
     def __del__(self) -> None:
         self.close()
+
+
+# --- holding -----------------------------------------------------------------------------------------
+#
+# Holding a name: a lock that a process keeps for as long as it lives, with a note that says who it is. And
+# turns: a lock on a directory, for as long as one piece of work takes.
+#
+# A courtesy to people, for processes of one machine; nothing may depend on it.
+#
+# Concurrency: a forked child has a copy of the descriptor; the lock is released explicitly.
+# After a crash: the kernel has released it; the file stays, and means nothing.
+
+
+_MAX_NOTE_BYTES = 4096
+
+
+def hold_file(path: str, note: bytes, *, is_local: bool = False) -> Hold:
+    """Hold a file, which is made if it is missing.
+
+    Args:
+        is_local: its file system is this machine's alone, so that the lock proves something.
+    """
+    try:
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # to be written to, whatever it leads to? Not by us
+            raise storage_error("lock", path, error) from None
+        return Hold()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = b""
+        with contextlib.suppress(OSError):
+            holder = os.pread(descriptor, _MAX_NOTE_BYTES, 0)
+        os.close(descriptor)
+        return Hold(holder=holder)
+    except OSError:  # a file system without locks
+        os.close(descriptor)
+        return Hold()
+    before = b""
+    with contextlib.suppress(OSError):
+        before = os.pread(descriptor, _MAX_NOTE_BYTES, 0)
+
+    def write(data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, data, 0)
+
+    write(note)
+
+    def release() -> None:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+    return Hold(release=release, is_proof=is_local, before=before, write=write)
+
+
+def machine_directory() -> Path | None:
+    """A directory of this machine, and of this user alone, for what means nothing elsewhere, or later; None
+    if there is none to be had.
+    """
+    path = Path(tempfile.gettempdir()) / f"sparklog-{os.geteuid()}"
+    try:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(0o700)
+        found = path.lstat()
+    except OSError:
+        return None
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return path if is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
+
+
+class DirectoryTurn:
+    """See Turn. The lock is that of a descriptor, which is noted before it is locked: whatever interrupts
+    `take`, `release` finds it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor: list[int] = []  # while it is had, or asked for
+
+    def take(self) -> bool:
+        self.release()
+        try:
+            # Opened and noted between two instructions, where no signal is handled.
+            self._descriptor[:] = map(os.open, (self._path,), (DIRECTORY_FLAGS,))
+        except OSError:  # not there yet: no competitors either
+            return True
+        try:
+            fcntl.flock(self._descriptor[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._close()
+            return False
+        except OSError:  # a file system without locks
+            self._close()
+        return True
+
+    def release(self) -> None:
+        if self._descriptor:
+            # Unlock explicitly: a child forked meanwhile has a copy of the descriptor, and closing ours
+            # would leave the lock with it. Of a file system that is away for a moment others wait for it, for
+            # a while (metadata/log.py); the commit is made.
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._descriptor[0], fcntl.LOCK_UN)
+            self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor.pop())
+
+    def __del__(self) -> None:
+        """In a forked child that forgets its parent's turn: the copy only."""
+        if self._descriptor:
+            self._close()

@@ -14,9 +14,18 @@ from collections.abc import Callable, Iterator, Sequence
 from sparklog.clock import Clock, SystemClock
 from sparklog.closing import Closing
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
-from sparklog.storage.base import UNFINISHED_MS, BytesLike, Hold, StoredFile, StoreTraits, Turn
-from sparklog.storage.names import first_left_out, validate_name, validate_prefix
-from sparklog.storage.whole_files import WholeFiles
+from sparklog.storage.base import (
+    UNFINISHED_MS,
+    BytesLike,
+    Hold,
+    StoredFile,
+    StoreTraits,
+    Turn,
+    WholeFiles,
+    first_left_out,
+    validate_name,
+    validate_prefix,
+)
 
 _PORTION = 3  # of a walk: small, so that tests meet several
 

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from sparklog.clock import Clock
-from sparklog.errors import InvalidRequestError, NotFoundError
-from sparklog.redaction import shown
+from sparklog.errors import InvalidRequestError, NotFoundError, shown
 from sparklog.storage.base import Store
-from sparklog.storage.durable_names import create_root
 from sparklog.storage.filesystems import OPTION, allows_unsafe, validate_filesystem
 from sparklog.storage.local import LocalStore
+from sparklog.storage.local_files import create_root
 from sparklog.storage.memory import MemoryStore
-from sparklog.storage.root_urls import S3_SCHEMES, local_path, memory_name, scheme_of
+from sparklog.storage.root_rules import S3_SCHEMES, local_path, memory_name, scheme_of
 
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()

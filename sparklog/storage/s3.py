@@ -15,26 +15,410 @@ Concurrency: any number of threads; after a fork the child connects anew.
 Sources: docs/design.md; S3's consistency model and conditional writes.
 """
 
+import contextlib
 import functools
+import hashlib
+import logging
+import mmap
 import os
+import secrets
+import stat
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from crc32c import crc32c
+
 from sparklog.clock import Clock, SystemClock
-from sparklog.errors import NotFoundError, StorageError
-from sparklog.storage.base import UNFINISHED_MS, BytesLike, FreeTurn, Hold, StoredFile, StoreTraits
-from sparklog.storage.names import TEMPORARY_DIRECTORY, first_left_out, validate_name, validate_prefix
-from sparklog.storage.root_urls import parse_s3_url
-from sparklog.storage.s3_append import S3AppendFile
-from sparklog.storage.s3_cache import DiskCache
-from sparklog.storage.s3_client import S3Client
-from sparklog.storage.s3_dates import put_lifetime_ms
+from sparklog.closing import Closing
+from sparklog.errors import AlreadyExistsError, NotFoundError, StorageError
+from sparklog.storage.base import (
+    TEMPORARY_DIRECTORY,
+    UNFINISHED_MS,
+    BytesLike,
+    FreeTurn,
+    Hold,
+    StoredFile,
+    StoreTraits,
+    first_left_out,
+    validate_name,
+    validate_prefix,
+)
+from sparklog.storage.root_rules import parse_s3_url
+from sparklog.storage.s3_client import S3Client, error_code
 from sparklog.storage.s3_options import S3Options
-from sparklog.storage.s3_probe import probe_put_if_absent, try_requests
-from sparklog.storage.s3_read import S3ReadFile
-from sparklog.storage.s3_uploads import sweep_uploads
+from sparklog.storage.s3_probe import probe_put_if_absent, put_lifetime_ms, sweep_uploads, try_requests
+
+# --- s3 append ---------------------------------------------------------------------------------------
+#
+# An object that is written piece by piece: one PUT if it is small, a multipart upload if not.
+#
+# Invariants:
+#     - an object is not there before sync() has finished it, and never changes afterwards;
+#     - memory: the part being filled, the one before it, and a few on their way; each byte is copied once.
+# Exclusive creation: a small object is put with If-None-Match, a large one is completed with it. Stores
+# differ in how well they keep the latter: AWS does, SeaweedFS lets several win that complete at the same
+# moment, others do not know it. So a large object is no put-if-absent; its name holds the writer's unique id,
+# which only clones of a process image share. Who finds its name taken compares: an answer may have been lost.
+# Concurrency: one user at a time; parts travel in the client's threads.
+# After a crash: nothing is there, but for the parts of a multipart upload; see S3Store.sweep_temporary.
+
+
+PART_BYTES = 8 << 20
+PARTS_IN_FLIGHT = 3
+
+
+class S3AppendFile(Closing):
+    """See AppendFile. Finished by its first sync."""
+
+    def __init__(self, client: S3Client, name: str, key: str, url: str) -> None:
+        self._client = client
+        self._name, self._key, self._url = name, key, url
+        self._buffer = bytearray()
+        self._full: bytearray | None = None  # kept back until another is full: less than two make one PUT
+        self._position = 0
+        self._upload: str | None = None
+        self._parts: list[Future[dict[str, Any]]] = []
+        self._parts_crc = 0
+        self._state = "open"
+        self._pid = os.getpid()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    @property
+    def is_removed(self) -> bool:
+        return False  # it is not there before it is finished, and is left alone then
+
+    def write(self, *chunks: BytesLike) -> int:
+        self._refuse_unless_open()
+        start = self._position
+        for chunk in chunks:
+            rest = memoryview(chunk).cast("B")
+            self._position += len(rest)
+            while len(rest):
+                room = PART_BYTES - len(self._buffer)
+                self._buffer += rest[:room]
+                rest = rest[room:]
+                if len(self._buffer) == PART_BYTES:
+                    self._send_full()
+                    self._full, self._buffer = self._buffer, bytearray()
+        return start
+
+    def sync(self) -> None:
+        if self._state == "finished":
+            return
+        self._refuse_unless_open()
+        self._state = "failed"
+        if self._upload is None:
+            self._put()
+        else:
+            self._complete(self._upload)
+        self._state = "finished"
+        self._forget()
+
+    def close(self) -> None:
+        if self._pid != os.getpid():
+            return
+        if self._state in {"open", "failed"} and self._upload is not None:
+            for part in self._parts:
+                part.cancel()
+            with contextlib.suppress(StorageError):
+                self._client.call("abort_multipart_upload", self._url, Key=self._key, UploadId=self._upload)
+        self._state = "closed"
+        self._forget()
+
+    def _put(self) -> None:
+        """Until it is known whether the object is there; then it is ours if its bytes are ours."""
+        data = b"".join((self._full or b"", self._buffer))
+
+        def attempt() -> None:
+            try:
+                self._client.put_once(self._url, self._key, data, None)
+            except AlreadyExistsError:
+                # Also after a first attempt: a network may deliver a request twice, and tell of the second.
+                if self._client.get(self._url, self._key, 0, None)[0] != data:
+                    raise
+
+        self._client.resolve(attempt)
+
+    def _complete(self, upload: str) -> None:
+        self._send_full()
+        if self._buffer:
+            self._send_part(self._buffer)
+        arguments = {
+            "Key": self._key,
+            "UploadId": upload,
+            "MultipartUpload": {"Parts": [part.result() for part in self._parts]},
+        }
+        try:
+            self._client.complete_upload(self._url, arguments)
+        except (AlreadyExistsError, NotFoundError):
+            # An attempt whose answer was lost has completed it; or the upload was swept, and nothing is
+            # there; or the object is a clone's.
+            if not self._is_ours():
+                raise
+
+    def _is_ours(self) -> bool:
+        """Does the object hold what was written? Large ones are read back in pieces."""
+        position, crc = 0, 0
+        while True:
+            data, size = self._client.get(self._url, self._key, position, position + PART_BYTES)
+            if size != self._position:
+                return False
+            position, crc = position + len(data), crc32c(data, crc)
+            if position == size:
+                return crc == self._parts_crc
+
+    def _send_full(self) -> None:
+        if self._full is not None:
+            self._send_part(self._full)
+            self._full = None
+
+    def _send_part(self, data: bytearray) -> None:
+        if self._upload is None:
+            created = self._client.call("create_multipart_upload", self._url, Key=self._key)
+            self._upload = str(created["UploadId"])
+        self._parts_crc = crc32c(data, self._parts_crc)
+        number, upload = len(self._parts) + 1, self._upload
+        if number > PARTS_IN_FLIGHT:
+            self._parts[number - 1 - PARTS_IN_FLIGHT].result()
+
+        def send() -> dict[str, Any]:
+            answer = self._client.call(
+                "upload_part", self._url, Key=self._key, UploadId=upload, PartNumber=number, Body=data
+            )
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+
+        self._parts.append(self._client.submit(send))
+
+    def _forget(self) -> None:
+        self._full, self._buffer = None, bytearray()  # not cleared: a part under way may hold them
+        self._parts.clear()
+
+    def _refuse_unless_open(self) -> None:
+        if self._pid != os.getpid():
+            raise StorageError(
+                "FILE_FORKED",
+                f"{self._url}: opened by process {self._pid}, used by its child {os.getpid()}",
+                fix="Open a new append file after the fork",
+            )
+        if self._state != "open":
+            problem = {"finished": "finished by sync, and objects cannot grow"}.get(self._state, "closed")
+            raise StorageError(
+                "FILE_CLOSED", f"{self._url}: the file is {problem}", fix="Open a new append file"
+            )
+
+
+# --- s3 cache ----------------------------------------------------------------------------------------
+#
+# Small objects that are read again and again (indexes), kept on the local disk and memory-mapped.
+#
+# Invariants:
+#     - only objects whose names are never used twice are kept, so nothing is ever out of date;
+#     - what is kept are hints: a file cut short by a power cut is no harm;
+#     - the directory belongs to this user alone (0700), or nothing is kept;
+#     - about `limit_bytes` at most: what was used longest ago goes first.
+# Concurrency: any thread and process; files appear whole, by rename. A mapping outlives its file.
+
+
+_log = logging.getLogger(__name__)
+# Freeing so much at once spares the next puts a look through the directory.
+_KEPT_SHARE = 0.75
+
+
+class DiskCache:
+    """A directory of files named after what they hold."""
+
+    def __init__(self, directory: Path, limit_bytes: int) -> None:
+        self._directory = directory
+        self._limit_bytes = limit_bytes
+        self._usable: bool | None = None
+        self._written_bytes = 0
+
+    def get(self, identity: str, fetch: Callable[[], bytes]) -> memoryview:
+        """The object's bytes, mapped if they are kept; else fetched, and kept if that is possible."""
+        path = self._directory / hashlib.sha256(identity.encode()).hexdigest()
+        if self._is_usable():
+            with contextlib.suppress(OSError, ValueError):  # ValueError: empty
+                mapped = _map(path)
+                os.utime(path)
+                return mapped
+        data = fetch()
+        if data and len(data) <= self._limit_bytes and self._is_usable():
+            with contextlib.suppress(OSError):
+                self._put(path, data)
+                return _map(path)
+        return memoryview(data)
+
+    def _put(self, path: Path, data: bytes) -> None:
+        if not self._written_bytes or self._written_bytes > self._limit_bytes * (1 - _KEPT_SHARE):
+            self._make_room()
+        self._written_bytes += len(data)
+        temporary = path.with_name(f".{secrets.token_hex(8)}")
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _make_room(self) -> None:
+        """Remove what was used longest ago, until a share of the limit is left."""
+        self._written_bytes = 0
+        found: list[tuple[float, int, str]] = []
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((status.st_mtime, status.st_size, entry.path))
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if total <= self._limit_bytes * _KEPT_SHARE:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                Path(path).unlink()
+            total -= size
+
+    def _is_usable(self) -> bool:
+        if self._usable is None:
+            try:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                status = self._directory.lstat()
+                self._usable = (
+                    stat.S_ISDIR(status.st_mode)
+                    and status.st_uid == os.getuid()
+                    and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+                )
+            except OSError:
+                self._usable = False
+            if not self._usable:
+                _log.info("nothing is cached: %s cannot be a directory of this user alone", self._directory)
+        return self._usable
+
+
+def _map(path: Path) -> memoryview:
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+# --- s3 read -----------------------------------------------------------------------------------------
+#
+# An object that is read by ranges: on demand, or announced and fetched ahead in parallel.
+#
+# Invariants: memory is what will_need announced and has not been read past.
+# Not here: how much to announce (log/reader.py).
+# Concurrency: one user at a time; ranges travel in the client's threads for it.
+
+
+FETCH_BYTES = 4 << 20
+# Derived files of segments, whose names are never used twice: worth keeping on the local disk.
+_KEPT_SUFFIXES = (".index", ".timeindex")
+
+
+class S3ReadFile(Closing):
+    """See ReadFile. Opening asks nothing; the first answer tells the size."""
+
+    def __init__(self, client: S3Client, name: str, key: str, url: str, cache: DiskCache | None) -> None:
+        self._client = client
+        self._name, self._key, self._url = name, key, url
+        self._cache = cache
+        self._size: int | None = None
+        # (position, end, (bytes, size of the object)), ascending
+        self._ahead: list[tuple[int, int, Future[tuple[bytes, int]]]] = []
+        self._closed = False
+        self._pid = os.getpid()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def size(self) -> int:
+        if self._size is None:
+            self._refuse_if_closed()
+            # Not HEAD: its 404 does not tell a missing object from a missing bucket.
+            self._size = self._client.get(self._url, self._key, 0, 1)[1]
+        return self._size
+
+    @property
+    def descriptor(self) -> None:
+        return None
+
+    def will_need(self, position: int, size: int) -> None:
+        self._refuse_if_closed()
+        end = position + size
+        for start, stop, _ in self._ahead:
+            if start <= position < stop:
+                position = stop
+        while position < end:
+            stop = min(position + FETCH_BYTES, end)
+            self._ahead.append((position, stop, self._client.submit_ahead(self._fetcher(position, stop))))
+            position = stop
+
+    def read(self, position: int = 0, size: int | None = None) -> bytes:
+        self._refuse_if_closed()
+        if size is not None:
+            if size <= 0:
+                return b""
+            ready = self._from_ahead(position, position + size)
+            if ready is not None:
+                return ready
+        data, self._size = self._client.get(
+            self._url, self._key, position, None if size is None else position + size
+        )
+        return data
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        view = buffer.cast("B")
+        data = self.read(position, view.nbytes)
+        view[: len(data)] = data
+        return len(data)
+
+    def map(self) -> memoryview:
+        self._refuse_if_closed()
+        if self._cache is None or not self._name.endswith(_KEPT_SUFFIXES):
+            return memoryview(self.read())
+        return self._cache.get(f"{self._client.identity}/{self._key}", self.read)
+
+    def close(self) -> None:
+        self._closed = True
+        for _, _, future in self._ahead:
+            future.cancel()
+        self._ahead.clear()
+
+    def _fetcher(self, start: int, stop: int) -> Any:
+        return lambda: self._client.get(self._url, self._key, start, stop)
+
+    def _from_ahead(self, position: int, end: int) -> bytes | None:
+        """The bytes, if they have been announced; what lies before them is let go."""
+        if self._pid != os.getpid():  # the parent's threads are not here
+            self._ahead, self._pid = [], os.getpid()
+        self._ahead = [one for one in self._ahead if one[1] > position]
+        pieces: list[memoryview | bytes] = []
+        at = position
+        for start, stop, future in self._ahead:
+            if start <= at < min(stop, end):
+                data, self._size = future.result()
+                pieces.append(memoryview(data)[at - start : end - start])
+                at = min(stop, end)
+                if start + len(data) < at:  # the object ends here
+                    return b"".join(pieces)
+        return b"".join(pieces) if at >= end else None
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StorageError("FILE_CLOSED", f"{self._url}: the file is closed", fix="Open it again")
+
+
+# --- s3 ----------------------------------------------------------------------------------------------
+
 
 _DELETE_KEYS = 1000
 LIST_KEYS = 1000
@@ -262,3 +646,54 @@ def _not_deleted(url: str, refused: dict[str, Any]) -> StorageError:
 
 
 __all__ = ["S3Store"]
+
+
+# --- s3 rules ----------------------------------------------------------------------------------------
+#
+# Which of a bucket's lifecycle rules would take objects of a root away?
+#
+# A rule that expires objects removes commits and segments like any others, and one that moves them to an
+# archive makes them unreadable for hours. Looked at when somebody asks (`sparklog doctor`): reading the rules
+# is a right that a root's users need not have.
+# Not here: rules for noncurrent versions, delete markers and unfinished uploads, which are harmless.
+# Sources: S3's GetBucketLifecycleConfiguration.
+
+
+_NO_RULES = "NoSuchLifecycleConfiguration"
+_ARCHIVES = {"GLACIER", "DEEP_ARCHIVE"}  # what is in GLACIER_IR can be read at once
+
+
+def harmful_rules(store: S3Store) -> list[str]:
+    """A line for each enabled rule that removes or archives objects under the root.
+
+    Raises:
+        StorageError: the store does not say.
+    """
+    url, prefix = store.url, store.key_prefix
+    try:
+        answer = store.client.call("get_bucket_lifecycle_configuration", url)
+    except StorageError as error:
+        if isinstance(error.__cause__, Exception) and error_code(error.__cause__) == _NO_RULES:
+            return []
+        raise
+    rules = [rule for rule in answer.get("Rules", ()) if rule.get("Status") == "Enabled"]
+    found = [(rule, _harm(rule)) for rule in rules if _may_match(rule, prefix)]
+    return [f"rule {rule.get('ID', '')!r} {harm}" for rule, harm in found if harm]
+
+
+def _harm(rule: dict[str, Any]) -> str:
+    expiration = rule.get("Expiration", {})
+    if "Days" in expiration or "Date" in expiration:
+        return "removes objects"
+    archives = {one.get("StorageClass") for one in rule.get("Transitions", ())} & _ARCHIVES
+    return f"moves objects to {'/'.join(sorted(archives))}" if archives else ""
+
+
+def _may_match(rule: dict[str, Any], prefix: str) -> bool:
+    """Does the rule look at objects under the prefix? They have no tags, and any size."""
+    chosen = rule.get("Filter", {})
+    both = chosen.get("And", {})
+    if "Tag" in chosen or both.get("Tags"):
+        return False
+    start = rule.get("Prefix") or chosen.get("Prefix") or both.get("Prefix") or ""
+    return bool(prefix.startswith(start) or start.startswith(prefix))

@@ -6,7 +6,7 @@ Invariants:
     - what is sent says its MD5: a store that takes a request whose sender died before the body for an empty
       object (SeaweedFS 4.48 does, without it) has a commit of no bytes then, that nobody can read or replace;
       and many stores refuse to delete several objects without it, which botocore gave up for newer checksums;
-    - an answer is checked before it is returned (s3_answers.py): what makes no sense is a failed attempt;
+    - an answer is checked before it is returned: what makes no sense is a failed attempt;
     - at most `max_concurrency` requests are under way, and none waits longer than its timeouts for the
       store, so nothing hangs;
     - what is read ahead leaves some of them to others: a look at the log, or a sign of life, does not queue
@@ -19,34 +19,440 @@ Sources: docs/s3.md, ADR 0009.
 import base64
 import contextlib
 import email.utils
+import enum
+import functools
 import hashlib
+import itertools
 import logging
 import math
 import random
+import re
 import threading
+import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
 from typing import Any, TypeVar
 
+import botocore.loaders
+import botocore.session
+from botocore import UNSIGNED
+from botocore import exceptions as boto
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from sparklog.clock import Clock
-from sparklog.errors import RetriableError, SparklogError, StorageError
+from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.forking import tell_after_fork
 from sparklog.storage.base import IndefinitePutError
-from sparklog.storage.s3_answers import (
-    PageOrder,
-    WrongAnswerError,
-    read_range,
-    size_of_range_error,
-    validate_answer,
+from sparklog.storage.s3_options import S3Options, hide
+
+# --- s3 answers --------------------------------------------------------------------------------------
+#
+# Answers of a store, checked before anything relies on them.
+#
+# Invariants:
+#     - bytes are handed on only if the answer names exactly their range; so a body cut short, a page that
+#       some machine on the way made up, and an error sent with status 200 are failures, not data;
+#     - an answer has every field that its callers read (`validate_answer`): none of them meets a KeyError;
+#     - a listing in pages ends, or fails: each page begins behind the one before it (`PageOrder`).
+# What is not checked: ETags. Encrypted objects have other ones than their MD5.
+# Sources: RFC 9110, sections 14 and 15.5.17; S3's API reference.
+
+
+MAX_EMPTY_PAGES = 1000  # in a row; stores may give some, where much was deleted
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+class WrongAnswerError(OSError):
+    """An answer that is not one to the question: a body cut short, another range, a missing field."""
+
+
+def read_range(answer: dict[str, Any], position: int, end: int | None) -> tuple[bytes, int]:
+    """(bytes, the object's size) of an answer whose body has been read.
+
+    Raises:
+        WrongAnswerError: they are not the bytes [position, end).
+    """
+    data: bytes = answer["Body"]
+    match = _CONTENT_RANGE.fullmatch(str(answer.get("ContentRange", "")))
+    if match is None:
+        if not data and not position and answer.get("ETag"):  # some stores give no range of an empty object
+            return b"", 0
+        raise WrongAnswerError(f"{len(data)} bytes that are not the range asked for")
+    first, last, size = (int(text) for text in match.groups())
+    expected_last = min(size if end is None else end, size) - 1
+    if (first, last, len(data)) != (position, expected_last, last - first + 1):
+        raise WrongAnswerError(f"{len(data)} bytes for {match[0]}, expected {position}-{expected_last}")
+    return data, size
+
+
+def size_of_range_error(error: ClientError, position: int) -> int:
+    """Return the object's size, from the answer that a range lies past its end; 0 if it does not say.
+
+    Raises:
+        WrongAnswerError: the range begins within the object.
+    """
+    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    text = str(headers.get("content-range", "")).rpartition("/")[2]
+    size = int(text) if text.isascii() and text.isdecimal() else 0
+    if size > position:
+        raise WrongAnswerError(f"no bytes from {position} on, of an object of {size} bytes")
+    return size
+
+
+def validate_answer(operation: str, arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+    """Raise WrongAnswerError unless the answer has what an answer to this operation must have."""
+    check = _CHECKS.get(operation)
+    if check is not None:
+        check(arguments, answer)
+
+
+def _validate_listing(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+    _validate_truncation(answer, "NextContinuationToken")
+    prefix = arguments.get("Prefix", "")
+    after = "" if "ContinuationToken" in arguments else arguments.get("StartAfter", "")
+    for entry in answer.get("Contents", ()):
+        key, size = entry.get("Key"), entry.get("Size")
+        if not isinstance(key, str) or not key.startswith(prefix):
+            raise WrongAnswerError(f"a listing of {prefix!r} with the key {key!r}")
+        if after and key <= after and _as_directories(key) <= _as_directories(after):
+            raise WrongAnswerError(f"a listing that starts after {after!r} with the key {key!r}")
+        if not isinstance(size, int) or size < 0 or not isinstance(entry.get("LastModified"), datetime):
+            raise WrongAnswerError(f"a listing without a size or a date of the key {key!r}")
+    for entry in answer.get("CommonPrefixes", ()):
+        directory = entry.get("Prefix")
+        if not isinstance(directory, str) or not directory.startswith(prefix):
+            raise WrongAnswerError(f"a listing of {prefix!r} with the directory {directory!r}")
+
+
+def _validate_uploads(_arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+    _validate_truncation(answer, "NextKeyMarker", "NextUploadIdMarker")
+    for entry in answer.get("Uploads", ()):
+        if not (entry.get("Key") and entry.get("UploadId") and isinstance(entry.get("Initiated"), datetime)):
+            raise WrongAnswerError("a listing of uploads without the key, the id or the date of one")
+
+
+def _validate_truncation(answer: Mapping[str, Any], *tokens: str) -> None:
+    """A page of something else, such as a login page in XHTML, would be an empty listing otherwise."""
+    if not isinstance(answer.get("IsTruncated"), bool):
+        raise WrongAnswerError("a listing that does not say whether it is complete (IsTruncated)")
+    if answer["IsTruncated"]:
+        for token in tokens:
+            if not answer.get(token):
+                raise WrongAnswerError(f"an incomplete listing without {token}")
+
+
+def _requires(field: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], None]:
+    def check(_arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+        if not answer.get(field):
+            raise WrongAnswerError(f"an answer without {field}, which every S3 gives")
+
+    return check
+
+
+_CHECKS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], None]] = {
+    "put_object": _requires("ETag"),
+    "upload_part": _requires("ETag"),
+    "create_multipart_upload": _requires("UploadId"),
+    "complete_multipart_upload": _requires("ETag"),
+    "list_objects_v2": _validate_listing,
+    "list_multipart_uploads": _validate_uploads,
+}
+
+
+class PageOrder:
+    """Checks that the pages of one listing ascend, so that reading them comes to an end.
+
+    Two orders are known: S3's, of the keys' bytes, and that of stores which keep directories, in which "a/b"
+    is before "a-b". A listing must keep to either, from its first page to its last.
+    """
+
+    def __init__(self) -> None:
+        self._last = {_as_bytes: "", _as_directories: ""}
+        self._empty = 0
+
+    def add(self, names: list[str]) -> None:
+        """The next page's.
+
+        Raises:
+            WrongAnswerError: it is not behind the last one.
+        """
+        self._empty = 0 if names else self._empty + 1
+        if self._empty > MAX_EMPTY_PAGES:
+            raise WrongAnswerError(f"{self._empty} pages of a listing without a name")
+        for order in list(self._last):
+            ordered = [self._last[order], *map(order, names)]
+            if all(one < next_one for one, next_one in itertools.pairwise(ordered)):
+                self._last[order] = ordered[-1]
+            else:
+                del self._last[order]
+        if not self._last:
+            raise WrongAnswerError(
+                f"a page of a listing, from {names[0]!r} to {names[-1]!r}, that is not in order, or not "
+                "behind the page before it"
+            )
+
+
+def _as_bytes(name: str) -> str:
+    return name
+
+
+def _as_directories(name: str) -> str:
+    return name.replace("/", "\0")
+
+
+# --- s3 errors ---------------------------------------------------------------------------------------
+#
+# What S3 and botocore answer, as outcomes, and what becomes of them as our errors.
+#
+#     MISSING   no such object                     412 TAKEN      the name exists
+#     RANGE     the range lies past the end        409 CONFLICT   two requests at once: unknown who won
+#     UNSENT    no connection: nothing happened    BUSY           no or no useful answer: anything may be
+#     REFUSED   for good, until somebody acts
+#
+# Invariants: BUSY is the answer to whatever is not known; a message never holds credentials.
+# Sources: S3's list of error codes; botocore.exceptions; urllib3.connectionpool.
+
+
+class Outcome(enum.Enum):
+    """What an error says about the request."""
+
+    MISSING = enum.auto()
+    TAKEN = enum.auto()
+    CONFLICT = enum.auto()
+    RANGE = enum.auto()
+    UNSENT = enum.auto()
+    BUSY = enum.auto()
+    REFUSED = enum.auto()
+
+
+_BY_CODE = {
+    "NoSuchKey": Outcome.MISSING,
+    "NoSuchUpload": Outcome.MISSING,
+    "PreconditionFailed": Outcome.TAKEN,
+    "ConditionalRequestConflict": Outcome.CONFLICT,
+    "OperationAborted": Outcome.CONFLICT,
+    "InvalidRange": Outcome.RANGE,
+    "RequestTimeout": Outcome.BUSY,
+    "SlowDown": Outcome.BUSY,
+    "InternalError": Outcome.BUSY,
+    "IncompleteBody": Outcome.BUSY,
+}
+_MAX_TEXT = 500
+_BY_STATUS = {
+    409: Outcome.CONFLICT,
+    412: Outcome.TAKEN,
+    416: Outcome.RANGE,
+    408: Outcome.BUSY,
+    429: Outcome.BUSY,
+    501: Outcome.REFUSED,
+}
+_UNSENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError)
+_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.ProfileNotFound,
+    boto.TokenRetrievalError,
+    boto.UnauthorizedSSOTokenError,
+    boto.NoAuthTokenError,
 )
-from sparklog.storage.s3_connection import connect
-from sparklog.storage.s3_errors import Outcome, describe, has_code, outcome_of, storage_error
-from sparklog.storage.s3_options import S3Options
+_BAD_CALL = (boto.ParamValidationError, boto.InvalidEndpointConfigurationError, boto.InvalidRegionError)
+
+
+def outcome_of(error: Exception) -> Outcome:
+    """What `error`, raised by a request, says about it."""
+    if isinstance(error, boto.ClientError):
+        code, status = error_code(error), status_of(error)
+        if code in _BY_CODE:
+            return _BY_CODE[code]
+        if status in _BY_STATUS:
+            return _BY_STATUS[status]
+        # 404 without one of these codes is an answer cut short, or no S3's: never "no such object".
+        lost = status == 404 and not has_code(error)
+        return Outcome.REFUSED if 300 <= status < 500 and not lost else Outcome.BUSY
+    if isinstance(error, _UNSENT) or _never_reached_proxy(error):
+        return Outcome.UNSENT
+    if isinstance(error, (*_CREDENTIALS, *_BAD_CALL)):
+        return Outcome.REFUSED
+    return Outcome.BUSY
+
+
+def _never_reached_proxy(error: Exception) -> bool:
+    """Was there no connection to the proxy, so that nothing was sent?
+
+    The exception's name says so, and is wrong: urllib3 calls whatever happens to a connection that is closed
+    by now a failure to reach the proxy, and http.client closes it when the answer is lost. The cause tells.
+    """
+    if not isinstance(error, boto.ProxyConnectionError):
+        return False
+    cause = getattr(error.kwargs.get("error"), "original_error", None)
+    return isinstance(cause, NewConnectionError | ConnectTimeoutError)
+
+
+def error_code(error: Exception) -> str:
+    """S3's name of an error, or ''."""
+    response: dict[str, Any] = getattr(error, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def has_code(error: Exception) -> bool:
+    """Did an S3 answer? botocore puts the status in the place of a code that is not there."""
+    return error_code(error)[:1].isalpha()
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status, or 0."""
+    response: dict[str, Any] = getattr(error, "response", None) or {}
+    return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def describe(error: Exception, options: S3Options) -> str:
+    """What was answered, in a line without credentials."""
+    text = str(error)
+    if isinstance(error, boto.ClientError):
+        said = error.response.get("Error", {}).get("Message", "")
+        text = f"the store answered {status_of(error)} {error_code(error)}: {said}"
+    text = hide(text, options)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."  # a parser's error quotes the answer
+
+
+def storage_error(action: str, url: str, error: Exception, options: S3Options) -> StorageError:
+    """The error that tells that `action` on `url` failed for good because of `error`."""
+    outcome, code = outcome_of(error), error_code(error)
+    found = f"{url}: cannot {action.replace('_', ' ')}: {describe(error, options)}"
+    if outcome is Outcome.MISSING:
+        return NotFoundError(
+            "FILE_NOT_FOUND", f"{url}: not found", fix="Check the name, and who deletes objects"
+        )
+    if outcome is Outcome.TAKEN:
+        return AlreadyExistsError(
+            "FILE_EXISTS", f"{url}: exists, expected no such file", fix="Use another name"
+        )
+    if code == "NoSuchBucket":
+        return StorageError(
+            "BUCKET_MISSING", found, fix="Create the bucket, or correct its name and the endpoint_url"
+        )
+    if status_of(error) == 501:
+        return StorageError(
+            "STORAGE_UNSUPPORTED",
+            found,
+            fix="Use a store with conditional writes: AWS S3, MinIO, SeaweedFS 4.17 or newer, ...",
+        )
+    if code == "InvalidObjectState":
+        return StorageError(
+            "STORAGE_REFUSED",
+            found,
+            fix="Restore the object from the archive, and let no lifecycle rule archive objects of the root",
+        )
+    if code in {"RequestTimeTooSkewed", "RequestExpired"}:
+        return StorageError(
+            "CLOCK_SKEWED", found, fix="Set this machine's clock (NTP): it is wrong by 15 minutes or more"
+        )
+    if isinstance(error, WrongAnswerError):
+        return StorageError(
+            "STORE_ANSWER_WRONG",
+            found,
+            fix="Check that the endpoint_url is that of an S3 store, and what stands between; see docs/s3.md",
+        )
+    if outcome in {Outcome.UNSENT, Outcome.BUSY}:
+        return StorageError(
+            "STORE_UNAVAILABLE",
+            f"{found} (tried again, until the time was up)",
+            fix="Check the endpoint_url, the network and the store; raise retry_timeout for more patience",
+        )
+    if isinstance(error, _CREDENTIALS):
+        return StorageError(
+            "STORAGE_REFUSED",
+            found,
+            fix="Give credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the storage "
+            "options key and secret; or anon for a public bucket",
+        )
+    if status_of(error) in {401, 403}:
+        return StorageError(
+            "STORAGE_REFUSED",
+            found,
+            fix="Check the credentials, whether they have expired, and that they may read, write and list "
+            "under this prefix",
+        )
+    return StorageError("STORAGE_FAILED", found, fix="See what the store says, and correct it")
+
+
+# --- s3 connection -----------------------------------------------------------------------------------
+#
+# A botocore client for one bucket, made from our options.
+#
+# Invariants: one attempt a request, so that repeating is decided in one place; every wait for
+#     the store has a limit.
+# Not here: requests.
+# Concurrency: a botocore client may be used by any thread, but not by a forked child.
+# Sources: botocore.config.Config.
+
+
+_AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+
+
+def connect(bucket: str, options: S3Options, *, signature_version: str | None = None) -> Any:
+    """A client; nothing has been asked of the store yet.
+
+    Raises:
+        StorageError: options that botocore refuses, or a profile that is not there.
+    """
+    try:
+        session = botocore.session.Session(profile=options.profile)
+        session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+        path_style = options.path_style
+        if path_style is None:
+            path_style = options.endpoint_url is not None
+            client = _create(session, options, signature_version, path_style=path_style)
+            # The endpoint may also come from AWS_ENDPOINT_URL or a configuration file. Stores other than
+            # AWS seldom have a host name for each bucket.
+            host = urllib.parse.urlsplit(client.meta.endpoint_url).hostname or ""
+            if path_style or host.endswith(_AMAZON):
+                return client
+            path_style = True
+        return _create(session, options, signature_version, path_style=path_style)
+    except (BotoCoreError, ValueError) as error:
+        raise storage_error("connect", f"s3://{bucket}", error, options) from error
+
+
+@functools.cache
+def _loader(data_path: str | None) -> Any:
+    """What botocore knows of S3, read once a process: that takes most of the time of a new client."""
+    return botocore.loaders.create_loader(data_path)
+
+
+def _create(session: Any, options: S3Options, signature_version: str | None, *, path_style: bool) -> Any:
+    return session.create_client(
+        "s3",
+        region_name=options.region or session.get_config_variable("region") or "us-east-1",
+        endpoint_url=options.endpoint_url,
+        use_ssl=options.use_ssl,
+        verify=options.verify,
+        aws_access_key_id=options.key,
+        aws_secret_access_key=options.secret,
+        aws_session_token=options.token,
+        config=Config(
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            connect_timeout=options.connect_timeout,
+            read_timeout=options.read_timeout,
+            max_pool_connections=options.max_concurrency,
+            s3={"addressing_style": "path" if path_style else "auto"},
+            signature_version=UNSIGNED if options.anon else signature_version,
+            # Other stores than AWS do not know the newer checksums; our bytes carry their own.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            user_agent_extra="sparklog",
+        ),
+    )
+
+
+# --- s3 client ---------------------------------------------------------------------------------------
+
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -7,7 +7,7 @@ shared configuration files, instance roles; and from fsspec's variables, FSSPEC_
 
 Invariants: `key`, `secret` and `token` appear in no repr and no error message; options are picklable, since
     that is how they reach Spark's executors. Nothing of them is ever stored under a root.
-Not here: clients (s3_connection.py); names of Spark's options (spark/storage_options.py).
+Not here: clients (s3_client.py); names of Spark's options (spark/roots.py).
 Sources: s3fs.S3FileSystem; fsspec.config; botocore's environment variables.
 """
 

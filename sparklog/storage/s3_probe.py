@@ -7,19 +7,101 @@ that ignores If-None-Match fails the second part for sure.
 whether the store has done what it says. A store that refuses to delete several objects, say, would else be
 found by the first vacuum, a week later, when the root is full of data.
 Not here: races that a store loses once in a thousand; no probe that ends finds those.
+`put_lifetime_ms`: does this store refuse requests that were signed long ago?
 After a crash: an object or an upload under .tmp/ may be left; it means nothing, and a vacuum removes it.
 """
 
 import contextlib
+import re
 import secrets
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
-from sparklog.errors import AlreadyExistsError, SparklogError, StorageError
-from sparklog.storage.base import IndefinitePutError
-from sparklog.storage.names import TEMPORARY_DIRECTORY
-from sparklog.storage.s3_client import S3Client
+from botocore.auth import AUTH_TYPE_MAPS, SIGV4_TIMESTAMP, S3SigV4Auth
+
+from sparklog.errors import AlreadyExistsError, NotFoundError, SparklogError, StorageError
+from sparklog.storage.base import TEMPORARY_DIRECTORY, IndefinitePutError
+from sparklog.storage.s3_client import (
+    FAILURES,
+    Outcome,
+    S3Client,
+    WrongAnswerError,
+    connect,
+    error_code,
+    outcome_of,
+    storage_error,
+)
+
+# --- s3 uploads --------------------------------------------------------------------------------------
+#
+# Multipart uploads that nobody is going to finish: they cost money until they are aborted.
+#
+# Only segments are uploaded in parts (s3.py), and their indexes are of their names. A root may share its
+# bucket, or its prefix, with whatever else there is: an upload whose key is none of these is somebody's.
+# Invariants: an upload is aborted only if its key is of a form that FORMAT.md has for segments. What ended
+#     since it was listed is no error.
+# Not here: how old is old (maintenance/sweep.py).
+#     Whether its writer is at work cannot be seen: a task sends a part when it has gathered one, which may
+#     take days, and completes the upload at its end. So it is left as long as a segment that nothing refers
+#     to.
+# Concurrency: any; beside writers, whose uploads are younger.
+# After a crash: listed again.
+# Sources: FORMAT.md#layout-of-a-root; S3 ListMultipartUploads, AbortMultipartUpload.
+
+
+# As log/segment_file.py, of which this layer knows nothing; a test holds them against each other.
+_OF_SEGMENTS = re.compile(
+    r"(?:segments/[0-9a-f]{32}/\d{8}(?:[.-]\d{1,18})?"
+    r"|[A-Za-z0-9._-]{1,249}-(?:0|[1-9]\d{0,5})/\d{20}(?:[.-]\d{1,18})?-[A-Za-z0-9_-]{22})"
+    r"\.(?:log|index|timeindex)"
+    rf"|{re.escape(TEMPORARY_DIRECTORY)}/probe-[0-9a-f]{{16}}/1",
+    re.ASCII,
+)
+
+
+def is_of_segment(name: str) -> bool:
+    """May sparklog have begun an upload of this name, from the root?"""
+    return _OF_SEGMENTS.fullmatch(name) is not None
+
+
+def sweep_uploads(client: S3Client, url: str, prefix: str, limit_s: float, *, dry_run: bool) -> int:
+    """Abort those of segments that began by then, in Unix time (s); returns how many."""
+    count = 0
+    for one in _uploads(client, url, prefix):
+        key = str(one["Key"])
+        is_ours = key.startswith(prefix) and is_of_segment(key[len(prefix) :])
+        if not is_ours or one["Initiated"].timestamp() > limit_s:
+            continue
+        count += 1
+        if not dry_run:
+            with contextlib.suppress(NotFoundError):
+                client.call("abort_multipart_upload", url, Key=key, UploadId=one["UploadId"])
+    return count
+
+
+def _uploads(client: S3Client, url: str, prefix: str) -> Iterator[dict[str, Any]]:
+    """Raises StorageError: also where the pages do not come to an end."""
+    arguments: dict[str, Any] = {"Prefix": prefix}
+    pages = set[tuple[str, str]]()  # the last upload of each
+    while True:
+        answer = client.call("list_multipart_uploads", url, **arguments)
+        uploads = answer.get("Uploads", [])
+        yield from uploads
+        if not answer["IsTruncated"]:
+            return
+        last = (uploads[-1]["Key"], uploads[-1]["UploadId"]) if uploads else ("", "")
+        if last in pages:
+            problem = WrongAnswerError(f"a page of uploads that was there before, up to {last[0]!r}")
+            raise storage_error("list_multipart_uploads", url, problem, client.options)
+        pages.add(last)
+        arguments["KeyMarker"] = answer["NextKeyMarker"]
+        arguments["UploadIdMarker"] = answer["NextUploadIdMarker"]
+
+
+# --- s3 probe ----------------------------------------------------------------------------------------
+
 
 RACERS = 2  # three or more wait for seconds on some stores
 passed: set[str] = set()
@@ -200,3 +282,63 @@ class _Trial:
         for key in self._keys:
             with contextlib.suppress(StorageError):
                 self._call("delete_object", Key=key)
+
+
+# --- s3 dates ----------------------------------------------------------------------------------------
+#
+# Does this store refuse requests that were signed long ago? Then a PUT cannot take effect late.
+#
+# S3 refuses what was dated more than 15 minutes before, or after, its own time. So half an hour after it was
+# signed, a put will never happen any more. Each store is asked, by a request dated 20 minutes before its
+# time.
+# Not here: what depends on it (metadata/cleaning.py).
+# Sources: RequestTimeTooSkewed in S3's list of error codes; SigV4.
+
+
+# The date of a request may be 15 minutes ahead of the store, and is good for 15 minutes from then on.
+PUT_LIFETIME_MS = 30 * 60_000
+_OLD_MS = 20 * 60_000
+_REFUSALS = {"RequestTimeTooSkewed", "RequestExpired"}
+_TAKEN = {Outcome.MISSING, Outcome.RANGE}
+_SIGNATURE = "sparklog-s3v4-old"
+_answers: dict[str, bool] = {}
+
+
+def put_lifetime_ms(client: S3Client, prefix: str) -> int | None:
+    """How long a signed put may still take effect; None when the store sets no bound, or does not say."""
+    if client.options.anon:
+        return None  # only signed requests have a date
+    bucket = client.identity
+    if bucket not in _answers:
+        now_ms = client.storage_now_ms(client.now_ms())
+        is_refused = _is_refused(client, f"{prefix}{TEMPORARY_DIRECTORY}/old", now_ms - _OLD_MS)
+        if is_refused is None:
+            return None
+        _answers[bucket] = is_refused
+    return PUT_LIFETIME_MS if _answers[bucket] else None
+
+
+def _is_refused(client: S3Client, key: str, date_ms: int) -> bool | None:
+    """None: that was not the answer. A store that is busy, or denies us for a while, is asked again."""
+    signer = type("_DatedAuth", (_DatedAuth,), {"date": datetime.fromtimestamp(date_ms / 1000, UTC)})
+    AUTH_TYPE_MAPS[_SIGNATURE] = signer
+    old: Any = connect(client.bucket, client.options, signature_version=_SIGNATURE)
+    try:
+        old.get_object(Bucket=client.bucket, Key=key, Range="bytes=0-0")
+    except FAILURES as error:
+        if error_code(error) in _REFUSALS:
+            return True
+        return False if outcome_of(error) in _TAKEN else None
+    return False
+
+
+class _DatedAuth(S3SigV4Auth):  # type: ignore[misc]  # botocore has no types
+    """SigV4 with a date of our choice; otherwise as its parent's add_auth."""
+
+    date: datetime
+
+    def add_auth(self, request: Any) -> None:
+        request.context["timestamp"] = self.date.strftime(SIGV4_TIMESTAMP)
+        self._modify_request_before_signing(request)
+        text = self.string_to_sign(request, self.canonical_request(request))
+        self._inject_signature_to_request(request, self.signature(text, request))

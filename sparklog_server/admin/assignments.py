@@ -2,15 +2,15 @@
 
 Invariants: what is legal here applies. What is said is committed together with what makes the partitions, in
     the controller's name, so that they are never seen elsewhere. Who says nothing leaves it to the settings
-    (cluster/assigning.py).
-Not here: assignments of partitions that are there already (reassignments.py).
+    (cluster/elections.py).
+Not here: assignments of partitions that are there already (leaders.py).
 Concurrency: a Placements belongs to one request; the publisher's thread runs it.
 Sources: Kafka ReplicationControlManager.validateManualPartitionAssignment, StripedReplicaPlacer.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sparklog.client.placement import spread_replicas
+from sparklog.client.cluster_view import spread_replicas
 from sparklog.metadata import (
     NO_NODE,
     Action,
@@ -22,8 +22,8 @@ from sparklog.metadata import (
     plan_elect_leaders,
 )
 from sparklog_server.admin.changes import RefusedError
-from sparklog_server.cluster import selectors
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.cluster import elections
+from sparklog_server.protocol.apis import ErrorCode
 
 MAX_REPLICAS = 100  # of a partition, as in the metadata
 
@@ -77,7 +77,7 @@ def validate_assignment(
 
 def validate_usable(image: Image, partition: int, replicas: Sequence[int]) -> None:
     """One of them has to be there, to lead it."""
-    if selectors.usable_brokers(image).isdisjoint(replicas):
+    if elections.usable_brokers(image).isdisjoint(replicas):
         raise _invalid(
             f"All brokers specified in the manual partition assignment for partition {partition} are fenced "
             "or in controlled shutdown."
@@ -122,8 +122,8 @@ class Placements:
         assigned: dict[TopicPartition, PartitionLeadership] = {}
         for topic_id, wanted in self._wanted.items():
             assigned |= _assigned(after, topic_id, wanted)
-        usable = selectors.usable_brokers(after)
-        leaders = {key: selectors.offline(one, usable) for key, one in assigned.items()}
+        usable = elections.usable_brokers(after)
+        leaders = {key: elections.offline(one, usable) for key, one in assigned.items()}
         epoch = after.controller.controller_epoch
         there = {key: leader for key, leader in leaders.items() if leader != NO_NODE}
         planned = (
@@ -146,7 +146,7 @@ def _assigned(image: Image, topic_id: str, wanted: _Wanted) -> Mapping[TopicPart
 
 def _spread(image: Image, factor: int, partitions: int, first: int) -> Sequence[tuple[int, ...]]:
     """Over brokers that are there; over all, if there are too few of those."""
-    usable = selectors.usable_brokers(image)
+    usable = elections.usable_brokers(image)
     chosen = usable if len(usable) >= factor else image.brokers.keys()
     racks = {node_id: image.brokers[node_id].rack for node_id in chosen}
     return spread_replicas(racks, partitions, factor, start=image.commit, first_partition=first)

@@ -16,8 +16,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from sparklog.errors import SparklogError, as_value
-from sparklog.metadata import Action, Image, added_partitions, validate_room
-from sparklog_server.protocol.errors import ErrorCode, error_code
+from sparklog.metadata import (
+    Action,
+    Image,
+    added_partitions,
+    is_internal,
+    plan_advance_log_start,
+    validate_room,
+)
+from sparklog_server.protocol.apis import ErrorCode, error_code
 from sparklog_server.publish.publisher import Publisher
 from sparklog_server.root.live_root import LiveRoot
 
@@ -174,3 +181,41 @@ def duplicates(names: list[K]) -> set[K]:
     """What is in the list more than once."""
     seen: set[K] = set()
     return {name for name in names if name in seen or seen.add(name)}  # type: ignore[func-returns-value]
+
+
+# --- records -----------------------------------------------------------------------------------------
+#
+# Deleting records: moving the start of a partition's log up.
+#
+# Invariants: judged by the image that the commit follows. As in Kafka, the records of internal topics and of
+#     topics that are only compacted stay.
+# Not here: Kafka's entities (api/).
+# Sources: KIP-107; Kafka ReplicaManager.deleteRecordsOnLocalLog.
+
+
+HIGH_WATERMARK = -1
+TopicPartition = tuple[str, int]
+
+
+def deletion(root: LiveRoot, key: TopicPartition, offset: int, lows: dict[TopicPartition, int]) -> Part:
+    """Of all before an offset; -1: before the high watermark. `lows` takes the log's start as it will be."""
+
+    def plan(image: Image) -> Action | None:
+        name, partition = key
+        topic = image.topics.get(name)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            raise RefusedError(ErrorCode.unknown_topic_or_partition, "there is no such partition")
+        if is_internal(name):
+            raise RefusedError(ErrorCode.invalid_topic_exception, "the topic is internal")
+        if root.topic_config(topic).cleanup_policy == ("compact",):
+            raise RefusedError(ErrorCode.policy_violation, "the topic's cleanup.policy is compact")
+        state = topic.partitions[partition]
+        start = state.log_end_offset if offset == HIGH_WATERMARK else offset
+        if not 0 <= start <= state.log_end_offset:
+            raise RefusedError(
+                ErrorCode.offset_out_of_range, f"found offset {offset}, expected 0 to {state.log_end_offset}"
+            )
+        lows[key] = max(start, state.log_start_offset)
+        return plan_advance_log_start(image, topic.topic_id, partition, start)
+
+    return plan

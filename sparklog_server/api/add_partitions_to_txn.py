@@ -14,13 +14,10 @@ from sparklog.errors import SparklogError
 from sparklog.metadata import is_internal
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.transactions.coordinator import Producer
-from sparklog_server.transactions.refusals import masked, refusal_once_begun
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make
+from sparklog_server.protocol.wire import in_slices
+from sparklog_server.transactions.coordinator import Producer, masked, refusal_once_begun
 
 _log = logging.getLogger("sparklog_server.coordinator")
 _KNOWS_FENCED = 2

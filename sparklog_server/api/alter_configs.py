@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparklog_server.admin.changes import Outcome
-from sparklog_server.admin.config_changes import ConfigChange, ResourceChanges, alter_resources, replacement
+from sparklog_server.admin.configs import ConfigChange, ResourceChanges, alter_resources, replacement
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.apis import ApiKey, RequestContext
+from sparklog_server.protocol.responses import make
 
 
 @api(ApiKey.ALTER_CONFIGS, versions=range(3))

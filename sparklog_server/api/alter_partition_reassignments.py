@@ -10,14 +10,13 @@ Versions: 1 may forbid that the number of replicas changes (KIP-860).
 from typing import Any
 
 from sparklog_server.admin.changes import Outcome
-from sparklog_server.admin.reassignments import Reassignments
+from sparklog_server.admin.leaders import Reassignments
 from sparklog_server.api.controller_requests import decide
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import by_topic, in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.apis import ApiKey, RequestContext
+from sparklog_server.protocol.responses import field, make
+from sparklog_server.protocol.wire import by_topic, in_slices
 
 
 @api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=range(2))

@@ -12,11 +12,9 @@ from typing import Any
 from sparklog.metadata import Image
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make
+from sparklog_server.protocol.wire import in_slices
 
 
 @api(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(1, 3))

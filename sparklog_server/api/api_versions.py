@@ -13,13 +13,11 @@ Produce is listed from 0 although it is served from 3: librdkafka before 2.11 ot
 
 from typing import Any
 
-from sparklog.log.root_config import NEWEST_TRANSACTION_VERSION, TRANSACTION_VERSION_KEY
+from sparklog.log.config import NEWEST_TRANSACTION_VERSION, TRANSACTION_VERSION_KEY
 from sparklog_server.api.registry import api, declared_apis
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make
 
 TRANSACTION_VERSION = "transaction.version"
 

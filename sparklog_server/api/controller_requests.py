@@ -14,7 +14,7 @@ from sparklog.errors import FencedError, SparklogError, as_value
 from sparklog.metadata import Action, Image, PublishResult
 from sparklog_server.admin.changes import Outcome, outcome_of
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
 
 Order = Callable[[Image, int], Sequence[Action]]
 _DONE = Outcome()

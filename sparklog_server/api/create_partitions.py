@@ -10,12 +10,11 @@ Versions: 2 flexible; 3 as 2 (THROTTLING_QUOTA_EXCEEDED, KIP-599, which is never
 from typing import Any
 
 from sparklog_server.admin.assignments import Placements
-from sparklog_server.admin.partitions import additions
+from sparklog_server.admin.topics import additions
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.apis import ApiKey, RequestContext
+from sparklog_server.protocol.responses import field, make
 
 
 @api(ApiKey.CREATE_PARTITIONS, versions=range(4))

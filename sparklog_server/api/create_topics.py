@@ -14,16 +14,14 @@ from typing import Any
 from sparklog.metadata import CreateTopic
 from sparklog_server.admin.assignments import Placements
 from sparklog_server.admin.changes import Outcome
-from sparklog_server.admin.config_entries import TopicEntries
-from sparklog_server.admin.topic_creation import creations
+from sparklog_server.admin.configs import TopicEntries
+from sparklog_server.admin.topics import creations
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.cluster.selectors import usable_brokers
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import Recurring, field, make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.cluster.elections import usable_brokers
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import Recurring, field, make
+from sparklog_server.protocol.wire import in_slices
 
 _TOPIC_BYTES, _SETTINGS_BYTES = 500, 10_000
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make, maker
+from sparklog_server.protocol.apis import ApiKey, RequestContext
+from sparklog_server.protocol.responses import make, maker
+from sparklog_server.protocol.wire import in_slices
 
 
 @api(ApiKey.DELETE_GROUPS, versions=range(3))

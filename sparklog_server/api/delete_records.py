@@ -11,14 +11,11 @@ Versions: 2 flexible.
 import logging
 from typing import Any
 
-from sparklog_server.admin.changes import Part
-from sparklog_server.admin.records import TopicPartition, deletion
+from sparklog_server.admin.changes import Part, TopicPartition, deletion
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make
 
 NONE = -1
 _log = logging.getLogger("sparklog_server.fetch")

@@ -10,13 +10,11 @@ from typing import Any
 
 from sparklog.metadata import Topic
 from sparklog_server.admin.changes import Outcome, RefusedError, outcome_of
-from sparklog_server.admin.topic_deletion import Asked, deletions
+from sparklog_server.admin.topics import Asked, deletions
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make, topic_id_text
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make, topic_id_text
 
 _ZERO = uuid.UUID(int=0)
 _DISABLED_SINCE = 3  # before, clients do not know TOPIC_DELETION_DISABLED

@@ -12,11 +12,9 @@ from typing import Any
 from sparklog_server.api.nodes import nodes_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.protocol.nodes import Node
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.metadata_response import Node
+from sparklog_server.protocol.responses import field, make
 from sparklog_server.security.access import NOT_ASKED_FOR
 
 _BROKERS = 1

@@ -14,17 +14,21 @@ from typing import Any
 
 from sparklog.errors import SparklogError
 from sparklog.metadata import Image
-from sparklog_server.admin.broker_configs import validate_broker_name
 from sparklog_server.admin.changes import RefusedError, outcome_of
-from sparklog_server.admin.config_changes import ResourceType, invalid_request
-from sparklog_server.admin.config_entries import ConfigEntry, TopicEntries, broker_entries, cluster_entries
+from sparklog_server.admin.configs import (
+    ConfigEntry,
+    ResourceType,
+    TopicEntries,
+    broker_entries,
+    cluster_entries,
+    invalid_request,
+    validate_broker_name,
+)
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import Recurring, field, make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import Recurring, field, make
+from sparklog_server.protocol.wire import in_slices
 
 _PLAIN_BYTES, _DOCUMENTED_BYTES = 3_000, 15_000  # of one resource's answer
 

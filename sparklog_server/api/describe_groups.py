@@ -13,12 +13,10 @@ from typing import Any
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.groups.group import Group
-from sparklog_server.groups.transitions import GroupState
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make, maker
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.groups.messages import GroupState
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make, maker
+from sparklog_server.protocol.wire import in_slices
 from sparklog_server.security.access import NOT_ASKED_FOR
 
 _MEMBER_BYTES = 1000  # beside what it has sent itself

@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35), versions 1-4.
 
 Does: name the root, as a URL (file:///data/log): whoever sees the same storage can go there directly, and
-    Spark does (sparklog/client/broker_root.py). The stored bytes of each partition, and those of the
+    Spark does (sparklog/client/brokers.py). The stored bytes of each partition, and those of the
     file system.
 Does not: tell what replication lags behind (nothing does) or is being moved.
 Beyond 32 MiB, a million and a half partitions, the root is told with UNKNOWN_SERVER_ERROR: ask for fewer.
@@ -14,13 +14,9 @@ from sparklog.metadata import Image, Topic
 from sparklog_server.api.log_dir_listing import told
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import text_bytes
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.protocol.log_dirs_response import FLEXIBLE_FROM, PARTITION_BYTES, encode_log_dir
-from sparklog_server.protocol.wire import Response
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import FLEXIBLE_FROM, PARTITION_BYTES, encode_log_dir, make
+from sparklog_server.protocol.wire import Response, text_bytes
 
 _TOPIC_BYTES = 10  # beside its name and its partitions
 _NOBODY_COUNTS = -1, -1

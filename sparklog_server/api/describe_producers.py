@@ -16,13 +16,10 @@ from typing import Any
 from sparklog.metadata import Image, PartitionState
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.protocol.producers_response import encode_partition, encode_producers, encode_topics
-from sparklog_server.protocol.wire import Response
-from sparklog_server.transactions.active_producers import active_producers
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import encode_partition, encode_producers, encode_topics
+from sparklog_server.protocol.wire import Response, in_slices
+from sparklog_server.transactions.coordinator import active_producers
 
 MAX_PRODUCERS = 100_000  # in all partitions of a request: some 60 ms
 _PARTITION_BYTES, _PRODUCER_BYTES = 200, 100  # while the answer is made

@@ -17,10 +17,8 @@ from sparklog.metadata import NO_NODE
 from sparklog_server.api.nodes import nodes_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make
 
 METADATA_TOPIC = "__cluster_metadata"
 LISTENER_NAME = "PLAINTEXT"  # the names of brokers' listeners are their own affair; this is what they speak

@@ -15,12 +15,10 @@ from typing import Any
 from sparklog.metadata import Image, Topic, is_internal, why_illegal_topic_name
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.cluster.replicas import told_replicas
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make, maker
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.cluster.elections import told_replicas
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make, maker
+from sparklog_server.protocol.wire import in_slices
 
 MAX_PARTITIONS = 2000  # Kafka's max.request.partition.size.limit
 

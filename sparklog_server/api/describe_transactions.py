@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from sparklog.client.transaction_view import STATE_NAMES
+from sparklog.client.cluster_view import STATE_NAMES
 from sparklog.metadata import Image, Transaction
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import Pace, in_slices, text_bytes
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make, maker
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make, maker
+from sparklog_server.protocol.wire import Pace, in_slices, text_bytes
 
 _NONE = -1
 _STATE_BYTES, _TOPIC_BYTES, _PARTITION_BYTES = 300, 150, 40  # while the answer is made, beside names

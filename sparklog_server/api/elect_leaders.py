@@ -11,15 +11,13 @@ Versions: 0 preferred leaders only, NOT_CONTROLLER told of each partition; 1 ele
 from typing import Any
 
 from sparklog_server.admin.changes import Outcome
-from sparklog_server.admin.leader_elections import Elections, ElectionType, Named
+from sparklog_server.admin.leaders import Elections, ElectionType, NamedPartition
 from sparklog_server.api.controller_requests import decide
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import by_topic, in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make
+from sparklog_server.protocol.wire import by_topic, in_slices
 
 _TOP_LEVEL_FROM = 1
 
@@ -28,7 +26,7 @@ _TOP_LEVEL_FROM = 1
 async def handle_elect_leaders(request: Any, context: RequestContext, services: Services) -> Any:
     """One commit for all that can be elected."""
     types = context.types
-    asked: list[Named] | None = None
+    asked: list[NamedPartition] | None = None
     if request.topic_partitions is not None:
         asked = [(one.topic, number) for one in request.topic_partitions for number in one.partitions]
     kind = field(request, "election_type", ElectionType.PREFERRED)

@@ -16,12 +16,9 @@ from typing import Any
 from sparklog.errors import SparklogError
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.transactions.coordinator import Producer
-from sparklog_server.transactions.refusals import masked, refusal_of
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make
+from sparklog_server.transactions.coordinator import Producer, masked, refusal_of
 
 _log = logging.getLogger("sparklog_server.coordinator")
 _KNOWS_FENCED = 2

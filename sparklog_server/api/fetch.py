@@ -22,20 +22,20 @@ from sparklog_server.api.nodes import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.cluster.leadership import NO_EPOCH
-from sparklog_server.fetch.response import (
+from sparklog_server.fetch.service import Fetched
+from sparklog_server.fetch.sessions import (
+    FINAL_EPOCH,
     LEADER_HINT_VERSION,
+    NO_SESSION,
     PREFERRED_REPLICA_VERSION,
     TOPIC_ID_VERSION,
     PartitionAnswer,
+    PartitionFetch,
     encode_fetch_response,
 )
-from sparklog_server.fetch.service import Fetched
-from sparklog_server.fetch.sessions import FINAL_EPOCH, NO_SESSION, PartitionFetch
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, topic_id_text
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.protocol.nodes import LeaderHint, Node
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.metadata_response import LeaderHint, Node
+from sparklog_server.protocol.responses import field, topic_id_text
 from sparklog_server.protocol.wire import Response
 
 CONSUMER = -1

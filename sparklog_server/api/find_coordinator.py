@@ -11,15 +11,13 @@ Versions: 1 key types, error messages; 3 flexible; 4 several keys at once (KIP-6
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparklog.client.transaction_view import coordinators
+from sparklog.client.cluster_view import coordinators
 from sparklog_server.api.nodes import node_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make, maker
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make, maker
+from sparklog_server.protocol.wire import in_slices
 
 GROUP, TRANSACTION = 0, 1
 _BATCHED_SINCE = 4

@@ -10,14 +10,12 @@ Versions: 1 flexible.
 import functools
 from typing import Any
 
-from sparklog_server.admin.config_changes import ConfigChange, ResourceChanges, alter_resources
-from sparklog_server.admin.config_increments import increments
+from sparklog_server.admin.configs import ConfigChange, ResourceChanges, alter_resources, increments
 from sparklog_server.api.alter_configs import resource_responses
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.apis import ApiKey, RequestContext
+from sparklog_server.protocol.responses import make
 
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(2))

@@ -19,12 +19,9 @@ from typing import Any
 from sparklog.errors import SparklogError
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import ErrorCode, error_code
-from sparklog_server.transactions.coordinator import Producer
-from sparklog_server.transactions.refusals import masked, refusal_of
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext, error_code
+from sparklog_server.protocol.responses import field, make
+from sparklog_server.transactions.coordinator import Producer, masked, refusal_of
 
 _log = logging.getLogger("sparklog_server.publish")
 _NONE = -1

@@ -16,10 +16,9 @@ from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.groups.coordinator import MAX_CLIENT_ID_CHARACTERS
 from sparklog_server.groups.messages import JoinedMember, JoinRequest
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make, maker
+from sparklog_server.protocol.apis import ApiKey, RequestContext
+from sparklog_server.protocol.responses import field, make, maker
+from sparklog_server.protocol.wire import in_slices
 
 _log = logging.getLogger("sparklog_server.coordinator")
 _MEMBER_ID_REQUIRED_SINCE = 4

@@ -10,15 +10,13 @@ Versions: 0 client metrics only (it was ListClientMetricsResources, KIP-714); 1 
 from collections.abc import Iterator
 from typing import Any
 
-from sparklog_server.admin.config_changes import ResourceType
+from sparklog_server.admin.configs import ResourceType
 from sparklog_server.api.nodes import nodes_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make
+from sparklog_server.protocol.wire import in_slices
 
 _LISTABLE = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 

@@ -9,11 +9,9 @@ from typing import Any
 
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices, text_bytes
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make
+from sparklog_server.protocol.wire import in_slices, text_bytes
 
 _TYPE = "classic"
 _GROUP_BYTES = 160  # while the answer is made, beside the name

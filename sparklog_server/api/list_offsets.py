@@ -15,16 +15,14 @@ from typing import Any, NamedTuple
 
 from sparklog.errors import SparklogError
 from sparklog.log.partition_reader import PartitionReader
-from sparklog.log.times_together import Wanted, offsets_for_times
+from sparklog.log.time_lookup import Wanted, offsets_for_times
 from sparklog.metadata import PartitionState
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.cluster.leadership import NO_EPOCH
-from sparklog_server.fetch.offsets import largest_of_whole_extents, offset_of_max_timestamp
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import ErrorCode, error_code
+from sparklog_server.fetch.reader import largest_of_whole_extents, offset_of_max_timestamp
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext, error_code
+from sparklog_server.protocol.responses import field, make
 
 NONE = -1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5

@@ -8,14 +8,12 @@ Versions: 0 (KIP-455).
 from typing import Any
 
 from sparklog.metadata import PartitionLeadership
-from sparklog_server.admin.reassignments import under_way
+from sparklog_server.admin.leaders import under_way
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import by_topic, in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make
+from sparklog_server.protocol.wire import by_topic, in_slices
 
 
 @api(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=range(1))

@@ -12,17 +12,15 @@ Versions: 1 durations (KIP-994); 2 patterns (KIP-1152).
 import contextlib
 from typing import Any
 
+from sparklog.client.cluster_view import STATE_NAMES, Wanted, chosen, coordinated
 from sparklog.client.patterns import CpuBudget
-from sparklog.client.transaction_view import STATE_NAMES, Wanted, chosen, coordinated
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image, Transaction
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices, text_bytes
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make, maker
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make, maker
+from sparklog_server.protocol.wire import in_slices, text_bytes
 
 PATTERN_SECONDS = 0.05
 _STATE_BYTES = 160  # while the answer is made, beside the id

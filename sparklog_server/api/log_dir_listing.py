@@ -2,7 +2,7 @@
 
 Invariants: an answer is that of the image that is the newest when it is begun. What is kept is of one image;
     it is made by one at a time, for whom others wait, and with turns for everybody else.
-Not here: the bytes themselves (protocol/log_dirs_response.py).
+Not here: the bytes themselves (protocol/responses.py).
 Concurrency: event loop only.
 """
 
@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from sparklog.metadata import Image, Topic
-from sparklog_server.protocol.answers import Pace
-from sparklog_server.protocol.log_dirs_response import PARTITION_BYTES, encode_log_dir_topic
+from sparklog_server.protocol.responses import PARTITION_BYTES, encode_log_dir_topic
+from sparklog_server.protocol.wire import Pace
 
 _TOPIC_BYTES = 260  # beside its partitions; names have 249 at most
 _AT_ONCE = 1024  # partitions

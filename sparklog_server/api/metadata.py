@@ -17,24 +17,21 @@ import uuid
 from typing import Any
 
 from sparklog.metadata import Image, Topic, is_internal, why_illegal_topic_name
-from sparklog_server.admin.topic_creation import create_missing
+from sparklog_server.admin.topics import create_missing
 from sparklog_server.api.nodes import nodes_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import Pace, held_bytes, in_slices, text_bytes
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make, topic_id_text
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.messages import message_codec
 from sparklog_server.protocol.metadata_response import (
+    Node,
     after_topics,
     count_bytes,
     encode_topic,
     encode_topics,
 )
-from sparklog_server.protocol.nodes import Node
-from sparklog_server.protocol.wire import Response
+from sparklog_server.protocol.responses import field, make, topic_id_text
+from sparklog_server.protocol.wire import Pace, Response, held_bytes, in_slices, text_bytes
 from sparklog_server.security.access import NOT_ASKED_FOR
 
 _ZERO = uuid.UUID(int=0)

@@ -5,7 +5,7 @@ listeners in the order of their settings, which all brokers of a root should hav
 place is told, or the first one where they have fewer.
 
 Invariants: as of one image; fenced brokers are told only to those who ask for them.
-Not here: who leads (cluster/leadership.py), the bytes (protocol/nodes.py).
+Not here: who leads (cluster/leadership.py), the bytes (protocol/metadata_response.py).
 Concurrency: event loop only.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sparklog.metadata import NO_NODE, BrokerListener, Image, PartitionState
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.nodes import LeaderHint, Node
-from sparklog_server.settings.addresses import AdvertisedListener
+from sparklog_server.protocol.metadata_response import LeaderHint, Node
+from sparklog_server.settings.network import AdvertisedListener
 
 NOWHERE = "", -1
 

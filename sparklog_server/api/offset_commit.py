@@ -14,11 +14,9 @@ from typing import Any
 from sparklog.metadata import Topic
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.groups.offsets_to_commit import OffsetToCommit
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.groups.offsets import OffsetToCommit
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make
 
 _log = logging.getLogger("sparklog_server.coordinator")
 

@@ -7,10 +7,8 @@ from typing import Any
 
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make
 
 
 @api(ApiKey.OFFSET_DELETE, versions=range(1))

@@ -20,13 +20,11 @@ from typing import Any, NamedTuple
 from sparklog.format.consumer_offsets import OffsetValue
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.groups.committed_offsets import TopicPartition
-from sparklog_server.protocol.answers import SLICE, Pace, in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make, maker
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.runtime.in_turns import in_turns
+from sparklog_server.groups.offsets import TopicPartition
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make, maker
+from sparklog_server.protocol.wire import SLICE, Pace, in_slices
+from sparklog_server.runtime.lifecycle import in_turns
 
 _GROUPS_SINCE = 8
 _PARTITION_BYTES = 500  # while the answer is made

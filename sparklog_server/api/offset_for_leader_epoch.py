@@ -14,10 +14,8 @@ from typing import Any
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.cluster.leadership import NO_EPOCH
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import ErrorCode, error_code
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext, error_code
+from sparklog_server.protocol.responses import field, make
 
 UNDEFINED = -1
 

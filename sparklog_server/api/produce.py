@@ -34,15 +34,19 @@ from sparklog.metadata import MOST_STAGED_WEIGHT, Image, Topic, is_internal
 from sparklog_server.api.nodes import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make, topic_id_text
-from sparklog_server.protocol.errors import ErrorCode, error_code
-from sparklog_server.protocol.nodes import LeaderHint
-from sparklog_server.protocol.produce_response import TOPIC_IDS_FROM, ProducedPartition, encode_produce
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext, error_code
+from sparklog_server.protocol.metadata_response import LeaderHint
+from sparklog_server.protocol.responses import (
+    TOPIC_IDS_FROM,
+    ProducedPartition,
+    encode_produce,
+    field,
+    make,
+    topic_id_text,
+)
 from sparklog_server.protocol.wire import CloseConnectionError, Response
+from sparklog_server.publish.checkers import CheckTerms, is_transactional, unchecked_part
 from sparklog_server.publish.first_batches import producer_of
-from sparklog_server.publish.part_checks import CheckTerms, is_transactional, unchecked_part
 from sparklog_server.publish.parts import (
     InTransaction,
     PartOutcome,

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
+from sparklog_server.protocol.apis import ApiEntry, ApiKey, RequestContext
 
 Handler = Callable[[Any, RequestContext, Services], Awaitable[Any]]
 
@@ -55,7 +54,7 @@ def api(
     """Declare the handler of an API; see ApiEntry.
 
     The handler takes kio's request entity, the context and the services. It returns kio's response entity of
-    the same version, or a Response, or None to send nothing. It maps errors itself (protocol/errors.py): an
+    the same version, or a Response, or None to send nothing. It maps errors itself (protocol/apis.py): an
     exception that leaves it is a bug, is logged, and closes the connection. Everything before its first
     await happens in the order of the connection's requests.
     """

@@ -17,9 +17,8 @@ from sparklog_server.fetch.service import FetchService
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.first_batches import FirstBatches
-from sparklog_server.publish.producer_ids import ProducerIds
-from sparklog_server.publish.publisher import Publisher
-from sparklog_server.publish.topic_rules import TopicRules
+from sparklog_server.publish.produced_batches import TopicRules
+from sparklog_server.publish.publisher import ProducerIds, Publisher
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.security.access import Access
 from sparklog_server.settings.config import ServerConfig

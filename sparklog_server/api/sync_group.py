@@ -9,10 +9,8 @@ from typing import Any
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.groups.messages import SyncRequest, SyncResult
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make
 
 _PROTOCOL_SINCE = 5
 

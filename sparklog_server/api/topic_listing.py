@@ -17,9 +17,7 @@ from collections import OrderedDict
 from typing import Final
 
 from sparklog.metadata import Image, PartitionLeadership, PartitionState, Topic, is_internal
-from sparklog_server.cluster.replicas import told_replicas
-from sparklog_server.protocol.answers import Pace, held_bytes
-from sparklog_server.protocol.entities import topic_uuid
+from sparklog_server.cluster.elections import told_replicas
 from sparklog_server.protocol.metadata_response import (
     Led,
     Replicas,
@@ -32,6 +30,8 @@ from sparklog_server.protocol.metadata_response import (
     rows_led,
     topics_like,
 )
+from sparklog_server.protocol.responses import topic_uuid
+from sparklog_server.protocol.wire import Pace, held_bytes
 
 MAX_PARTITION_BYTES: Final = 24 << 20  # of 150,000 partitions, in all versions, 18 MB
 MAX_ANSWERS_BYTES: Final = 12 << 20  # of 5,000 topics each has 0.3 MB

@@ -20,13 +20,11 @@ from sparklog_server.api.offset_commit import requested_offsets
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.coordination.staging import StagedBy
-from sparklog_server.groups.offsets_to_commit import OffsetToCommit
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.groups.offsets import OffsetToCommit
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import field, make
 from sparklog_server.publish.parts import InTransaction
-from sparklog_server.transactions.refusals import masked, refusal_once_begun
+from sparklog_server.transactions.coordinator import masked, refusal_once_begun
 
 _log = logging.getLogger("sparklog_server.coordinator")
 KNOWS_LOADING_FROM, ABORTABLE_FROM, SECOND_PROTOCOL_FROM = 2, 4, 5

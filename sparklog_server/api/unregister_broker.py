@@ -11,14 +11,12 @@ from typing import Any
 
 from sparklog.metadata import NO_NODE, Action, Image
 from sparklog_server.admin.changes import Outcome, RefusedError
-from sparklog_server.admin.config_changes import invalid_request
+from sparklog_server.admin.configs import invalid_request
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.cluster.unregistering import plan_unregistering
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.cluster.elections import plan_unregistering
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make
 
 
 @api(ApiKey.UNREGISTER_BROKER, versions=range(1))

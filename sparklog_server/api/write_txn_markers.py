@@ -17,13 +17,10 @@ from sparklog.errors import SparklogError
 from sparklog.metadata import Image
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import by_topic, in_slices
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.transactions.coordinator import Marked, Producer
-from sparklog_server.transactions.refusals import refusal_of
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import make
+from sparklog_server.protocol.wire import by_topic, in_slices
+from sparklog_server.transactions.coordinator import Marked, Producer, refusal_of
 
 _log = logging.getLogger("sparklog_server.coordinator")
 MOST_MARKERS = 1_000  # of a request, and so of its commit; Kafka's admin client sends one

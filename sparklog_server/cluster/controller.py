@@ -11,7 +11,7 @@ is dead. Who is looks at everybody's, once an interval, and at each image that c
     others lead what it is first of     it leads that, if it is too much (auto.leader.rebalance.enable)
     requests                            elections and reassignments that clients ask for
 
-All of it goes through one queue, in one task, and looks beside it (looking.py). What it commits is computed
+All of it goes through one queue, in one task, and looks beside it (liveness.py). What it commits is computed
 from the newest image, in a thread of its own: storage threads that all wait must not delay a failover. This
 is safe because the order of commits does not come from threads: a plan is called with the newest image, under
 the log's lock, and applies in this controller's epoch, or not at all.
@@ -23,7 +23,7 @@ the log's lock, and applies in this controller's epoch, or not at all.
 
 Invariants: what a controller commits says its epoch. What is due waits for one request, not for the queue to
     be empty, and for no look.
-Not here: what is due (duties.py), who is dead (looking.py, observer.py), the rules (selectors.py).
+Not here: what is due (elections.py), who is dead (liveness.py, liveness.py), the rules (elections.py).
 Concurrency: one task on the event loop, one thread for storage; `submit` on the loop.
 After a crash: another broker takes over; this one starts as a watcher.
 Sources: Kafka's ControllerEventManager (one queue), KafkaController before KRaft.
@@ -54,13 +54,9 @@ from sparklog.metadata import (
     validate_controller,
 )
 from sparklog.metadata import Controller as ElectedController
-from sparklog_server.cluster.assigning import Assigning
-from sparklog_server.cluster.duties import Duties
-from sparklog_server.cluster.elections import is_imbalanced, plan_preferred
-from sparklog_server.cluster.looking import Looking
-from sparklog_server.cluster.membership import Membership
-from sparklog_server.cluster.observer import Observer, looks_until_dead
-from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster.elections import Assigning, Duties, is_imbalanced, plan_preferred
+from sparklog_server.cluster.liveness import Looking, Observer, looks_until_dead
+from sparklog_server.cluster.membership import Membership, Registration
 from sparklog_server.cluster.state_log import tell_changes
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot

@@ -4,7 +4,7 @@ Invariants: a damaged commit, a root that was restored from a backup, a failed f
     the broker: its signs of life go on, so
     that it would lead what it cannot serve for ever. Any other failure is told once, and tried again. The
     role is reviewed (membership.py) after every look, and while one takes too long.
-While nobody waits for news (root/attention.py), and each look is a request, it is seldom looked.
+While nobody waits for news (root/live_root.py), and each look is a request, it is seldom looked.
 Not here: looking because a request may know of something newer (root/live_root.py, `look`).
 Concurrency: one task on the event loop; the looking itself is in a storage thread.
 Sources: Kafka BrokerMetadataPublisher; docs/adr/0013.
@@ -17,8 +17,7 @@ from collections.abc import Callable
 from sparklog.errors import CorruptLogError, FatalStorageError, FencedError, SparklogError
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
-from sparklog_server.root.attention import Attention
-from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.root.live_root import Attention, LiveRoot
 from sparklog_server.runtime.lifecycle import Lifecycle
 
 SHOWN_MS = 100

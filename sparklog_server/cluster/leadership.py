@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from sparklog.metadata import Image, PartitionState
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
 
 LEADER_EPOCH = 0  # of batches as they are stored, until they are fetched
 NO_EPOCH = -1

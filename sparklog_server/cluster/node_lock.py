@@ -3,7 +3,7 @@
 On a directory: a lock on .broker.<node id>.lock in the root, held by the running process and freed by the
 kernel with it. So a second broker of a node id is refused before it has done anything. And on a file system
 of this machine alone, whoever gets the lock knows that no process of this node id is left: what is registered
-for it is over, and need not be watched for the length of a session before that is believed (joining.py).
+for it is over, and need not be watched for the length of a session before that is believed (membership.py).
 
 An object store has no locks, and other machines may serve the root. There the lock is in a directory of this
 machine, and its note says which registration the process had:
@@ -30,7 +30,7 @@ from sparklog.errors import FencedError
 from sparklog.metadata import RegisteredBroker
 from sparklog.storage import Hold, Store
 from sparklog.storage.filesystems import Trust, judge, mount_of
-from sparklog.storage.holding import hold_file, machine_directory
+from sparklog.storage.local_files import hold_file, machine_directory
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -6,12 +6,175 @@ Not here: its partitions (shards.py) and what is in them (state_log.py).
 Concurrency: immutable. `encode` is called on the event loop, `decode` in storage threads.
 """
 
-from collections.abc import Callable, Mapping
+import enum
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from sparklog.log.root_config import RootConfig
-from sparklog.metadata import Image, PartitionState
+from sparklog.clock import Clock
+from sparklog.log.config import RootConfig
+from sparklog.metadata import Image, PartitionState, Plan, PublishResult
+from sparklog_server.cluster.leadership import Leadership
+from sparklog_server.metrics import Metrics
+from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.runtime.timing import Timer, TimerEntry
+
+# --- host --------------------------------------------------------------------------------------------
+#
+# What coordinators and their state logs are built on: the parts of the broker that they were given.
+
+
+class Role(Protocol):
+    """cluster/membership.py."""
+
+    @property
+    def is_in_charge(self) -> bool:
+        """May this broker answer for what it coordinates, as of an image that is new enough?"""
+
+
+class Appender(Protocol):
+    """publish/publisher.py; tests hold back what is appended."""
+
+    def submit(self, parts: Sequence[AppendPart]) -> Awaitable[Sequence[PartOutcome]]:
+        """Have parts appended; one outcome each. The order is that of the calls, not of the awaiting."""
+
+    def submit_plan(self, plan: Plan) -> Awaitable[PublishResult]:
+        """Publish a change of metadata."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """See the module's docstring."""
+
+    root: LiveRoot
+    role: Role
+    leadership: Leadership
+    publisher: Appender
+    timer: Timer
+    clock: Clock
+    metrics: Metrics
+
+
+# --- state -------------------------------------------------------------------------------------------
+#
+# What the records of a partition of an internal topic add up to: what a coordinator keeps.
+#
+# Not here: when records are applied (state_log.py), what they mean (the coordinator's).
+# Concurrency: event loop; one log is the only writer.
+
+
+RecordT_contra = TypeVar("RecordT_contra", contravariant=True)
+
+
+class State(Protocol[RecordT_contra]):
+    """What the records of a partition say, all together."""
+
+    def apply(self, record: RecordT_contra, /) -> None:
+        """Take in a record: the next one of its key. Never refuses: it is in the log."""
+
+    def clear(self) -> None:
+        """Forget what was applied: all of it comes again. What is on its way, or staged, stays."""
+
+    def begin(self, record: RecordT_contra, /) -> None:
+        """It is on its way to the log, behind all that began before."""
+
+    def end(self, record: RecordT_contra, /) -> None:
+        """It is applied, or it was not appended, as far as this broker knows."""
+
+    def stage(self, record: RecordT_contra, /) -> None:
+        """An open transaction may be about to append this; so it may be several times over."""
+
+    def unstage(self, record: RecordT_contra, /) -> None:
+        """Not any more, once: it was aborted, or what it has appended is applied."""
+
+
+StateT = TypeVar("StateT", bound=State[Any])
+
+
+# --- log status --------------------------------------------------------------------------------------
+#
+# Where a state log is in its life.
+#
+# Concurrency: none.
+
+
+class LogStatus(enum.Enum):
+    """May anybody be answered from this partition?"""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"  # the log is damaged there, or says what nobody can go on with
+    RELEASED = "released"  # what is on its way is still applied
+    CLOSED = "closed"
+
+
+# --- retry -------------------------------------------------------------------------------------------
+#
+# What failed is tried again a moment later, once, however often it has failed until then.
+#
+# Invariants: one alarm at a time. Who failed for every image that came would else try as often each second,
+#     for ever.
+# Concurrency: event loop.
+
+
+RETRY_READ_MS: Final = 1_000  # nothing else may happen: who would commit waits for what is staged
+
+
+class Retry:
+    """See the module's docstring."""
+
+    def __init__(self, timer: Timer, what: Callable[[], None]) -> None:
+        self._timer = timer
+        self._what = what
+        self._alarm: TimerEntry | None = None
+
+    def schedule(self) -> None:
+        """Try again RETRY_READ_MS from now."""
+        self.cancel()
+        self._alarm = self._timer.schedule(RETRY_READ_MS, self._what)
+
+    def cancel(self) -> None:
+        """Do not try again."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+
+# --- landmarks ---------------------------------------------------------------------------------------
+#
+# What is to be done when a log is applied up to an offset: all that is below, and nothing that is above.
+#
+# A topic is deleted, and what groups have committed for it is to go; but what is committed after that is for
+# another topic of its name. Where the log ends in the image of the deletion tells them apart, at the moment
+# in which it is applied up to there, and not later.
+# Concurrency: event loop.
+
+
+class Landmarks:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._ahead: list[tuple[int, Callable[[], None]]] = []
+
+    def add(self, offset: int, reached: Callable[[], None]) -> None:
+        """One that has not been reached, nor is a read beyond it on its way: it is of the newest image."""
+        self._ahead.append((offset, reached))
+
+    def next_in(self, start_offset: int, end_offset: int) -> int:
+        """Up to where what is in between may be applied at once."""
+        return min((one for one, _ in self._ahead if start_offset < one < end_offset), default=end_offset)
+
+    def applied(self, next_offset: int) -> None:
+        """Everything below is applied."""
+        passed = [reached for offset, reached in self._ahead if offset <= next_offset]
+        self._ahead = [one for one in self._ahead if one[0] > next_offset]
+        for reached in passed:
+            reached()
+
+
+# --- internal topic ----------------------------------------------------------------------------------
+
 
 RecordT = TypeVar("RecordT")
 

@@ -24,14 +24,18 @@ from typing import Final, Generic
 
 from sparklog.errors import FencedError, SparklogError
 from sparklog.metadata import NO_NODE, Action, Image, PartitionState, Topic, new_id, plan_create_topic
-from sparklog_server.coordination.host import Host
-from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
-from sparklog_server.coordination.log_status import LogStatus
-from sparklog_server.coordination.reading import Reading
-from sparklog_server.coordination.state import StateT
+from sparklog_server.coordination.internal_topic import (
+    Host,
+    InternalTopic,
+    LedPartition,
+    LogStatus,
+    RecordT,
+    StateT,
+)
+from sparklog_server.coordination.records import Reading
 from sparklog_server.coordination.state_log import StateLog
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
+from sparklog_server.protocol.wire import in_slices
 
 _log = logging.getLogger("sparklog_server.coordinator")
 LOADED_AT_ONCE: Final = 64  # what they have in common is read once

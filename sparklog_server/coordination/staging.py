@@ -32,12 +32,17 @@ from typing import Any, Final, Generic, Protocol
 
 from sparklog.errors import RetriableError, SparklogError, StorageError
 from sparklog.metadata import Transaction
-from sparklog_server.coordination.host import Host
-from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
+from sparklog_server.coordination.internal_topic import (
+    RETRY_READ_MS,
+    Host,
+    InternalTopic,
+    LedPartition,
+    RecordT,
+    Retry,
+)
 from sparklog_server.coordination.records import encode_record, encode_records, replay_staged
-from sparklog_server.coordination.retry import RETRY_READ_MS, Retry
 from sparklog_server.publish.parts import AppendPart, InTransaction
-from sparklog_server.runtime.background import Background
+from sparklog_server.runtime.lifecycle import Background
 
 _log = logging.getLogger("sparklog_server.coordinator")
 # One read takes milliseconds, one that failed is tried again; with a storage that hangs nobody is to hang.

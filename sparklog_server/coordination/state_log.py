@@ -15,33 +15,197 @@ Invariants: once it is loaded, everything below `next_offset` is applied, nothin
     loaded, the loop has its turns.
 Not here: what the state is (the coordinator's), which partitions are opened (shards.py), making records
     durable (the publisher).
-Concurrency: event loop; `_lock` while the log is being read (reading.py).
+Concurrency: event loop; `_lock` while the log is being read (records.py).
 After a crash: read again from the log start.
 Sources: docs/design.md; docs/adr/0026; Kafka CoordinatorRuntime, PartitionWriter.
 """
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, Generic
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic
 
-from sparklog.errors import RetriableError, SparklogError, StorageError
+from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import PartitionState
-from sparklog_server.coordination.appends import Waiting, fail, not_ready, outcome_of, tell
-from sparklog_server.coordination.host import Host
-from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
-from sparklog_server.coordination.landmarks import Landmarks
-from sparklog_server.coordination.log_status import LogStatus
-from sparklog_server.coordination.own_batches import OwnBatch, OwnBatches
-from sparklog_server.coordination.reading import Reading
-from sparklog_server.coordination.records import encode_record, encode_records
-from sparklog_server.coordination.retry import Retry
+from sparklog_server.coordination.internal_topic import (
+    Host,
+    InternalTopic,
+    Landmarks,
+    LedPartition,
+    LogStatus,
+    RecordT,
+    Retry,
+    StateT,
+)
+from sparklog_server.coordination.records import Reading, encode_record, encode_records
 from sparklog_server.coordination.staging import StagedBy, Staging
-from sparklog_server.coordination.state import StateT
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.publish.parts import NO_OFFSET, AppendPart, OvertakenError, PartOutcome
-from sparklog_server.runtime.background import Background
+from sparklog_server.runtime.lifecycle import Background
+
+# --- appends -----------------------------------------------------------------------------------------
+#
+# Those who wait for records to be appended, and what they are told.
+#
+# Concurrency: event loop.
+
+
+@dataclass(slots=True, eq=False)
+class Waiting(Generic[RecordT]):
+    """One call of `append`.
+
+    Fields:
+        at_offset: the only one at which its first record may be; NO_OFFSET: any.
+        surprises: how many the log had seen when this was planned.
+    """
+
+    records: Sequence[RecordT]
+    encoded: list[tuple[bytes, bytes | None]]
+    future: asyncio.Future[None]
+    at_offset: int = NO_OFFSET
+    surprises: int = 0
+
+    @property
+    def is_planned(self) -> bool:
+        """Is it right only for the state by which it was planned?"""
+        return self.at_offset != NO_OFFSET
+
+
+def tell(future: asyncio.Future[None], error: Exception) -> None:
+    """Let it fail."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # seen: whoever waited may be gone
+
+
+def fail(waiting: Sequence[Waiting[Any]], error: Exception) -> None:
+    """Let all of them fail."""
+    for one in waiting:
+        tell(one.future, error)
+
+
+def has_failed(appended: asyncio.Future[None]) -> bool:
+    """Is it known that it is not there, or may not be?"""
+    return appended.done() and (appended.cancelled() or appended.exception() is not None)
+
+
+def was_overtaken(appended: asyncio.Future[None]) -> bool:
+    """Was nothing appended, because others came first?"""
+    return not appended.cancelled() and isinstance(appended.exception(), OvertakenError)
+
+
+async def outcome_of(appended: Awaitable[None]) -> ErrorCode:
+    """What to tell whoever asked for an append, once it is durable and applied, or could not be."""
+    try:
+        await appended
+    except FencedError:
+        return ErrorCode.not_coordinator
+    except InvalidRequestError as error:
+        _log.warning("not written: %s", error)
+        return ErrorCode.unknown_server_error
+    except OvertakenError as error:  # whoever planned it plans it anew, and warns if that is given up
+        _log.debug("not written yet: %s", error)
+        return ErrorCode.coordinator_not_available
+    except SparklogError as error:
+        _log.warning("not written: %s", error)
+        return ErrorCode.coordinator_not_available
+    return ErrorCode.none
+
+
+def not_ready(name: str) -> RetriableError:
+    """Why nothing can be appended to this log."""
+    return RetriableError(
+        "COORDINATOR_CLOSED",
+        f"{name}: its coordinator loads it, stops, or starts over, and appends nothing meanwhile",
+        fix="try again",
+    )
+
+
+# --- own batches -------------------------------------------------------------------------------------
+#
+# What this broker appends to one log, until its outcome is told: what waits, and batches at the publisher.
+#
+# What is planned by what is on its way holds only if that arrives: a second deletion finds nothing to delete,
+# and must not be told so before the first one is durable.
+# Invariants: a batch is here until it is applied, or known not to be, or the log is closed. What is planned
+#     by what is on its way is handed over when nothing is any more, and what came after it, after it.
+# Concurrency: event loop.
+
+
+@dataclass(slots=True, eq=False)
+class OwnBatch(Generic[RecordT]):
+    """One of them.
+
+    Fields:
+        waiting: whose records it has.
+        ended: whether they are in the log, and applied.
+    """
+
+    waiting: list[Waiting[RecordT]]
+    ended: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class OwnBatches(Generic[RecordT]):
+    """See the module's docstring. Its length: of the batches."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Waiting[RecordT]] = []
+        self._batches: list[OwnBatch[RecordT]] = []
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[OwnBatch[RecordT]]:
+        return iter(self._batches)
+
+    def take_cancelled(self) -> list[Waiting[RecordT]]:
+        """Those of which nobody wants to know any more, and which are not handed over."""
+        gone = [one for one in self.waiting if one.future.done()]
+        self.waiting = [one for one in self.waiting if not one.future.done()]
+        return gone
+
+    def take_ready(self) -> Iterator[list[Waiting[RecordT]]]:
+        """What is to be handed over now, in batches; `add` each before the next is asked for."""
+        waiting, self.waiting = self.waiting, []
+        runs = itertools.groupby(waiting, key=lambda one: one.is_planned)
+        for is_planned, run in runs:
+            if is_planned and self._batches:
+                self.waiting += [*run, *(one for _, later in runs for one in later)]
+                return
+            yield list(run)
+
+    def add(self, waiting: list[Waiting[RecordT]]) -> OwnBatch[RecordT]:
+        """One that is handed over now."""
+        batch = OwnBatch(waiting)
+        self._batches.append(batch)
+        return batch
+
+    def end(self, batch: OwnBatch[RecordT], *, is_applied: bool) -> None:
+        """Its outcome is told."""
+        self._batches.remove(batch)
+        if not batch.ended.done():
+            batch.ended.set_result(is_applied)
+
+    def close(self) -> None:
+        """Of those that are left nobody will hear."""
+        for batch in self._batches:
+            if not batch.ended.done():
+                batch.ended.set_result(False)
+
+    async def arrived(self) -> bool:
+        """Wait for all that there are now. False: some are not in the log, or perhaps not."""
+        ended, waiting = [one.ended for one in self._batches], [one.future for one in self.waiting]
+        futures: list[asyncio.Future[Any]] = [*ended, *waiting]
+        if futures:
+            await asyncio.wait(futures)
+        return all(one.result() for one in ended) and not any(map(has_failed, waiting))
+
+
+# --- state log ---------------------------------------------------------------------------------------
+
 
 _log = logging.getLogger("sparklog_server.coordinator")
 RETRY_LOAD_MS, MAX_RETRY_LOAD_MS = 100, 5_000
@@ -134,7 +298,7 @@ class StateLog(Generic[RecordT, StateT]):
         appended, or (RetriableError, StorageError) perhaps not.
 
         Args:
-            planned: by the state of this moment, and what is on its way to it (planned_writes.py): only if
+            planned: by the state of this moment, and what is on its way to it: only if
                 nothing else comes first. OvertakenError: something did.
         """
         loop = asyncio.get_running_loop()
@@ -386,3 +550,54 @@ class StateLog(Generic[RecordT, StateT]):
             for record in one.records:
                 self.state.apply(record)
         self._has_applied(base_offset + record_count)
+
+
+# --- planned writes ----------------------------------------------------------------------------------
+#
+# Writing what follows from a state: tombstones for what has expired, is deleted, or lost its topic.
+#
+# It is right for that state only:
+# 1. an offset has expired, and its deletion is on its way; 2. a Spark query commits 77 in its place; 3. the
+# deletion arrives, and 77 is gone. So it says at which offset it must be, which is the end of all that it was
+# planned by, and is planned anew where others came first.
+# Offsets alone do not tell: what was counted on may fail, and as many records of others take its place; or it
+# was read already, with what others have appended, and is counted twice. So it is handed over only when all
+# that it was planned by has arrived, and nothing else has; what is appended behind it waits as long.
+# Invariants: what is appended was planned by everything before it in the log. Where nothing is to be
+#     appended, that is told only when everything that was counted on is durable.
+# Concurrency: event loop.
+# Sources: Kafka CoordinatorRuntime, where a write that makes no records waits for those before it.
+
+
+PLANNED_AT_MOST: Final = 5  # times, while others append
+
+
+async def write_planned(
+    log: StateLog[RecordT, StateT], plan: Callable[[], Sequence[RecordT] | ErrorCode]
+) -> ErrorCode:
+    """Append what follows from a log's state; what to tell whoever asked for it.
+
+    Args:
+        plan: called again whenever the state has turned out to be another one before the records were there.
+            An error: nothing is to be appended, and this is why.
+    """
+    for _ in range(PLANNED_AT_MOST):
+        if not await log.catch_up():
+            return ErrorCode.coordinator_not_available
+        records = plan()
+        if isinstance(records, ErrorCode):
+            return records
+        if not records:
+            if await log.own.arrived():
+                return ErrorCode.none
+            continue
+        appended = log.append(records, planned=True)
+        error = await outcome_of(appended)
+        if not was_overtaken(appended):
+            return error
+    _log.warning(
+        "%s: not written, since other records came first %d times; ask for it again",
+        log.name,
+        PLANNED_AT_MOST,
+    )
+    return ErrorCode.coordinator_not_available

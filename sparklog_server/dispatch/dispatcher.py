@@ -2,7 +2,7 @@
 
 1. the header says which API and version, and with that how to read the rest;
 2. once it is its turn on its connection, the bytes are walked over, and what will come of them is counted:
-   who names thousands waits (work.py);
+   who names thousands waits;
 3. the body is read, and the request waits for one of queued.max.requests slots, unless it is of those that
    wait for something to happen anyway (ApiEntry, `waits`);
 4. its handler is called, and the answer encoded; a large one that the handler has not counted waits until
@@ -22,28 +22,125 @@ Sources: Kafka KafkaRequestHandler, RequestChannel, KafkaApis.handle.
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from sparklog_server.dispatch.slots import HeldSlot
-from sparklog_server.dispatch.work import WORK_BYTES, HeldWork, Turns
 from sparklog_server.metrics import Gauge, Metrics
-from sparklog_server.network.exchange import Answer, Origin, Times, WaitForTurn
-from sparklog_server.network.frames import Frame
-from sparklog_server.network.limits import ByteBudget
-from sparklog_server.protocol.answers import HeldAnswer, held_bytes
-from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
+from sparklog_server.network.connection import Answer, Origin, Times, WaitForTurn
+from sparklog_server.network.frames import ByteBudget, Frame
+from sparklog_server.protocol.apis import ApiEntry, ApiKey, RequestContext
 from sparklog_server.protocol.messages import (
+    Examined,
     MessageCodec,
     codec_for,
     encode_response,
     examine_request,
     parse_header,
 )
-from sparklog_server.protocol.wire import CloseConnectionError, Response
-from sparklog_server.root.attention import Attention
+from sparklog_server.protocol.wire import CloseConnectionError, HeldAnswer, HeldRoom, Response, held_bytes
+from sparklog_server.root.live_root import Attention
 from sparklog_server.settings.network import NetworkSettings
+
+# --- slots -------------------------------------------------------------------------------------------
+#
+# One of the queued.max.requests slots, as one request holds it.
+#
+# Slots have no shares, other than the room for requests, work and answers: a few hundred connections of one
+# address can have all of them. So nobody may hold one who waits for what a client decides, such as the
+# reading of an answer; whoever begins to wait so gives it back, and goes on without it.
+# Invariants: taken once, given back once.
+# Concurrency: event loop only.
+
+
+class HeldSlot:
+    """See the module's docstring."""
+
+    __slots__ = ("_is_held", "_slots")
+
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots = slots
+        self._is_held = False
+
+    async def take(self) -> None:
+        """Wait until there is one."""
+        await self._slots.acquire()
+        self._is_held = True
+
+    def give_back(self) -> None:
+        """Somebody else may begin; may be called again, or without having taken one."""
+        if self._is_held:
+            self._is_held = False
+            self._slots.release()
+
+
+# --- work --------------------------------------------------------------------------------------------
+#
+# What a request takes while it is worked on, counted before it is made.
+#
+# 64 KB may name 15,000 partitions. What becomes of them (entities, plans, outcomes, the entities of the
+# answer) is objects of Python: some 600 bytes for each name, a hundred times as many bytes as were sent. So
+# elements are counted by the walk over the bytes (protocol/messages.py), and a request of more than a few
+# waits,
+# as bytes, until those before it have been answered.
+#
+# The walk itself takes a microsecond for each element. A hundred such requests that come together would all
+# be walked over before anybody else has a turn; so from the first of them on it is one a turn of the event
+# loop.
+#
+# Invariants: what was taken is given back, once. Requests that wait for something to happen (Fetch,
+#     JoinGroup, SyncGroup) take nothing here: they might wait for each other, and count what they keep
+#     themselves. One that waits for a moment, and for none of them, does (ApiEntry, `counts`):
+#     FindCoordinator.
+# Concurrency: event loop only.
+
+
+WORK_BYTES: Final = 32 << 20  # of all requests that are worked on
+ELEMENT_BYTES: Final = 600  # measured: 590 for a part of Produce, 320 for a topic of CreateTopics
+FEW_ELEMENTS = 64  # are not counted: queued.max.requests times as many are 20 MB
+MANY_ELEMENTS = 500  # whose walk others notice
+SMALL_FRAME_BYTES = 4096  # a request that is no larger is never put off
+
+
+class Turns:
+    """Who walks over a large request, and when."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._is_crowded = False
+
+    async def examine(self, frame_bytes: int, walk: Callable[[], Examined]) -> Examined:
+        """What `walk` returns; after one that took long, the next in another turn of the event loop."""
+        if frame_bytes <= SMALL_FRAME_BYTES or not (self._is_crowded or self._lock.locked()):
+            return self._walk(walk)
+        async with self._lock:
+            if self._is_crowded:
+                await asyncio.sleep(0)
+            return self._walk(walk)
+
+    def _walk(self, walk: Callable[[], Examined]) -> Examined:
+        examined = walk()
+        if examined.elements > MANY_ELEMENTS and not self._is_crowded:
+            self._is_crowded = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        return examined
+
+    def _end_turn(self) -> None:
+        self._is_crowded = False
+
+
+class HeldWork(HeldRoom):
+    """What one request takes, from before it is decoded until its answer is sent."""
+
+    __slots__ = ()
+
+    async def reserve(self, elements: int) -> None:
+        """Wait until there is room for a request of so many."""
+        if elements > FEW_ELEMENTS:
+            await self.take(elements * ELEMENT_BYTES)
+
+
+# --- dispatcher --------------------------------------------------------------------------------------
+
 
 _log = logging.getLogger("sparklog_server.network")
 _request_log = logging.getLogger("sparklog_server.request")
@@ -75,7 +172,7 @@ class Dispatcher:
         metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: self._queued)
 
     async def begin(self, frame: Frame, origin: Origin, wait_for_turn: WaitForTurn) -> "DispatchedRequest":
-        """Read a request, and wait until there is room for it; see network/exchange.py, `Dispatch`."""
+        """Read a request, and wait until there is room for it; see network/connection.py, `Dispatch`."""
         received = asyncio.get_running_loop().time()
         header = parse_header(frame.data)
         entry = self.apis.get(header.api_key)
@@ -128,7 +225,7 @@ class Dispatcher:
 
 
 class DispatchedRequest:
-    """One request; see network/exchange.py, `Request`."""
+    """One request; see network/connection.py, `Request`."""
 
     __slots__ = (
         "_body",

@@ -7,34 +7,330 @@ Invariants: only whole batches of the partition's own extents leave: every heade
 Memory: one buffer per read, of about max_bytes. np.empty does not touch the pages; bytearray would.
 Read-ahead is left to the kernel: measured with a consumer that needs 2 ms per MB, cold reads took 0.15 ms
     each, with and without posix_fadvise.
-Not here: fetching what several partitions need at once (gathered.py), what the storage does not give for now
-    (away.py), who waits (runtime/purgatory.py), which bytes are in memory already (cache.py).
+Not here: who waits (runtime/timing.py), which bytes are in memory already (cache.py).
 Concurrency: any storage thread.
 Sources: docs/design.md; KIP-74 (the first batch is returned even if it is larger).
 """
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from time import monotonic
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 
 from sparklog.errors import CorruptLogError, DataLossError, StorageError, UnsupportedVersionError
 from sparklog.format.record_batch import HEADER, set_base_offsets, whole_batches_bytes
-from sparklog.log.few_batches import sequence_few
-from sparklog.log.missing_segment import took_patience
 from sparklog.log.read_plan import extent_span
-from sparklog.log.span import Span
-from sparklog.log.stored_batches import Stretches, first_batch_bytes, scan_stretches
-from sparklog.metadata import Extent, PartitionState
+from sparklog.log.reader import Fetched, plan_read, read_ranges, sequence_few
+from sparklog.log.segment_file import (
+    SegmentFile,
+    Span,
+    Stretches,
+    UnreadableSegmentError,
+    first_batch_bytes,
+    scan_stretches,
+    took_patience,
+)
+from sparklog.log.time_lookup import offset_for_time
+from sparklog.metadata import NUMBER_COLUMNS, Extent, PartitionState
 from sparklog.storage import Store
 from sparklog_server.cluster.leadership import Leadership
-from sparklog_server.fetch.away import AwaySegments, StillAwayError
-from sparklog_server.fetch.batches import BatchBlock, FetchedBatches
-from sparklog_server.fetch.gathered import Gathered, Piece, Plan
-from sparklog_server.fetch.open_segments import Lease, OpenSegments
+from sparklog_server.fetch.cache import BatchBlock, FetchedBatches
 from sparklog_server.protocol.wire import FileRegion
+
+# --- away --------------------------------------------------------------------------------------------
+#
+# Segments that an object store has not given for as long as its patience lasted: minutes.
+#
+# They are not asked for again for a while, but refused at once. Where only some objects are away (of a set of
+# disks that has lost its quorum), each fetch that names a partition which needs one would else take minutes,
+# with all of its others, and so would the next one: the consumer has given up long before.
+#
+# Memory: a segment for each time that the patience was used up, for AWAY_SECONDS.
+# Concurrency: any storage thread.
+
+
+AWAY_SECONDS = 30.0
+
+
+class StillAwayError(UnreadableSegmentError):
+    """What was told of a segment lately; it was not asked for again."""
+
+
+class AwaySegments:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._away: dict[str, tuple[float, UnreadableSegmentError]] = {}  # until when, and why
+
+    def refuse(self, segment: str) -> None:
+        """Raise StillAwayError if it was away lately."""
+        until, why = self._away.get(segment, (0.0, None))
+        if why is not None and monotonic() < until:
+            raise StillAwayError(why.code, why.message, fix=why.fix)
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[None]:
+        """Remember whose bytes were asked for until the store's patience was at its end."""
+        try:
+            yield
+        except UnreadableSegmentError as error:
+            if took_patience(error) and not isinstance(error, StillAwayError):
+                now = monotonic()
+                kept = {segment: one for segment, one in self._away.items() if one[0] > now}
+                self._away = {**kept, error.segment: (now + AWAY_SECONDS, error)}
+            raise
+
+
+# --- offsets -----------------------------------------------------------------------------------------
+#
+# Offsets by time, and the record with the largest timestamp.
+#
+# Not here: offsets that need no look at records (api/list_offsets.py).
+# Concurrency: storage threads; reads only.
+# Sources: log/time_lookup.py; Kafka UnifiedLog.fetchOffsetByTimestamp; KIP-734 (max timestamp).
+
+
+_MAX_TIMESTAMP = NUMBER_COLUMNS.index("max_timestamp_ms")
+
+
+def offset_of_max_timestamp(store: Store, state: PartitionState, topic: str) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record that has the partition's largest timestamp; None: no record.
+
+    Extents know their largest timestamp. The first may begin before the log's start, where its largest may
+    lie: what is left of it is read.
+    """
+    if not len(state.extents):
+        return None
+    log_start, largest = state.log_start_offset, largest_of_whole_extents(state)
+    cut = state.extents[0]
+    if cut.base_offset < log_start and (largest is None or cut.max_timestamp_ms > largest):
+        ranges = plan_read(store, state, log_start, cut.end_offset, topic=topic)
+        for records in read_ranges(store, ranges):
+            found = int(np.max(records.timestamp_ms))
+            largest = found if largest is None else max(largest, found)
+    return None if largest is None else offset_for_time(store, state, largest, topic=topic)
+
+
+def largest_of_whole_extents(state: PartitionState) -> int | None:
+    """The largest timestamp in the extents that begin at the log's start or after it; None: there is none."""
+    largest: int | None = None
+    for _, block in state.extents.column_blocks():
+        whole = block.numbers[_MAX_TIMESTAMP][block.base_offset >= state.log_start_offset]
+        if len(whole):
+            newest = int(whole.max())
+            largest = newest if largest is None else max(largest, newest)
+    return largest
+
+
+# --- open segments -----------------------------------------------------------------------------------
+#
+# Segments kept open, shared by the storage threads and by responses that are still being sent.
+#
+# Invariants: a segment that somebody leased stays open until the last lease is released, even if it was
+#     pushed out or deleted meanwhile; at most `limit` idle ones are open beside those.
+# Concurrency: any thread; files are opened outside the lock.
+# Sources: log/segment_file.py.
+
+
+class Lease:
+    """The right to use an open segment, until `release` or the end of the with block."""
+
+    __slots__ = ("_held", "_owner", "segment")
+
+    def __init__(self, owner: "OpenSegments", held: "_Held") -> None:
+        self._owner = owner
+        self._held: _Held | None = held
+        self.segment = held.segment
+
+    def release(self) -> None:
+        """Idempotent."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._owner._give_back(held)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class _Held:
+    __slots__ = ("kept", "leases", "segment")
+
+    def __init__(self, segment: SegmentFile) -> None:
+        self.segment = segment
+        self.leases = 0
+        self.kept = True  # in the table: others may lease it
+
+
+class OpenSegments:
+    """A bounded cache of open segments."""
+
+    def __init__(self, store: Store, *, limit: int = 256) -> None:
+        self._store = store
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._table: dict[str, _Held] = {}  # least recently used first
+
+    def lease(self, span: Span) -> Lease:
+        """The span's segment, opened if need be; DataLossError if it is gone."""
+        with self._lock:
+            held = self._table.get(span.segment)
+            # Shorter than the span: it has grown since it was opened, or it is truncated. Look again.
+            if held is not None and held.segment.holds(span):
+                del self._table[span.segment]
+                self._table[span.segment] = held
+                held.leases += 1
+                return Lease(self, held)
+        opened = _Held(SegmentFile.open(self._store, span))
+        opened.leases = 1
+        with self._lock:
+            before = self._table.pop(span.segment, None)
+            closing = [] if before is None else self._dropped([before])
+            self._table[span.segment] = opened
+            surplus = len(self._table) - self._limit
+            closing += self._dropped([self._table.pop(name) for name in list(self._table)[: max(0, surplus)]])
+        for segment in closing:
+            segment.close()
+        return Lease(self, opened)
+
+    def close(self) -> None:
+        """Close the idle ones; leased ones follow when they are released."""
+        with self._lock:
+            closing = self._dropped(list(self._table.values()))
+            self._table.clear()
+        for segment in closing:
+            segment.close()
+
+    def close_removed(self) -> None:
+        """Close idle ones whose files were removed: until then the disk does not get their space back."""
+        with self._lock:
+            removed = [
+                name for name, held in self._table.items() if held.leases == 0 and held.segment.is_removed
+            ]
+            closing = self._dropped([self._table.pop(name) for name in removed])
+        for segment in closing:
+            segment.close()
+
+    @property
+    def leases(self) -> int:
+        """How many are held of the segments that others may lease, too."""
+        with self._lock:
+            return sum(held.leases for held in self._table.values())
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def _dropped(self, dropped: list[_Held]) -> list[SegmentFile]:
+        """What can be closed at once."""
+        for held in dropped:
+            held.kept = False
+        return [held.segment for held in dropped if held.leases == 0]
+
+    def _give_back(self, held: _Held) -> None:
+        with self._lock:
+            held.leases -= 1
+            close = held.leases == 0 and not held.kept
+        if close:
+            held.segment.close()
+
+
+# --- gathered ----------------------------------------------------------------------------------------
+#
+# What a turn of reading needs of an object store, for all of its partitions, fetched at once.
+#
+# A fetch names many partitions, and a consumer that is far behind needs many small extents of each. An object
+# store takes a round trip for each request, and the extents of one publish lie in one object: so they are
+# asked for by object, several at a time, the next ones of each partition first.
+#
+# Invariants: what is here is what the objects hold (log/reader.py); what is missing, or had no time, is not,
+#     and whoever reads goes on without it, or asks for it by itself, and is told what is wrong.
+# Memory: about what one turn of reading may have (service.py), and as much again while it is copied.
+# Concurrency: one storage thread.
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of an extent: from the batch that holds the first wanted offset on."""
+
+    extent: Extent
+    span: Span
+    position: int
+    size: int
+
+    @property
+    def is_rest(self) -> bool:
+        """Does it reach the extent's end?"""
+        return self.position + self.size == self.span.end_position
+
+    @property
+    def bytes_span(self) -> Span:
+        """Where its bytes lie."""
+        span = self.span
+        return Span(
+            topic=span.topic,
+            partition=span.partition,
+            segment=span.segment,
+            position=self.position,
+            size=self.size,
+        )
+
+
+Plan = tuple[list[Piece], int]  # without pieces: the offset to go on at
+
+
+class Gathered:
+    """See the module's docstring."""
+
+    def __init__(
+        self, store: Store, plans: Sequence[Plan | None], *, is_time_over: Callable[[], bool]
+    ) -> None:
+        """`plans`: of each partition; None: not known."""
+        self._plans = plans
+        lists = [plan[0] for plan in plans if plan is not None]
+        pieces = (piece for piece in chain.from_iterable(zip_longest(*lists)) if piece is not None)
+        self._fetched = Fetched(store, (piece.bytes_span for piece in pieces), is_time_over=is_time_over)
+
+    def plan_of(self, number: int, max_bytes: int) -> Plan | None:
+        """As it was made, but for so many bytes at most."""
+        plan = self._plans[number]
+        if plan is None:
+            return None
+        pieces, next_offset = plan
+        left, kept = max_bytes, []
+        for piece in pieces:
+            if left <= 0:
+                break
+            kept.append(Piece(piece.extent, piece.span, piece.position, min(piece.size, left)))
+            left -= piece.size
+        return kept, next_offset
+
+    def has_any(self, number: int) -> bool:
+        """Is there anything of a partition?"""
+        plan = self._plans[number]
+        return plan is not None and bool(plan[0]) and self.has(plan[0][0])
+
+    def has(self, piece: Piece) -> bool:
+        """Is all of it here?"""
+        return self._fetched.has(piece.bytes_span)
+
+    def read_into(self, piece: Piece, buffer: memoryview) -> bool:
+        """Fill the buffer with it; False: it is not here."""
+        return self._fetched.read_into(piece.bytes_span, buffer)
+
+
+# --- reader ------------------------------------------------------------------------------------------
+
 
 MAX_PIECES = 4096
 GATHERED_PIECES = 2048  # more than an object store gives in READ_SECONDS
@@ -190,7 +486,7 @@ class StoredReader:
 
         What was not read in READ_SECONDS is left out, whole pieces: an object store takes a round trip for
         each read, and a consumer that has to wait for thousands gives up, asks again, and never gets on.
-        Where all is fetched first (gathered.py), what is not there is left out, but for the first piece.
+        Where all is fetched first, what is not there is left out, but for the first piece.
         """
         if gathered is not None:
             if gathered.has(pieces[0]):

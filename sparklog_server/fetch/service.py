@@ -1,6 +1,6 @@
 """Reading partitions for consumers: from the hot tail, else from storage; waiting where there is nothing.
 
-Order of things in a fetch: check every partition against the newest image (checking.py); if there is too
+Order of things in a fetch: check every partition against the newest image; if there is too
 little to read, wait (purgatory) until there is, or the time is over; then read once, in the order given,
 until the bytes allowed are used up. The first partition that has records returns at least one batch, however
 large (KIP-74).
@@ -12,7 +12,7 @@ Invariants: nothing is returned from beyond the log end of the image that the an
 Memory: what is being read and sent counts against sparklog.fetch.buffer.bytes; beyond it, fetches are
     answered with one batch each, so that slow consumers cannot make the broker hold as much as they ask for.
     What waits counts against sparklog.fetch.waiting.bytes; beyond it, a fetch waits CROWDED_WAIT_MS at most.
-Not here: the protocol (api/fetch.py, response.py), sessions (sessions.py), reading from storage (rounds.py).
+Not here: the protocol (api/fetch.py, sessions.py), sessions (sessions.py).
 Concurrency: event loop; storage and the cache's copying run in storage threads.
 Sources: Kafka ReplicaManager.fetchMessages, readFromLog; docs/design.md.
 """
@@ -20,30 +20,314 @@ Sources: Kafka ReplicaManager.fetchMessages, readFromLog; docs/design.md.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
 from sparklog.clock import Clock
-from sparklog.format.encoded_batches import EncodedBatches
-from sparklog.metadata import Image, PartitionState, Topic
+from sparklog.errors import OffsetOutOfRangeError, SparklogError, UnknownTopicError
+from sparklog.format.encode import EncodedBatches
+from sparklog.log.partition_reader import validate_missing
+from sparklog.log.read_plan import validate_range
+from sparklog.log.segment_file import SegmentMissingError
+from sparklog.metadata import NO_NODE, Image, PartitionState, Topic
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
-from sparklog_server.fetch.batches import FetchedBatches
-from sparklog_server.fetch.cache import TailCache
-from sparklog_server.fetch.checking import Wanted, check
-from sparklog_server.fetch.followed import FollowedPartitions
-from sparklog_server.fetch.reader import READ_SECONDS, StoredReader
-from sparklog_server.fetch.response import PartitionAnswer
-from sparklog_server.fetch.rounds import Round, Rounds
-from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionFetch
-from sparklog_server.fetch.waiting import DelayedFetch
+from sparklog_server.fetch.cache import FetchedBatches, FollowedPartitions, TailCache
+from sparklog_server.fetch.reader import READ_SECONDS, Gathered, Place, StoredReader
+from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionAnswer, PartitionFetch
 from sparklog_server.metrics import Gauge, Metrics
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode, error_code
 from sparklog_server.root.live_root import LiveRoot
-from sparklog_server.runtime.purgatory import Purgatory
-from sparklog_server.runtime.timer import Timer
-from sparklog_server.settings.fetch import FetchSettings
+from sparklog_server.runtime.timing import DelayedOperation, Purgatory, Timer, WatchKey
+from sparklog_server.settings.broker import FetchSettings
+
+# --- waiting -----------------------------------------------------------------------------------------
+#
+# How much a fetch could be answered with, from the metadata alone, and the wait until that is enough.
+#
+# Invariants: the sum over an operation's partitions is kept up to date by looking only at the partition that
+#     changed; an error, a deleted topic or another leader ends the wait at once.
+# Not here: waking up (runtime/timing.py).
+# Concurrency: event loop only.
+# Sources: Kafka DelayedFetch.
+
+
+def countable_bytes(state: PartitionState, fetch: PartitionFetch, min_bytes: int) -> int:
+    """What a partition adds to the bytes that a fetch waits for. Counting ends when it alone is enough."""
+    return state.extents.bytes_from(fetch.offset, max(1, min(fetch.max_bytes, min_bytes)))
+
+
+class DelayedFetch(DelayedOperation):
+    """A fetch that waits until its partitions have `min_bytes`."""
+
+    __slots__ = ("_bytes", "_fetches", "_get_image", "_leaderships", "_min_bytes", "_total", "done")
+
+    def __init__(
+        self,
+        fetches: Sequence[tuple[PartitionFetch, PartitionState, int]],
+        min_bytes: int,
+        get_image: Callable[[], Image],
+        done: asyncio.Future[None],
+    ) -> None:
+        """The integers are the bytes that each partition has now."""
+        super().__init__()
+        self.done = done
+        self._get_image = get_image
+        self._min_bytes = min_bytes
+        self._fetches: Mapping[WatchKey, PartitionFetch] = {
+            (state.topic_id, state.partition): fetch for fetch, state, _ in fetches
+        }
+        self._leaderships = {(state.topic_id, state.partition): state.leadership for _, state, _ in fetches}
+        self._bytes: dict[WatchKey, int] = {}
+        self._total = sum(size for _, _, size in fetches)
+        for _, state, size in fetches:
+            if size:
+                self._bytes[state.topic_id, state.partition] = size
+
+    @property
+    def keys(self) -> list[WatchKey]:
+        """What to watch."""
+        return list(self._fetches)
+
+    def try_complete(self, key: WatchKey) -> bool:
+        topic = self._get_image().topic_by_id.get(key[0])
+        if topic is None or key[1] >= len(topic.partitions):
+            return True
+        state, fetch = topic.partitions[key[1]], self._fetches[key]
+        if fetch.offset < state.log_start_offset or state.leadership != self._leaderships[key]:
+            return True
+        size = countable_bytes(state, fetch, self._min_bytes)
+        self._total += size - self._bytes.get(key, 0)
+        self._bytes[key] = size
+        return self._total >= self._min_bytes
+
+    def on_complete(self, *, expired: bool) -> None:
+        del expired  # answered alike: with what there is
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+# --- checking ----------------------------------------------------------------------------------------
+#
+# What a fetch may read of a partition here: by who this broker is to it, and by what its image knows.
+#
+# |this broker|serves|
+# |leads it|everybody; names a replica in the consumer's rack instead, if it is to and knows one (KIP-392)|
+# |has a replica|consumers that may be sent to one (Fetch from version 11 on), as far as its image goes|
+# |neither|nobody: NOT_LEADER_OR_FOLLOWER|
+#
+# An offset beyond the log's end is out of range only if the image was the newest when the consumer asked:
+# 1. a consumer reads at broker B, to offset 100, and comes to A, whose image ends at 90;
+# 2. A says OFFSET_OUT_OF_RANGE, and the consumer does what auto.offset.reset says: to it, 100 records are
+# lost, or come again. So the log is looked at first, and everything is checked again. If that fails, nobody
+# knows: the consumer shall ask again who leads. A replica never says out of range: it sends the consumer to
+# the leader, as Kafka's.
+#
+# Invariants: pure, for one image.
+# Concurrency: any thread.
+# Sources: KIP-392; Kafka Partition.readRecords, ReplicaManager.findPreferredReadReplica,
+#     RackAwareReplicaSelector.
+
+
+@dataclass(slots=True)
+class Wanted:
+    """A partition of a fetch, as it is to be answered.
+
+    Fields:
+        readable: bytes, as far as they matter for min_bytes; 0: nothing.
+        is_unsure: a newer image may say otherwise.
+    """
+
+    fetch: PartitionFetch
+    state: PartitionState | None
+    answer: PartitionAnswer
+    readable: int = 0
+    is_unsure: bool = False
+
+
+def check(
+    image: Image,
+    leadership: Leadership,
+    fetch: PartitionFetch,
+    *,
+    min_bytes: int,
+    rack: str | None,
+    is_rack_aware: bool,
+) -> Wanted:
+    """A partition of a fetch against an image.
+
+    Args:
+        rack: of the consumer, "" if it has none; None: it must be served by leaders.
+        is_rack_aware: are consumers sent to replicas in their racks?
+    """
+    topic_id = fetch.topic_id
+    topic = image.topic_by_id.get(topic_id) if topic_id else image.topics.get(fetch.topic)
+    name = fetch.topic if topic is None else topic.name
+    answer = PartitionAnswer(topic=name, topic_id=topic_id, partition=fetch.partition)
+    if topic is None or not 0 <= fetch.partition < len(topic.partitions):
+        is_id_unknown = topic is None and topic_id
+        answer.error_code = (
+            ErrorCode.unknown_topic_id if is_id_unknown else ErrorCode.unknown_topic_or_partition
+        ).value
+        return Wanted(fetch, None, answer)
+    state = topic.partitions[fetch.partition]
+    leader = leadership.leader_of(state)
+    error = leader.epoch_error(fetch.leader_epoch)
+    if error:
+        answer.error_code = error.value
+        return Wanted(fetch, None, answer, is_unsure=error is ErrorCode.unknown_leader_epoch)
+    is_leader = leader.node_id == leadership.node_id
+    if not is_leader and (rack is None or leadership.node_id not in state.leadership.replicas):
+        answer.error_code = ErrorCode.not_leader_or_follower.value
+        return Wanted(fetch, None, answer)
+    answer.tell(state)
+    is_beyond = fetch.offset > state.log_end_offset
+    if is_beyond or fetch.offset < state.log_start_offset:
+        can_tell = is_leader or not is_beyond
+        answer.error_code = (
+            ErrorCode.offset_out_of_range if can_tell else ErrorCode.offset_not_available
+        ).value
+        return Wanted(fetch, state, answer, is_unsure=is_beyond)
+    if is_leader and rack and is_rack_aware:
+        answer.preferred_read_replica = preferred_replica(image, state, rack)
+        if answer.preferred_read_replica != NO_NODE:
+            return Wanted(fetch, state, answer)
+    return Wanted(fetch, state, answer, countable_bytes(state, fetch, min_bytes))
+
+
+def preferred_replica(image: Image, state: PartitionState, rack: str) -> int:
+    """A replica in the rack, unless the leader is there, too; NO_NODE: the leader serves.
+
+    Several share the partitions.
+    """
+    brokers, leadership = image.brokers, state.leadership
+    leader = brokers.get(leadership.leader)
+    if leader is None or leader.rack == rack:
+        return NO_NODE
+    there = [
+        one.node_id
+        for one in map(brokers.get, leadership.replicas)
+        if one is not None and one.rack == rack and not (one.is_fenced or one.in_controlled_shutdown)
+    ]
+    return there[state.partition % len(there)] if there else NO_NODE
+
+
+# --- rounds ------------------------------------------------------------------------------------------
+#
+# A turn of reading from storage, for consumers: some partitions of a fetch, one after the other.
+#
+# Invariants: a turn ends when enough is read, or READ_SECONDS after it began, but for what is in memory by
+#     then: the consumer asks again for the rest. A partition whose bytes are damaged or gone is answered with
+#     an error and logged, and harms no other. A file that is missing has been merged or has expired, as the
+#     newest image shows; what was fetched of the partition by then is of no use.
+# Memory: MAX_STORAGE_ROUND_BYTES, and one batch more, however large.
+# Concurrency: a storage thread for each turn.
+
+
+FRESH_BYTES = 8 << 20  # reads that end this close to the log's end are kept for the next consumer
+MAX_STORAGE_ROUND_BYTES = 4 << 20
+Round = list[tuple[Wanted, FetchedBatches | None]]
+
+
+class Rounds:
+    """See the module's docstring."""
+
+    def __init__(self, root: LiveRoot, reader: StoredReader, cache: TailCache) -> None:
+        self._root = root
+        self._reader = reader
+        self._cache = cache
+
+    def read(self, todo: Sequence[Wanted], left: int, at_least_one: bool) -> Round:
+        """Of some partitions, in their order, what is enough for one turn."""
+        end = monotonic() + READ_SECONDS
+        try:
+            gathered = self._gather(todo, left)
+        except SparklogError as error:
+            _log.error("fetch of %d partitions: %s", len(todo), error)
+            for one in todo:
+                one.answer.error_code = error_code(error).value
+            return [(one, None) for one in todo]
+        results: Round = []
+        size = 0
+        for number, one in enumerate(todo):
+            limit = min(left - size, one.fetch.max_bytes)
+            if results and (limit <= 0 or size >= MAX_STORAGE_ROUND_BYTES):
+                break
+            if results and monotonic() >= end:
+                if gathered is None:
+                    break
+                if not gathered.has_any(number):
+                    results.append((one, None))
+                    continue
+            batches = self._read_one(
+                one, limit, at_least_one, None if gathered is None else (gathered, number)
+            )
+            results.append((one, batches))
+            if batches is not None and batches.size:
+                at_least_one = False
+                size += batches.size
+        return results
+
+    def _gather(self, todo: Sequence[Wanted], left: int) -> Gathered | None:
+        places = []
+        for one in todo:
+            assert one.state is not None
+            places.append(
+                Place(
+                    topic=one.answer.topic,
+                    state=one.state,
+                    offset=one.fetch.offset,
+                    max_bytes=one.fetch.max_bytes,
+                )
+            )
+        return self._reader.gather(places, max_bytes=min(left, MAX_STORAGE_ROUND_BYTES))
+
+    def _read_one(
+        self, one: Wanted, limit: int, at_least_one: bool, gathered: tuple[Gathered, int] | None
+    ) -> FetchedBatches | None:
+        assert one.state is not None
+        topic, state, offset = one.answer.topic, one.state, one.fetch.offset
+        misses = 0
+        try:
+            while True:
+                try:
+                    return self._read_stored(topic, state, offset, limit, at_least_one, gathered)
+                except SegmentMissingError as error:  # merged or expired since, or lost
+                    gathered = None
+                    misses += 1
+                    state = self._root.newest(state.topic_id, state.partition)
+                    validate_missing(error, state, offset, misses=misses, topic=topic)
+                    validate_range(topic, state, offset, state.log_end_offset)
+                    one.answer.tell(state)  # what is read now may go beyond what was told
+        except (OffsetOutOfRangeError, UnknownTopicError) as error:
+            one.answer.error_code = error_code(error).value
+        except SparklogError as error:
+            _log.error("fetch of %s-%d from offset %d: %s", topic, one.fetch.partition, offset, error)
+            one.answer.error_code = error_code(error).value
+        return None
+
+    def _read_stored(
+        self,
+        topic: str,
+        state: PartitionState,
+        offset: int,
+        limit: int,
+        at_least_one: bool,
+        gathered: tuple[Gathered, int] | None,
+    ) -> FetchedBatches:
+        found, block = self._reader.read(
+            topic, state, offset, max_bytes=limit, at_least_one=at_least_one, gathered=gathered
+        )
+        is_dirty = found.next_offset > state.cleaned.first_dirty_offset  # the rest is never looked for there
+        is_fresh = is_dirty and state.extents.bytes_from(found.next_offset, FRESH_BYTES) < FRESH_BYTES
+        if block is not None and is_fresh:
+            self._cache.insert(state.topic_id, state.partition, block)
+        return found
+
+
+# --- service -----------------------------------------------------------------------------------------
+
 
 WAITING_BYTES = 1000  # what a partition takes while a fetch waits for it
 CROWDED_WAIT_MS = 100

@@ -19,33 +19,33 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.client.groups import MAX_GROUP_BYTES
-from sparklog.format.consumer_offsets import OffsetValue
-from sparklog.format.kafka_fields import MAX_STRING_BYTES
+from sparklog.format.consumer_offsets import MAX_STRING_BYTES, OffsetValue
 from sparklog.metadata import Image
-from sparklog_server.coordination.host import Host
-from sparklog_server.coordination.log_status import LogStatus
+from sparklog_server.coordination.internal_topic import Host, LogStatus
 from sparklog_server.coordination.shards import Shards
-from sparklog_server.groups.committed_offsets import TopicPartition
-from sparklog_server.groups.deletion import Deletion
-from sparklog_server.groups.expiry import Expiry
+from sparklog_server.groups.expiry import Deletion, Expiry
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import (
     UNKNOWN_MEMBER,
+    GroupState,
     JoinRequest,
     JoinResult,
     Leaving,
     SyncRequest,
     SyncResult,
 )
-from sparklog_server.groups.offsets_log import OFFSETS_LOG, GroupsState, Shard
-from sparklog_server.groups.offsets_to_commit import OffsetToCommit, records_of
-from sparklog_server.groups.room import Room
+from sparklog_server.groups.offsets import (
+    OFFSETS_LOG,
+    GroupsState,
+    OffsetToCommit,
+    Shard,
+    TopicPartition,
+    records_of,
+)
 from sparklog_server.groups.staged_commits import StagedCommits
-from sparklog_server.groups.table import GroupTable
-from sparklog_server.groups.transitions import GroupState
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.runtime.background import Background
-from sparklog_server.runtime.in_turns import in_turns
+from sparklog_server.groups.table import GroupTable, Room
+from sparklog_server.protocol.apis import ErrorCode
+from sparklog_server.runtime.lifecycle import Background, in_turns
 from sparklog_server.settings.groups import GroupSettings
 
 MAX_CLIENT_ID_CHARACTERS: Final = 255  # of a member id; it must fit into a record

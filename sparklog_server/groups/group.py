@@ -6,14 +6,14 @@
 
 Plan, make durable, then show: an assignment, and a static member's new id, are told to nobody before the
 record that holds them is durable.
-Made of: the members (roster.py), the generation that they are in (generation.py), what is owed to them
-    (replies.py) and to the log (writes.py), how they come (joining.py), and how they get from one generation
-    to the next (rebalancing.py). All may look at them; requests change them.
-Invariants: states move as transitions.py says; every ticket is answered once; one generation at a time, which
+Made of: the members and what is owed to them and to the log (roster.py), the generation that they are in
+    (messages.py), how they come and how they get from one generation to the next (rebalancing.py). All may
+    look at them; requests change them.
+Invariants: states move as messages.py says; every ticket is answered once; one generation at a time, which
     only grows; at most one leader, a member; whoever does not wait for an answer has a session deadline.
 Beyond Kafka: a request that the same member repeats answers the older one (Kafka forgets it, and the
     connection hangs); a member that leaves while it syncs is answered.
-Not here: futures, records, timers (table.py); offsets (committed_offsets.py).
+Not here: futures, records, timers (table.py); offsets (offsets.py).
 Concurrency: none; the coordinator calls from one thread.
 After a crash: `restore` from the last StoreGroup that became durable.
 Sources: Kafka GroupCoordinator, ClassicGroup; KIP-62, 134, 345, 394.
@@ -21,25 +21,26 @@ Sources: Kafka GroupCoordinator, ClassicGroup; KIP-62, 134, 345, 394.
 
 from collections.abc import Collection, Sequence
 
-from sparklog.format.group_metadata import GroupValue
-from sparklog_server.groups.generation import Generation
-from sparklog_server.groups.joining import Joining
+from sparklog.format.consumer_offsets import GroupValue
 from sparklog_server.groups.messages import (
+    ANSWERS,
+    CONSUMER_PROTOCOL_TYPE,
     UNKNOWN_MEMBER,
     Effect,
+    Generation,
+    GroupState,
     Instant,
     JoinRequest,
     Leaving,
+    Request,
     SyncRequest,
     Ticket,
+    Trigger,
+    named_among,
 )
-from sparklog_server.groups.rebalancing import GroupLimits, Rebalancing
-from sparklog_server.groups.replies import Replies
-from sparklog_server.groups.roster import Member, Roster
-from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE, named_among
-from sparklog_server.groups.transitions import ANSWERS, GroupState, Request, Trigger
-from sparklog_server.groups.writes import Stores, Writes
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.groups.rebalancing import GroupLimits, Joining, Rebalancing
+from sparklog_server.groups.roster import Member, Replies, Roster, Stores, Writes
+from sparklog_server.protocol.apis import ErrorCode
 
 
 class Group:

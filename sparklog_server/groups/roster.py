@@ -8,14 +8,28 @@ Concurrency: none; owned by one group.
 Sources: Kafka ClassicGroup (addMember, removeMember, replaceStaticMember, selectProtocol), KIP-345.
 """
 
+import enum
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sparklog.format.group_metadata import StoredMember
-from sparklog_server.groups.messages import JoinedMember, Protocols, Ticket
-from sparklog_server.groups.subscription import topics_end, topics_of
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog.format.consumer_offsets import GroupValue, StoredMember
+from sparklog_server.groups.messages import (
+    UNKNOWN_MEMBER,
+    Answer,
+    Effect,
+    Generation,
+    Instant,
+    JoinedMember,
+    JoinResult,
+    Protocols,
+    StoreGroup,
+    SyncResult,
+    Ticket,
+    topics_end,
+    topics_of,
+)
+from sparklog_server.protocol.apis import ErrorCode
 
 MEMBER_BYTES, PENDING_BYTES = 1500, 500  # a member, and an id given to one to be, with names of common length
 _PROTOCOL_BYTES = 200
@@ -81,7 +95,7 @@ class Member:
         self.topics_ends = {name: topics_end(data) for name, data in self.protocols}
 
     def topics(self, protocol: str) -> bytes | None:
-        """What it subscribes to with one protocol: see subscription.py, `topics_of`."""
+        """What it subscribes to with one protocol: see messages.py, `topics_of`."""
         if protocol not in self.topics_ends:  # it comes from the log
             self.walk_topics()
         end = self.topics_ends.get(protocol)
@@ -323,3 +337,209 @@ class Roster:
             self.votes[name] -= 1
             if not self.votes[name]:
                 del self.votes[name]
+
+
+# --- replies -----------------------------------------------------------------------------------------
+#
+# Answers to the requests that wait in a group.
+#
+# Invariants: a ticket is answered once: whoever answers takes it from its member.
+# Not here: when to answer, and with which error (group.py, rebalancing.py).
+# Concurrency: none; owned by one group.
+# Sources: Kafka JoinGroupResponse, SyncGroupResponse.
+
+
+class Replies:
+    """Puts answers among a group's effects."""
+
+    __slots__ = ("_effects", "_generation", "_roster")
+
+    def __init__(self, generation: Generation, roster: Roster, effects: list[Effect]) -> None:
+        self._generation = generation
+        self._roster = roster
+        self._effects = effects
+
+    # JoinGroup
+
+    def joined(
+        self, ticket: Ticket, member: Member, *, leader: str | None = None, skip_assignment: bool = False
+    ) -> None:
+        """It is in this generation. `leader`: who it is told leads, if that is another one."""
+        leader = self._roster.leader or "" if leader is None else leader
+        protocol = self._generation.protocol
+        result = JoinResult(
+            member_id=member.member_id,
+            generation_id=self._generation.generation_id,
+            protocol_type=self._generation.protocol_type,
+            protocol=protocol,
+            leader=leader,
+            skip_assignment=skip_assignment,
+            members=self._roster.joined_members(protocol) if leader == member.member_id else (),
+        )
+        self._effects.append(Answer(ticket=ticket, result=result))
+
+    def not_joined(self, ticket: Ticket, member_id: str, error: ErrorCode) -> None:
+        """It is not, and why."""
+        self._effects.append(Answer(ticket=ticket, result=JoinResult(error=error, member_id=member_id)))
+
+    def end_join(self, member: Member, error: ErrorCode) -> None:
+        """If this member waits for its JoinGroup, that is over."""
+        ticket = self._roster.take_join_ticket(member)
+        if ticket is not None:
+            keeps_id = error != ErrorCode.unknown_member_id
+            self.not_joined(ticket, member.member_id if keeps_id else UNKNOWN_MEMBER, error)
+
+    # SyncGroup
+
+    def synced(self, ticket: Ticket, member: Member) -> None:
+        """Its assignment."""
+        result = SyncResult(
+            protocol_type=self._generation.protocol_type,
+            protocol=self._generation.protocol,
+            assignment=member.assignment,
+        )
+        self._effects.append(Answer(ticket=ticket, result=result))
+
+    def not_synced(self, ticket: Ticket, error: ErrorCode) -> None:
+        """No assignment, and why."""
+        self._effects.append(Answer(ticket=ticket, result=SyncResult(error=error)))
+
+    def end_sync(self, member: Member, error: ErrorCode = ErrorCode.none) -> bool:
+        """If this member waits for its SyncGroup, that is over; did it?"""
+        ticket, member.sync_ticket = member.sync_ticket, None
+        if ticket is None:
+            return False
+        if error:
+            self.not_synced(ticket, error)
+        else:
+            self.synced(ticket, member)
+        return True
+
+    def end_all(self, member: Member, error: ErrorCode) -> None:
+        """Whatever this member waits for is over."""
+        self.end_join(member, error)
+        self.end_sync(member, error)
+
+
+# --- writes ------------------------------------------------------------------------------------------
+#
+# Records of a group that are on their way to the log, and what is to be done when they have arrived.
+#
+# Invariants: a write is handed out once, when it has arrived; what it holds counts until then. Of static
+#     members that come back one write of a generation is on its way at a time, which is of the whole group:
+#     those that come meanwhile share the next one.
+# Not here: appending (table.py), what follows (group.py).
+# Concurrency: none; owned by one group.
+
+
+class Stores(enum.Enum):
+    """What a write is for."""
+
+    ASSIGNMENT = enum.auto()
+    STATIC_MEMBER = enum.auto()
+    EMPTY = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComingBack:
+    """A static member that waits until its new id is durable."""
+
+    member_id: str
+    leader_before: str
+    can_skip_assignment: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """A StoreGroup that is on its way, and what to do when it has arrived.
+
+    Fields:
+        coming_back: who waits for it.
+    """
+
+    purpose: Stores
+    generation_id: int
+    assignments: dict[str, bytes]
+    coming_back: tuple[ComingBack, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of assignments that are not the members' yet."""
+        return sum(map(len, self.assignments.values())) if self.purpose is Stores.ASSIGNMENT else 0
+
+
+class Writes:
+    """See the module's docstring."""
+
+    __slots__ = ("_coming_back", "_effects", "_generation", "_next_write_id", "_roster", "_writes")
+
+    def __init__(self, generation: Generation, roster: Roster, effects: list[Effect]) -> None:
+        self._generation = generation
+        self._roster = roster
+        self._effects = effects
+        self._writes: dict[int, Write] = {}
+        self._next_write_id = 0
+        # By instance id. Some may have been told of another generation meanwhile: they wait for nothing then.
+        self._coming_back: dict[str, ComingBack] = {}
+
+    def begin(
+        self,
+        purpose: Stores,
+        assignments: dict[str, bytes],
+        now: Instant,
+        coming_back: tuple[ComingBack, ...] = (),
+    ) -> None:
+        """Store the group as it is, with these assignments."""
+        generation, roster = self._generation, self._roster
+        write_id, self._next_write_id = self._next_write_id, self._next_write_id + 1
+        self._writes[write_id] = Write(
+            purpose=purpose,
+            generation_id=generation.generation_id,
+            assignments=assignments,
+            coming_back=coming_back,
+        )
+        value = GroupValue(
+            protocol_type=generation.protocol_type or "",
+            generation_id=generation.generation_id,
+            protocol=generation.protocol,
+            leader=roster.leader,
+            state_timestamp_ms=now.wall_ms,
+            members=roster.stored_members(generation.protocol, assignments),
+        )
+        self._effects.append(StoreGroup(write_id=write_id, value=value))
+
+    def await_store(self, instance_id: str, one: ComingBack) -> None:
+        """Have a static member wait for the next write of its like; the last of its name counts."""
+        self._coming_back[instance_id] = one
+
+    def store_who_came_back(self, now: Instant) -> None:
+        """In this generation, unless such a write is on its way: then again when it has arrived."""
+        if self._coming_back and not self._are_on_their_way(Stores.STATIC_MEMBER):
+            coming_back, self._coming_back = tuple(self._coming_back.values()), {}
+            assignments = {one.member_id: one.assignment for one in self._roster}
+            self.begin(Stores.STATIC_MEMBER, assignments, now, coming_back)
+
+    def take(self, write_id: int) -> Write | None:
+        """A write that has arrived; None if the group has been closed meanwhile."""
+        return self._writes.pop(write_id, None)
+
+    def forget(self) -> None:
+        """Whatever arrives, nothing is to be done."""
+        self._writes.clear()
+        self._coming_back.clear()
+
+    @property
+    def have_assignment(self) -> bool:
+        """Is the assignment of this generation on its way?"""
+        return self._are_on_their_way(Stores.ASSIGNMENT)
+
+    @property
+    def held_bytes(self) -> int:
+        """What clients have them hold."""
+        return sum(write.size_bytes for write in self._writes.values())
+
+    def _are_on_their_way(self, purpose: Stores) -> bool:
+        return any(
+            write.purpose is purpose and write.generation_id == self._generation.generation_id
+            for write in self._writes.values()
+        )

@@ -18,15 +18,13 @@ import asyncio
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from sparklog_server.coordination.host import Host
+from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.coordination.staging import StagedBy
-from sparklog_server.groups.committed_offsets import TopicPartition
 from sparklog_server.groups.messages import UNKNOWN_MEMBER
-from sparklog_server.groups.offsets_log import GroupShards
-from sparklog_server.groups.offsets_to_commit import OffsetToCommit, records_of
+from sparklog_server.groups.offsets import GroupShards, OffsetToCommit, TopicPartition, records_of
 from sparklog_server.groups.table import GroupTable
-from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
+from sparklog_server.protocol.wire import in_slices
 
 
 class _Everything(Container[Any]):

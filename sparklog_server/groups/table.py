@@ -17,17 +17,25 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from sparklog.format.consumer_offsets import GroupKey
-from sparklog_server.coordination.appends import outcome_of
-from sparklog_server.coordination.host import Host
+from sparklog_server.coordination.internal_topic import Host
+from sparklog_server.coordination.state_log import outcome_of
 from sparklog_server.groups.group import Group
-from sparklog_server.groups.messages import Answer, Effect, Instant, StoreGroup, refusal_of
-from sparklog_server.groups.offsets_log import GroupRecord, GroupShards, OffsetRecord, Shard
-from sparklog_server.groups.pending_offsets import pending_bytes
+from sparklog_server.groups.messages import (
+    Answer,
+    Effect,
+    GroupState,
+    Instant,
+    JoinRequest,
+    StoreGroup,
+    SyncRequest,
+    refusal_of,
+)
+from sparklog_server.groups.offsets import GroupRecord, GroupShards, OffsetRecord, Shard, pending_bytes
 from sparklog_server.groups.rebalancing import GroupLimits
-from sparklog_server.groups.transitions import GroupState
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.runtime.background import Background
-from sparklog_server.runtime.timing_wheel import TimerEntry
+from sparklog_server.groups.roster import Roster, protocols_bytes, record_bytes
+from sparklog_server.protocol.apis import ErrorCode
+from sparklog_server.runtime.lifecycle import Background
+from sparklog_server.runtime.timing import TimerEntry
 from sparklog_server.settings.groups import GroupSettings
 
 _log = logging.getLogger("sparklog_server.coordinator")
@@ -203,3 +211,57 @@ class GroupTable:
     def _count(self, handle: Handle, held_bytes: int) -> None:
         self.held_bytes += held_bytes - handle.held_bytes
         handle.held_bytes = held_bytes
+
+
+# --- room --------------------------------------------------------------------------------------------
+#
+# Is there room for what a member brings: in memory, and in the one record that says all of a group?
+#
+# Invariants: who is there may go on as before, but not grow.
+# Concurrency: event loop only.
+# Sources: Kafka GroupMetadataManager.storeGroup, which answers UNKNOWN_SERVER_ERROR where a group's record is
+#     longer than message.max.bytes, once all its members have come.
+
+
+class Room:
+    """See the module's docstring."""
+
+    def __init__(self, settings: GroupSettings, table: GroupTable) -> None:
+        self._settings = settings
+        self._table = table
+
+    def is_there_for(self, request: JoinRequest, handle: Handle | None) -> bool:
+        """For a member, new or not, of a group that there is or not."""
+        names = (request.member_id or request.new_member_id, request.instance_id)
+        growth = protocols_bytes(request.protocols)
+        of_record = record_bytes((*names, request.client_id, request.client_host), request.protocols)
+        if handle is not None and _is_refused_anyway(handle.group.roster, request):
+            return True
+        place = "" if handle is None else handle.group.roster.place_of(request.member_id, request.instance_id)
+        member = None if handle is None else handle.group.roster.get(place)
+        if member is not None:
+            growth -= member.held_bytes
+            of_record -= member.record_bytes
+        if growth > 0 and self._table.held_bytes + growth > self._settings.group_max_bytes:
+            return False
+        if handle is not None and of_record > 0:
+            of_record += handle.group.roster.record_bytes + handle.group.roster.assignment_bytes
+        return of_record <= self._settings.group_max_record_bytes
+
+    def is_there_to_assign(self, request: SyncRequest, handle: Handle) -> bool:
+        """For what a leader assigns; of others it is not kept."""
+        growth = sum(len(data) for _, data in request.assignments)
+        if not growth or handle.group.roster.leader != request.member_id:
+            return True
+        of_record = handle.group.roster.record_bytes + growth
+        return (
+            self._table.held_bytes + growth <= self._settings.group_max_bytes
+            and of_record <= self._settings.group_max_record_bytes
+        )
+
+
+def _is_refused_anyway(roster: Roster, request: JoinRequest) -> bool:
+    """Is it told that it is nobody, or not the one that it says it is? Nothing of it is kept."""
+    member_id = request.member_id
+    is_known = not member_id or member_id in roster.pending
+    return not is_known and bool(roster.identity_error(member_id, request.instance_id))

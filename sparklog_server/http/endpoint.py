@@ -4,30 +4,156 @@
 /ready: it serves: registered and not fenced, on an image that is new enough, the groups that it coordinates
     loaded, root visible, accepting. Send it no clients if not. Who leads nothing is ready to.
 Invariants: a probe waits for nobody; nothing is read from clients but the path and headers.
-Not here: /metrics (scrapes.py). Logins: this port must not be public.
 Concurrency: uvicorn in the broker's event loop.
 """
 
 import asyncio
+import collections
 import contextlib
+import itertools
 import logging
 import socket
 from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sparklog_server.http.connections import HttpConnection
-from sparklog_server.http.scrapes import Scrapes
 from sparklog_server.observe.collector import Scraper
-from sparklog_server.observe.observation import Parts, is_root_visible, why_not_in_charge
-from sparklog_server.observe.utilization import Utilization
+from sparklog_server.observe.observation import Parts, Utilization, is_root_visible, why_not_in_charge
 from sparklog_server.runtime.lifecycle import BrokerState
-from sparklog_server.settings.addresses import bind_host, new_socket
-from sparklog_server.settings.http import HttpSettings
+from sparklog_server.settings.network import HttpSettings, bind_host, new_socket, plain_host
+
+# --- connections -------------------------------------------------------------------------------------
+#
+# Connections of the HTTP endpoint: those that do nothing give way, so that a probe always gets in.
+#
+# uvicorn answers 503 when there are too many connections, idle ones included: forty of them made /health say
+# that the broker is ill. Here a connection that has sent no whole request for IDLE_SECONDS is closed, and
+# beyond MAX_CONNECTIONS the address with most of them loses the first that came of those that are idle. An
+# answer may be taken slowly, but within ANSWER_SECONDS.
+#
+# Invariants: at most MAX_CONNECTIONS, but for those that are being answered (endpoint.py bounds these).
+# Concurrency: event loop only.
+
+
+MAX_CONNECTIONS: Final = 64
+IDLE_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 60.0
+_turns = itertools.count()
+
+
+class HttpConnection(H11Protocol):
+    """One connection; see the module's docstring."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _answered_by = 0.0  # seconds of the loop's clock
+    turn = 0  # who came first: many come in one moment of the clock
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.turn = next(_turns)
+        self._await_request()
+        connections: set[Any] = self.connections
+        # Not this one, though the others may all be busy; nor those that have just given way.
+        others = [one for one in connections if one is not self and not one.transport.is_closing()]
+        if len(others) >= MAX_CONNECTIONS:
+            _make_room(others)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._await_request()  # and that the end of this answer is taken
+
+    @property
+    def is_idle(self) -> bool:
+        """Is it not being answered?"""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def host(self) -> str:
+        """Where it comes from."""
+        return plain_host(self.client[0]) if self.client else ""
+
+    def end(self) -> None:
+        """Close it."""
+        self.transport.abort()
+
+    def _await_request(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._answered_by = self.loop.time() + IDLE_SECONDS + ANSWER_SECONDS
+        self._deadline = self.loop.call_later(IDLE_SECONDS, self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        if self.is_idle or self.loop.time() >= self._answered_by:
+            self.end()
+        else:
+            self._deadline = self.loop.call_later(IDLE_SECONDS, self._end_if_idle)
+
+
+def _make_room(connections: list[HttpConnection]) -> None:
+    by_host = collections.Counter(one.host for one in connections)
+    idle = [one for one in connections if one.is_idle]
+    if idle:
+        min(idle, key=lambda one: (-by_host[one.host], one.turn)).end()
+
+
+# --- scrapes -----------------------------------------------------------------------------------------
+#
+# /metrics: texts of some megabytes, for few at once, and sent as fast as each client takes them.
+#
+# uvicorn holds what a client has not taken yet, and counts it as sent; it waits for that only if more is to
+# be sent. So the end of an answer is sent by itself.
+# Invariants: MAX_SCRAPES are held, waiting for their text or being sent; more are refused (503), so that
+#     connections that wait for a text are few, too.
+# Not here: what the numbers are, and that one text is made at a time (observe/collector.py).
+# Concurrency: event loop only; texts are made in a storage thread.
+
+
+MAX_SCRAPES: Final = 8
+
+
+class Scrapes:
+    """An ASGI application; see the module's docstring."""
+
+    def __init__(self, scraper: Scraper) -> None:
+        self._scraper = scraper
+        self._count = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if self._count >= MAX_SCRAPES:
+            await PlainTextResponse("too many scrapes at once", 503)(scope, receive, send)
+            return
+        self._count += 1
+        try:
+            text, content_type = await self._scraper.scrape(Headers(scope=scope).get("accept", ""))
+            await _send(text, content_type, send)
+        finally:
+            self._count -= 1
+
+
+async def _send(text: bytes, content_type: str, send: Send) -> None:
+    head = Response(headers={"content-type": content_type, "content-length": str(len(text))})
+    await send({"type": "http.response.start", "status": 200, "headers": head.raw_headers})
+    await send({"type": "http.response.body", "body": text, "more_body": True})
+    await send({"type": "http.response.body"})  # once the text is on its way
+
+
+# --- endpoint ----------------------------------------------------------------------------------------
+
 
 _SAMPLE_SECONDS = 1.0
 _log = logging.getLogger("sparklog_server.http")

@@ -2,7 +2,7 @@
 
 A process, not a thread: merging takes the interpreter's lock for milliseconds at a time, which the event loop
 would wait for; and the scheduler and the disk can put a process behind the broker. While the broker is busy,
-what can wait does (idle_moments.py). What groups wait for cannot (sparklog/maintenance/urgent.py): a round
+what can wait does. What groups wait for cannot (sparklog/maintenance/choose.py): a round
 for those topics alone, at the broker's own priority, breaks off one that has the machine's idle time only,
 and has had it for one interval at least: what can wait gets its turn after each that cannot.
 Invariants: one round at a time; only while this broker is in charge, and the controller:
@@ -10,21 +10,25 @@ Invariants: one round at a time; only while this broker is in charge, and the co
     image that the broker holds, in a storage thread. A failure is logged, once until another one comes, and
     never harms requests. With the broker's stop, or its death, the round breaks off: nothing is lost, it is
     due again.
-Not here: what is due, and doing it (sparklog/maintenance); the process (running_round.py).
+Not here: what is due, and doing it (sparklog/maintenance).
 Concurrency: one task on the event loop.
 After a crash: the process hears the end of its pipe, and breaks off.
 Sources: Kafka LogCleaner (backoff, one line a round in its log), LogManager (retention).
 """
 
 import asyncio
+import contextlib
+import errno
 import logging
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final, TypeVar
 
-from sparklog.client.round_pace import Pace
-from sparklog.client.round_process import RoundAnswer, RoundRequest
+from sparklog.client.rounds import Pace, RoundAnswer, RoundProcess, RoundRequest
 from sparklog.clock import Clock
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, as_value
 from sparklog.maintenance import (
     RoundReport,
     Terms,
@@ -32,16 +36,176 @@ from sparklog.maintenance import (
     keys_of,
     urgent_topics,
 )
-from sparklog.maintenance.choose_compactions import Dirtiness
-from sparklog.maintenance.steps import dirtiness_of
+from sparklog.maintenance.choose import Dirtiness
+from sparklog.maintenance.maintain import dirtiness_of
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 from sparklog_server.cluster.membership import Membership
-from sparklog_server.maintenance.idle_moments import IdleMoments
-from sparklog_server.maintenance.running_round import RunningRound
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.config import ServerConfig
-from sparklog_server.settings.maintenance import MaintenanceSettings
+from sparklog_server.settings.groups import MaintenanceSettings
+
+# --- running round -----------------------------------------------------------------------------------
+#
+# The process of one round, as the event loop sees it: begun, heard, broken off, and gone with its owner.
+#
+# A thread begins it and waits for it, and not the loop: uvloop forks, and runs Python in the child before
+# that is another program, without the threads that hold what it may need; and the loop waits for it, the
+# longer the more memory the broker has. `subprocess` runs nothing in between.
+# Invariants: nobody waits for the process without a bound, and a cancellation is never lost, not even one
+#     that comes as the process ends (asyncio.wait_for before Python 3.12 loses it, and a stop would wait for
+#     ever).
+# Not here: the process (sparklog/client/rounds.py).
+# Concurrency: event loop; one thread a round, which ends with the process and keeps nobody.
+# After a crash: the process hears the end of its pipe, and breaks off.
+
+
+END_SECONDS: Final = 2.0
+T = TypeVar("T")
+_Order = Callable[[RoundProcess], None]
+
+
+class RunningRound:
+    """See the module's docstring."""
+
+    def __init__(self, request: RoundRequest, *, is_urgent: bool) -> None:
+        """Begin it. That there can be no process is told by `answer`; OSError: there can be no thread."""
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[RoundAnswer] = self._loop.create_future()
+        self._lock = threading.Lock()
+        self._process: RoundProcess | None = None
+        self._orders: list[_Order] = []  # from before there was a process
+        thread = threading.Thread(
+            target=self._run, args=(request, is_urgent), name="maintenance-round", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # as many as the system allows, for now
+            raise OSError(errno.EAGAIN, f"a round of maintenance cannot begin: {error}") from error
+
+    async def has_ended_within(self, seconds: float) -> bool:
+        """Wait for its end, for so long."""
+        await asyncio.wait([self.ended], timeout=seconds)
+        return self.ended.done()
+
+    def answer(self) -> RoundAnswer:
+        """What came of it. OSError: there was no process."""
+        return self.ended.result() if self.ended.done() else RoundAnswer(error="the process does not end")
+
+    def break_off(self) -> None:
+        """Have it come to its end soon; may be called again."""
+        self._have(RoundProcess.leave)
+
+    async def end(self) -> None:
+        """Have it break off, and make it end if it does not."""
+        if self.ended.done():
+            return
+        self.break_off()
+        if await self.has_ended_within(END_SECONDS):
+            return
+        self._have(RoundProcess.kill)
+        if not await self.has_ended_within(END_SECONDS):
+            _log.warning("a round's process was killed, and has not ended: its storage hangs, maybe")
+
+    def _have(self, order: _Order) -> None:
+        with self._lock:
+            process = self._process
+            if process is None:
+                self._orders.append(order)
+                return
+        order(process)
+
+    def _run(self, request: RoundRequest, is_urgent: bool) -> None:
+        try:
+            process = RoundProcess(request, is_urgent=is_urgent)
+            with self._lock:
+                self._process = process
+            for order in self._orders:
+                order(process)
+            answer = process.wait()
+        except Exception as error:  # noqa: BLE001 - whoever waits is told
+            self._tell(self._failed, as_value(error))
+        else:
+            self._tell(self._succeeded, answer)
+
+    def _tell(self, callback: Callable[[T], None], what: T) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self._loop.call_soon_threadsafe(callback, what)
+
+    def _succeeded(self, answer: RoundAnswer) -> None:
+        self.ended.set_result(answer)
+
+    def _failed(self, error: Exception) -> None:
+        self.ended.set_exception(error)
+        self.ended.exception()  # seen: whoever waited may be gone
+
+
+# --- idle moments ------------------------------------------------------------------------------------
+#
+# What can wait waits for a moment in which the broker has little to do, but not for ever.
+#
+# To merge is to read, write and sync once more what has just been produced: beside a producer at full speed
+# that took up to half of its rate (benchmarks/README.md), on the same disk and the same processors. A minute
+# later the load may be over; and if not, one round for a minute costs less than rounds for each moment.
+#
+# Invariants: nothing waits for longer than the setting says; the broker is busy or not by its own processor
+#     time, its rounds' not included, over a second at least.
+# Concurrency: one task of the event loop.
+
+
+BUSY_SHARE = 0.1  # of one processor: an idle broker with a hundred groups takes a third of that
+_LEAST_MS = 1_000
+
+
+class IdleMoments:
+    """See the module's docstring.
+
+    Args:
+        most_ms: how long what is due waits at most; 0: not at all.
+        cpu_seconds: of this process, so far.
+    """
+
+    def __init__(
+        self, most_ms: int, *, clock: Clock, cpu_seconds: Callable[[], float] = time.process_time
+    ) -> None:
+        self._most_ms = most_ms
+        self._clock = clock
+        self._cpu_seconds = cpu_seconds
+        self._looked_ms, self._looked_cpu = clock.monotonic_ms(), cpu_seconds()
+        self._is_busy = False
+        self._since_ms: int | None = None  # what is due has waited since
+
+    def change(self, most_ms: int) -> None:
+        """Wait for so long at most, from now on."""
+        self._most_ms = most_ms
+
+    def may_begin(self) -> bool:
+        """Something is due: is now the time? Asked again, until it is."""
+        now_ms = self._look()
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        if self._is_busy and now_ms - self._since_ms < self._most_ms:
+            return False
+        self._since_ms = None
+        return True
+
+    def nothing_due(self) -> None:
+        """Nothing waits any more."""
+        self._look()
+        self._since_ms = None
+
+    def _look(self) -> int:
+        now_ms = self._clock.monotonic_ms()
+        elapsed_ms = now_ms - self._looked_ms
+        if elapsed_ms >= _LEAST_MS:
+            cpu = self._cpu_seconds()
+            self._is_busy = (cpu - self._looked_cpu) * 1000 > BUSY_SHARE * elapsed_ms
+            self._looked_ms, self._looked_cpu = now_ms, cpu
+        return now_ms
+
+
+# --- service -----------------------------------------------------------------------------------------
+
 
 BREAK_OFF_SECONDS = 10.0  # it takes five at most, if it can do anything at all
 _EXPIRE = "expire"

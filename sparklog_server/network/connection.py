@@ -23,14 +23,119 @@ import contextlib
 import functools
 import logging
 import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from sparklog_server.network.exchange import Origin, Request, Times
-from sparklog_server.network.frames import Frame, FrameError, FrameReader, FrameWriter
-from sparklog_server.network.receiving import SocketReceiver, has_ended
-from sparklog_server.network.shared import Shared
-from sparklog_server.protocol.api_entry import ApiEntry
+import msgspec
+
+from sparklog.clock import Clock
+from sparklog_server.metrics import Metrics
+from sparklog_server.network.frames import (
+    ByteBudget,
+    ConnectionQuota,
+    Frame,
+    FrameError,
+    FrameReader,
+    FrameWriter,
+    SocketReceiver,
+    has_ended,
+)
+from sparklog_server.protocol.apis import ApiEntry
 from sparklog_server.protocol.messages import MalformedRequestError, UnsupportedRequestError
-from sparklog_server.settings.addresses import AdvertisedListener
+from sparklog_server.protocol.wire import Chunk
+from sparklog_server.settings.network import AdvertisedListener, NetworkSettings
+
+# --- exchange ----------------------------------------------------------------------------------------
+#
+# What a connection needs to know of a request: how it is answered, and what it holds until then.
+#
+# What a request is, and what is done with it, is decided above (dispatch/); a connection keeps the order.
+# Concurrency: event loop only.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The connection that a request came over."""
+
+    number: int
+    peer_host: str
+    listener: AdvertisedListener
+
+    def __str__(self) -> str:
+        return f"connection {self.number} from {self.peer_host}"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """No chunks: nothing is sent. `failure`: the connection is closed, once earlier requests are answered."""
+
+    chunks: Sequence[Chunk] = ()
+    release: Callable[[], None] | None = None
+    error: int = 0
+    failure: str | None = None
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """When things happened, in seconds of the loop's clock."""
+
+    began: float
+    handled: float
+    in_turn: float  # every earlier response was in the queue
+    sent: float
+
+
+class Request(Protocol):
+    """A request that was read, until its answer is sent."""
+
+    @property
+    def entry(self) -> ApiEntry:
+        """The API that it asks for."""
+
+    @property
+    def is_counted(self) -> bool:
+        """May others wait for memory that it, or its answer, holds?"""
+
+    async def handle(self) -> Answer:
+        """What is to be sent. Nothing is raised but a cancellation."""
+
+    def release(self) -> None:
+        """It is answered, or never will be, handled or not; may be called again."""
+
+    def count(self, answer: Answer, times: Times) -> None:
+        """Its answer was sent."""
+
+
+WaitForTurn = Callable[[ApiEntry], Awaitable[None]]
+# From a frame, which is the request's from then on; waits until it is its connection's turn, and then where
+# there is no room. Raises what ends the connection: MalformedRequestError, UnsupportedRequestError.
+Dispatch = Callable[[Frame, Origin, WaitForTurn], Awaitable[Request]]
+
+
+# --- shared ------------------------------------------------------------------------------------------
+#
+# What all connections of a broker share: settings, limits, and what requests are given to.
+#
+# Concurrency: event loop only.
+
+
+RunBlocking = Callable[..., Awaitable[Any]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared:
+    """See the module's docstring."""
+
+    settings: NetworkSettings
+    dispatch: Dispatch
+    clock: Clock
+    metrics: Metrics
+    run_blocking: RunBlocking  # work that would hold up the loop
+    budget: ByteBudget  # bytes of requests
+    quota: ConnectionQuota
+
+
+# --- connection --------------------------------------------------------------------------------------
+
 
 MAX_PIPELINED = 64
 _log = logging.getLogger("sparklog_server.network")

@@ -13,15 +13,308 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Protocol
 
 import numpy as np
 
 from sparklog.clock import Clock
-from sparklog_server.network.receiving import Receiver
-from sparklog_server.protocol.held_room import Budget, HeldRoom
-from sparklog_server.protocol.wire import Chunk, FileRegion
+from sparklog.errors import as_value
+from sparklog_server.protocol.wire import Budget, Chunk, FileRegion, HeldRoom
+from sparklog_server.settings.network import is_loopback
+
+# --- receiving ---------------------------------------------------------------------------------------
+#
+# Bytes from a socket, as many as there are and as there is room for, when somebody wants them.
+#
+# A socket is tried first, and only if nothing has come yet is it waited for. The loop is told once that it
+# is, and not each time: an event loop's sock_recv_into has it look at the socket, and look no more, around
+# every call, of which a request of 128 KB takes three.
+#
+# Invariants: nothing is received that nobody asked for, so that whoever does not ask pushes the client back
+#     by TCP; while bytes lie there that nobody asks for, the loop does not look at the socket (it would find
+#     it readable in every turn). A client that always has something to say does not keep the loop from
+#     others: after IN_A_ROW receptions the next one waits for the loop's turn. The end of what the other side
+#     sends lies behind all that it sent before, which nobody may ever ask for: on Linux the connection itself
+#     is asked for it, elsewhere it is seen only where nothing lies before it.
+# Concurrency: event loop; one caller at a time.
+# Sources: asyncio's and uvloop's sock_recv_into; tcp(7), TCP_INFO; Linux net/tcp_states.h.
+
+
+IN_A_ROW = 8  # receptions without a turn of the loop: two requests of a usual producer
+_CLOSE, _CLOSE_WAIT = 7, 8  # Linux: reset, or nothing there any more; the other side has sent all
+
+
+class Receiver(Protocol):
+    """Where a connection's bytes come from."""
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """At least one byte, as soon as there is one; 0: the other side has sent all. OSError: it is lost."""
+
+    def close(self) -> None:
+        """Before the socket is closed. Nobody is waiting any more."""
+
+
+def has_ended(sock: socket.socket) -> bool:
+    """Has the other side sent all that it will, or is it lost? Whatever lies there unread stays there."""
+    if sys.platform == "linux":
+        try:
+            state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        except OSError:
+            pass  # no TCP
+        else:
+            return state[0] in {_CLOSE, _CLOSE_WAIT}
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
+
+
+class SocketReceiver:
+    """A Receiver for a non-blocking socket, as it is."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it looks at the socket
+        self._wanted: memoryview | None = None
+        self._waiter: asyncio.Future[int] | None = None
+        self._in_a_row = 0
+
+    @property
+    def is_watched(self) -> bool:
+        """Does the loop look at the socket?"""
+        return self._loop is not None
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """See Receiver."""
+        if self._in_a_row < IN_A_ROW:
+            self._in_a_row += 1
+            try:
+                count = self._sock.recv_into(buffer)
+            except (BlockingIOError, InterruptedError):
+                pass
+            else:
+                return count
+        self._in_a_row = 0
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            loop.add_reader(self._sock, self._on_readable)
+            self._loop = loop
+        waiter: asyncio.Future[int] = loop.create_future()
+        self._waiter = waiter
+        self._wanted = buffer
+        try:
+            return await waiter
+        finally:
+            self._waiter = self._wanted = None
+            del waiter  # it may hold the exception that holds this frame
+
+    def close(self) -> None:
+        """See Receiver."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.remove_reader(self._sock)
+
+    def _on_readable(self) -> None:
+        waiter, buffer = self._waiter, self._wanted
+        if waiter is None or buffer is None or waiter.done():
+            self.close()  # until somebody wants what is there
+            return
+        try:
+            count = self._sock.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            waiter.set_exception(as_value(error))
+        else:
+            waiter.set_result(count)
+
+
+# --- limits ------------------------------------------------------------------------------------------
+#
+# What keeps the server finite: connections, requests being worked on, bytes of requests.
+#
+# Invariants: what was taken is given back, once.
+# Memory: a frame takes bytes from the budget as they arrive, not as they are announced, so that clients
+#     which only announce keep nobody out. That could end with all of the budget in unfinished frames, none of
+#     which can be finished; so one frame at a time may overdraw. Bytes held: at most the budget plus one
+#     largest frame.
+# Shares: an owner (an address) may hold a third of what is free. One alone gets a quarter of the budget, n
+#     greedy ones 1/(n+3) each: the more owners there are, the smaller is the share of each, and 3/(n+3) stays
+#     free for others. What needs more than its owner's share waits for the overdraft, which is one for all
+#     owners: else a few addresses that stall large frames would fill the budget, and keep small requests out.
+# Order: what waits within its share is served as soon as there is room, smallest first. The overdraft goes to
+#     the smallest and to the one that has waited longest in turns, so that neither keeps the other out.
+# Concurrency: event loop only.
+# Sources: Kafka SocketServer (ConnectionQuotas, MemoryPool), RequestChannel (queue of 500); Choudhury and
+#     Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches (1998).
+
+
+_FOR_LOOPBACK = 1
+FREE_PARTS: Final = 3  # an owner may hold one of so many of what is free
+
+
+class ByteBudget:
+    """Bytes that are held at once. A holder is one frame being read or worked on, or one answer.
+
+    An owner "" has no share: it may hold all.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._used_by: Counter[str] = Counter()
+        self._waiting: list[_Waiting] = []  # in the order in which they came
+        self._overdrawn_by: object | None = None
+        self._overdrawn_bytes = 0  # which come on top of the limit
+        self._overdrafts = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many frames wait for room."""
+        return len(self._waiting)
+
+    @property
+    def owners(self) -> set[str]:
+        """The owners that hold some."""
+        return set(self._used_by)
+
+    def try_take(self, size: int, owner: str = "") -> bool:
+        """Take room if there is some within the owner's share. It may pass those that wait for more."""
+        if not self._fits(size, owner):
+            return False
+        self._add(size, owner)
+        return True
+
+    async def take(self, holder: object, size: int, owner: str = "") -> None:
+        """Take room for a frame, waiting for it if needed."""
+        if self._overdrawn_by is holder:
+            self._overdrawn_bytes += size
+            self._add(size, owner)
+            return
+        if self.try_take(size, owner):
+            return
+        granted = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(holder, size, owner, granted))
+        self._grant()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.give_back(holder, size, owner)  # granted just before: the caller will never know
+            else:
+                self._grant()
+            raise
+
+    def overdraw(self, size: int, owner: str = "") -> None:
+        """Count what is there already, room or not: others wait for it, too."""
+        self._add(size, owner)
+
+    def give_back(self, holder: object, size: int, owner: str = "") -> None:
+        """Return all that a frame took."""
+        self._add(-size, owner)
+        if self._overdrawn_by is holder:
+            self._overdrawn_by, self._overdrawn_bytes = None, 0
+        self._grant()
+
+    def _fits(self, size: int, owner: str) -> bool:
+        held = self._used_by[owner] + size if owner else 0
+        return FREE_PARTS * held <= self.limit_bytes + self._overdrawn_bytes - self.used_bytes - size
+
+    def _grant(self) -> None:
+        """Serve what waits, as the module's docstring says."""
+        self._waiting = [one for one in self._waiting if not one.granted.done()]
+        for one in sorted(self._waiting, key=_limits_size):
+            if self._fits(one.size, one.owner):
+                self._serve(one)
+        if self._waiting and self._overdrawn_by is None:
+            self._overdrafts += 1
+            one = min(self._waiting, key=_limits_size) if self._overdrafts % 2 else self._waiting[0]
+            self._overdrawn_by, self._overdrawn_bytes = one.holder, one.size
+            self._serve(one)
+
+    def _serve(self, one: "_Waiting") -> None:
+        self._waiting.remove(one)
+        self._add(one.size, one.owner)
+        one.granted.set_result(None)
+
+    def _add(self, size: int, owner: str) -> None:
+        self.used_bytes += size
+        if owner:
+            self._used_by[owner] += size
+            if not self._used_by[owner]:
+                del self._used_by[owner]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    holder: object
+    size: int
+    owner: str
+    granted: "asyncio.Future[None]"
+
+
+def _limits_size(one: _Waiting) -> int:
+    return one.size
+
+
+class ConnectionQuota:
+    """How many connections there may be, in all and from one address.
+
+    One more is kept for this machine itself: a limit that is too low could else be raised by nobody, who
+    would need a connection for that.
+    """
+
+    def __init__(self, max_connections: int, max_per_ip: int, overrides: Mapping[str, int]) -> None:
+        self._max_connections = max_connections
+        self._max_per_ip = max_per_ip
+        self._overrides = overrides
+        self._by_ip: Counter[str] = Counter()
+        self._room = asyncio.Event()
+        self._room.set()
+        self.count = 0
+
+    def change(self, max_connections: int, max_per_ip: int, overrides: Mapping[str, int]) -> None:
+        """Other limits from now on; connections that are too many already go on."""
+        self._max_connections = max_connections
+        self._max_per_ip = max_per_ip
+        self._overrides = overrides
+        self._room.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait until another connection may be accepted: until then they queue in the kernel."""
+        while self.count >= self._max_connections + _FOR_LOOPBACK:
+            self._room.clear()
+            await self._room.wait()
+
+    def has_room_for(self, ip: str) -> bool:
+        """Or is what is left for this machine itself alone?"""
+        return self.count < self._max_connections or is_loopback(ip)
+
+    def try_add(self, ip: str) -> bool:
+        """Count a connection in; False: this address has too many."""
+        if self._by_ip[ip] >= self._overrides.get(ip, self._max_per_ip):
+            return False
+        self._by_ip[ip] += 1
+        self.count += 1
+        return True
+
+    def remove(self, ip: str) -> None:
+        """Count a connection out."""
+        self.count -= 1
+        self._by_ip[ip] -= 1
+        if not self._by_ip[ip]:
+            del self._by_ip[ip]
+        self._room.set()
+
+
+# --- frames ------------------------------------------------------------------------------------------
+
 
 _LENGTH = struct.Struct(">i")
 _SMALL_BYTES = 8192

@@ -1,13 +1,15 @@
 """Requests and responses as bytes: headers, bodies, and the four bytes of length before a response.
 
-Invariants: a body is given to kio only after guard.py has walked it; whatever a client sends ends in an
+Invariants: a body is given to kio only after messages.py has walked it; whatever a client sends ends in an
     entity or in MalformedRequestError or UnsupportedRequestError.
 Not here: sockets, frames of requests (network/frames.py), which APIs there are (api/registry.py).
 Sources: Kafka RequestHeader, RequestContext.parseRequest, ResponseHeader; KIP-482, KIP-511.
 """
 
+import dataclasses
 import functools
 import struct
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -18,11 +20,305 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
-from sparklog_server.protocol.api_entry import ApiEntry
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.guard import Guarded, MalformedRequestError, guarded, read_uvarint
-from sparklog_server.protocol.response_writer import response_writer
-from sparklog_server.protocol.wire import Chunk, FileRegion, Response
+from sparklog_server.protocol.apis import ApiEntry, ApiKey
+from sparklog_server.protocol.responses import response_writer
+from sparklog_server.protocol.wire import Chunk, FileRegion, Response, uvarint
+
+# --- guard -------------------------------------------------------------------------------------------
+#
+# A walk over a request's bytes before kio reads them: do all lengths and counts fit into the frame?
+#
+# Why: kio allocates room for as many elements as an array claims to have; a frame of five bytes that claims
+# 2**31 aborts the process (kio 0.6.5, an allocation of 34 GB in native code). It also refuses tagged fields
+# that it does not know, where the protocol says to skip them, and reads a null array as None where the
+# schema knows no null.
+# Invariants: after the walk every count is at most the bytes that follow, all elements and tagged fields of a
+#     request together are at most MAX_ELEMENTS, tags ascend, and tagged fields that are unknown are cut out.
+#     Whatever the bytes are, the outcome is a buffer that kio may read or MalformedRequestError.
+# Not here: values (kio checks UTF-8, booleans, nulls; handlers the rest); bytes behind the last field: they
+#     are ignored, as Kafka does.
+# Cost: proportional to the number of fields, not of bytes: 10 us for a produce request of one partition.
+# Sources: Kafka MessageDataGenerator, CVE-2022-34917 (KAFKA-14063); KIP-482, KIP-893.
+
+
+MAX_ELEMENTS = 100_000  # kio takes 0.9 us for each, on the event loop
+
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_FIXED_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
+    "int32": 4,
+    "uint32": 4,
+    "timedelta_i32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+    "uuid": 16,
+}
+
+
+class MalformedRequestError(Exception):
+    """Bytes that are no request; the connection is closed, as Kafka does."""
+
+
+class Guarded(typing.NamedTuple):
+    """Bytes that kio may read from a position on, and how many elements of lists it will make of them."""
+
+    data: memoryview
+    position: int
+    elements: int
+
+
+@dataclasses.dataclass(slots=True)
+class Walk:
+    """One walk: where it ends, what it has counted, what must be cut out."""
+
+    data: memoryview
+    end: int
+    elements: int = 0
+    cuts: list[tuple[int, int, bytes]] = dataclasses.field(default_factory=list)
+
+
+Step = Callable[[Walk, int], int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Part:
+    """How to step over a value: `fixed` bytes, or by `step`, at least `least` bytes."""
+
+    least: int
+    fixed: int | None
+    step: Step
+
+
+def guarded(data: memoryview, position: int, request_type: type) -> Guarded:
+    """`data` as kio may read it.
+
+    Raises:
+        MalformedRequestError: what it says of itself does not fit.
+    """
+    walk = Walk(data, len(data))
+    _entity(request_type).step(walk, position)
+    return Guarded(_cut(walk) if walk.cuts else data, position, walk.elements)
+
+
+def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most 5 bytes, below 2**31, and the position after it."""
+    if position < len(data) and data[position] < 0x80:  # most of them
+        return data[position], position + 1
+    value = 0
+    for shift in range(0, 35, 7):
+        if position >= len(data):
+            raise MalformedRequestError("it ends within a varint")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >= 1 << 31:
+                break
+            return value, position
+    raise MalformedRequestError("a varint of more than 31 bits")
+
+
+# --- steps ------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _entity(cls: typing.Any) -> _Part:
+    flexible = bool(cls.__flexible__)
+    plain, tagged = [], {}
+    for field in dataclasses.fields(cls):
+        if "tag" in field.metadata:
+            tagged[int(field.metadata["tag"])] = _value(field, flexible=flexible, is_tag=True)
+        else:
+            plain.append(_value(field, flexible=flexible))
+    if flexible:
+        plain.append(_Part(1, None, _tags(tagged)))
+    return _sequence(plain)
+
+
+def _value(field: "dataclasses.Field[typing.Any]", *, flexible: bool, is_tag: bool = False) -> _Part:
+    kind = field.metadata.get("kafka_type")
+    alternatives = (field.type, *typing.get_args(field.type))
+    arrays = [one for one in alternatives if typing.get_origin(one) is tuple]
+    if arrays:
+        inner = typing.get_args(arrays[0])[0]
+        item = _entity(inner) if kind is None else _primitive(kind, flexible=flexible)
+        nullable = type(None) in typing.get_args(field.type)
+        return _array(item, flexible=flexible, nullable=nullable)
+    if kind is not None:
+        return _primitive(kind, flexible=flexible)
+    inside = _entity(next(typing.cast("type", one) for one in alternatives if dataclasses.is_dataclass(one)))
+    if type(None) in typing.get_args(field.type) and not is_tag:
+        return _Part(1, None, _nullable(inside.step))
+    return inside
+
+
+def _primitive(kind: str, *, flexible: bool) -> _Part:
+    size = _FIXED_BYTES.get(kind)
+    if size is not None:
+        return _Part(size, size, _skip(size))
+    if kind not in {"string", "bytes", "records"}:
+        raise TypeError(f"found the type {kind} in kio's schema, expected one that is known here")
+    if flexible:
+        return _Part(1, None, _compact_bytes)
+    return _Part(2, None, _string) if kind == "string" else _Part(4, None, _bytes)
+
+
+def _sequence(parts: Sequence[_Part]) -> _Part:
+    """Parts one after the other; neighbours of fixed size become one."""
+    merged: list[_Part] = []
+    for part in parts:
+        if merged and part.fixed is not None and merged[-1].fixed is not None:
+            size = merged.pop().fixed or 0
+            size += part.fixed
+            merged.append(_Part(size, size, _skip(size)))
+        else:
+            merged.append(part)
+    if len(merged) == 1:
+        return merged[0]
+    steps = tuple(part.step for part in merged)
+
+    def step(walk: Walk, position: int) -> int:
+        for one in steps:
+            position = one(walk, position)
+        return position
+
+    return _Part(sum(part.least for part in merged), None if merged else 0, step)
+
+
+def _skip(size: int) -> Step:
+    def step(walk: Walk, position: int) -> int:
+        return _within(walk, position + size)
+
+    return step
+
+
+def _within(walk: Walk, position: int) -> int:
+    if position > walk.end:
+        raise MalformedRequestError(f"a field ends at byte {position} of {walk.end}")
+    return position
+
+
+def _string(walk: Walk, position: int) -> int:
+    start = _within(walk, position + 2)
+    (size,) = _INT16.unpack_from(walk.data, position)
+    return _sized(walk, start, size)
+
+
+def _bytes(walk: Walk, position: int) -> int:
+    start = _within(walk, position + 4)
+    (size,) = _INT32.unpack_from(walk.data, position)
+    return _sized(walk, start, size)
+
+
+def _compact_bytes(walk: Walk, position: int) -> int:
+    size, start = read_uvarint(walk.data, position)
+    return _sized(walk, start, size - 1)
+
+
+def _sized(walk: Walk, start: int, size: int) -> int:
+    if size < -1:
+        raise MalformedRequestError(f"a field of {size} bytes")
+    return start if size == -1 else _within(walk, start + size)
+
+
+def _array(item: _Part, *, flexible: bool, nullable: bool) -> _Part:
+    least = max(1, item.least)
+    fixed, step_item = item.fixed, item.step
+
+    def step(walk: Walk, position: int) -> int:
+        if flexible:
+            count, start = read_uvarint(walk.data, position)
+            count -= 1
+        else:
+            start = _within(walk, position + 4)
+            (count,) = _INT32.unpack_from(walk.data, position)
+        if count < 0:
+            if count < -1 or not nullable:
+                raise MalformedRequestError(f"an array of {count} elements")
+            return start
+        walk.elements += count
+        if count * least > walk.end - start or walk.elements > MAX_ELEMENTS:
+            raise MalformedRequestError(f"an array of {count} elements, {walk.end - start} bytes follow")
+        if fixed is not None:
+            return start + count * fixed
+        for _ in range(count):
+            start = step_item(walk, start)
+        return start
+
+    return _Part(1 if flexible else 4, None, step)
+
+
+def _nullable(step_inside: Step) -> Step:
+    def step(walk: Walk, position: int) -> int:
+        start = _within(walk, position + 1)
+        (marker,) = _INT8.unpack_from(walk.data, position)
+        if marker not in {-1, 1}:
+            raise MalformedRequestError(f"a struct marked {marker}, neither null nor there")
+        return start if marker == -1 else step_inside(walk, start)
+
+    return step
+
+
+def _tags(known: dict[int, _Part]) -> Step:
+    def step(walk: Walk, position: int) -> int:
+        count, start = read_uvarint(walk.data, position)
+        if not count:
+            return start
+        return _walk_tags(walk, known, count, position, start)
+
+    return step
+
+
+def _walk_tags(walk: Walk, known: dict[int, _Part], count: int, position: int, start: int) -> int:
+    walk.elements += count
+    if 2 * count > walk.end - start or walk.elements > MAX_ELEMENTS:
+        raise MalformedRequestError(f"{count} tagged fields, {walk.end - start} bytes follow")
+    cuts: list[tuple[int, int, bytes]] = []
+    last = -1
+    at = start
+    for _ in range(count):
+        tag, after_tag = read_uvarint(walk.data, at)
+        size, content = read_uvarint(walk.data, after_tag)
+        end = _within(walk, content + size)
+        if tag <= last:
+            raise MalformedRequestError(f"tag {tag} after tag {last}")
+        last = tag
+        part = known.get(tag)
+        if part is None:
+            cuts.append((at, end, b""))
+        else:
+            cuts_before = len(walk.cuts)
+            if part.step(walk, content) != end or len(walk.cuts) != cuts_before:
+                raise MalformedRequestError(f"tagged field {tag} is not {size} bytes long")
+        at = end
+    if cuts:
+        walk.cuts.append((position, start, uvarint(count - len(cuts))))
+        walk.cuts.extend(cuts)
+    return at
+
+
+def _cut(walk: Walk) -> memoryview:
+    pieces: list[bytes | memoryview] = []
+    position = 0
+    for start, end, replacement in sorted(walk.cuts):
+        pieces += (walk.data[position:start], replacement)
+        position = end
+    pieces.append(walk.data[position:])
+    return memoryview(b"".join(pieces))
+
+
+# --- messages ----------------------------------------------------------------------------------------
+
 
 _HEADER = struct.Struct(">hhi")
 __all__ = [

@@ -9,19 +9,22 @@ Invariants: bytes are hostile: nothing is allocated by what they claim; whatever
     or a RefusedBatchError with Kafka's code.
 Deviations: records whose offsets are not 0, 1, 2, ... are refused (Kafka renumbers them if they are
     compressed), and so are timestamps below -1 (our index of times cannot hold them).
-Not here: when, and in how much memory (part_checks.py); sequence numbers (bundle_plan.py); offsets.
+Not here: when, and in how much memory (checkers.py); sequence numbers (bundle_plan.py); offsets.
 Concurrency: pure; any thread.
 Sources: Kafka ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
 """
 
 import dataclasses
 import struct
+from time import thread_time
 
 import numpy as np
 
 from sparklog.errors import CorruptLogError, SparklogError
-from sparklog.format.codec import BytesLike, Codec, Reserve, compress
-from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format import kernels
+from sparklog.format.codec import BytesLike, Codec, Reserve, compress, decompress_at_once
+from sparklog.format.encode import EncodedBatches
+from sparklog.format.kernels import PlainBatch, UInt8Array
 from sparklog.format.produced import (
     InspectedRecords,
     inspect_records,
@@ -29,6 +32,7 @@ from sparklog.format.produced import (
 )
 from sparklog.format.record_batch import (
     CODEC_MASK,
+    CRC_POSITION,
     CRC_START,
     DELETE_HORIZON_MASK,
     HEADER,
@@ -36,7 +40,9 @@ from sparklog.format.record_batch import (
     LENGTH_END,
     MAGIC,
     MAGIC_POSITION,
+    NO_PRODUCER_ID,
     TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     crc32c,
     encode_header,
@@ -44,9 +50,11 @@ from sparklog.format.record_batch import (
 )
 from sparklog.format.schema import TimestampType
 from sparklog.log.config import TimestampMode, TopicConfig
+from sparklog.metadata import Topic
 from sparklog_server.cluster.leadership import LEADER_EPOCH
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, RefusedBatchError
+from sparklog_server.root.live_root import LiveRoot
 
 FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
 _MAX_RECORD_ERRORS = 100  # told of one batch
@@ -338,3 +346,170 @@ def _as_refused(error: SparklogError, kafka_code: ErrorCode) -> RefusedBatchErro
     return RefusedBatchError(
         error.code, error.message, fix="let a Kafka client build the batch", kafka_code=kafka_code
     )
+
+
+# --- at once -----------------------------------------------------------------------------------------
+#
+# A batch of the usual kind, validated and made ready to be stored in a few compiled calls.
+#
+# What is compressed is decompressed into one thread's Scratch, which is made once: a bomb finds no more room
+# there than anybody else, and nothing is allocated for it.
+#
+# Invariants: what is found right here, the steps of produced_batches.py find right as well, and store the
+#     same (tests/server/publish/test_one_call.py). Nothing is refused here: the steps tell, and word the
+#     error.
+# Bounds: PLAIN_BYTES uncompressed for all batches together that `begin` counts, and SECONDS of computing.
+# Not here: who has what validated where (checkers.py).
+# Concurrency: a Scratch belongs to one thread.
+
+
+PLAIN_BYTES = 256 << 10
+SECONDS = 0.001  # after which nothing more is begun; 32 KB of empty zstd frames take 0.4 ms
+_ATTRIBUTES_LOW_BYTE = 22
+_PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the CRC does not cover
+
+
+class Scratch:
+    """Where one thread decompresses, and what it may still do there before others wait."""
+
+    __slots__ = ("_memory", "_room", "_until")
+
+    def __init__(self) -> None:
+        self._memory = np.empty(PLAIN_BYTES, np.uint8)
+        self.begin()
+
+    def begin(self) -> None:
+        """Something else: count anew."""
+        self._room = PLAIN_BYTES
+        self._until = thread_time() + SECONDS
+
+    def decompress(self, codec: Codec, body: BytesLike, max_bytes: int) -> kernels.UInt8Array | None:
+        """Valid until the next call. None: it is too large, or broken; then there is no room for more."""
+        room, self._room = self._room, 0
+        output = self._memory[: min(room, max_bytes)]
+        if not len(output) or thread_time() > self._until:
+            return None
+        size = decompress_at_once(codec, body, output)
+        if size < 0:
+            return None
+        self._room = room - size
+        return output[:size]
+
+
+def stored_at_once(
+    data: BytesLike,
+    rules: BatchRules,
+    now_ms: int,
+    *,
+    api_version: int,
+    max_plain_bytes: int,
+    scratch: Scratch | None,
+    in_transaction: bool = False,
+) -> tuple[EncodedBatches, PlainBatch] | None:
+    """A batch of the usual kind as it is stored, and what it says of its producer.
+
+    None: it is of another kind, or breaks a rule, or there is no room to decompress it.
+
+    Args:
+        max_plain_bytes: what it may decompress to.
+        in_transaction: may it be a transaction's?
+    """
+    view = memoryview(data)
+    size = len(view)
+    if not HEADER.size < size <= min(rules.max_message_bytes, rules.segment_bytes) or rules.log_append_time:
+        return None
+    codec = view[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+    is_transactional = bool(view[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_MASK)
+    if is_transactional and not in_transaction:
+        return None
+    if rules.codec is not None and rules.codec != codec:
+        return None
+    if crc32c(view[CRC_START:]) != int.from_bytes(view[CRC_POSITION:CRC_START]):
+        return None
+    plain = None
+    if codec:
+        if (
+            scratch is None
+            or codec > max(Codec)
+            or (codec == Codec.ZSTD and api_version < FIRST_ZSTD_VERSION)
+        ):
+            return None
+        limit = min(max_plain_bytes, rules.max_decompressed_bytes)
+        plain = scratch.decompress(Codec(codec), view[HEADER.size :], limit)
+        if plain is None:
+            return None
+    elif size - HEADER.size > rules.max_decompressed_bytes:
+        return None
+    usual = _not_transactional(view) if is_transactional else data
+    found = kernels.inspect_batch(_as_kernels_take_it(usual), plain)
+    if (
+        found is None
+        or (is_transactional and found.producer_id <= NO_PRODUCER_ID)
+        or (rules.is_compacted and found.keyless)
+        or found.min_timestamp_ms < now_ms - rules.before_max_ms
+        or found.max_timestamp_ms > now_ms + rules.after_max_ms
+    ):
+        return None
+    return _as_stored(view, found), found
+
+
+def _as_stored(view: memoryview, found: PlainBatch) -> EncodedBatches:
+    prefix = _PREFIX.pack(0, len(view) - LENGTH_END, LEADER_EPOCH)
+    return one_batch([prefix, view[_PREFIX.size :]], len(view), found.record_count, found.max_timestamp_ms)
+
+
+def _not_transactional(view: memoryview) -> bytearray:
+    """What the kernel knows as usual is the same without the bit. To copy a batch takes less than its CRC."""
+    data = bytearray(view)
+    data[_ATTRIBUTES_LOW_BYTE] ^= TRANSACTIONAL_MASK
+    return data
+
+
+def _as_kernels_take_it(data: BytesLike) -> bytes | UInt8Array:
+    return data if isinstance(data, bytes) else np.frombuffer(data, np.uint8)
+
+
+# --- topic rules -------------------------------------------------------------------------------------
+#
+# What may be produced to a topic, and its settings in force: parsed once, kept while they are the same.
+#
+# Invariants: an answer is that of the newest image's settings; at most MAX_REMEMBERED topics are remembered.
+# Concurrency: any thread. Handlers ask on the loop, bundles are written by the publisher's thread; entries
+#     are replaced, never changed, so that at worst both parse the same.
+
+
+MAX_REMEMBERED = 10_000
+
+
+class TopicRules:
+    """See the module's docstring."""
+
+    def __init__(self, root: LiveRoot, *, max_decompressed_bytes: int) -> None:
+        self._root = root
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._configs: dict[str, tuple[object, object, TopicConfig]] = {}
+        self._rules: dict[str, tuple[TopicConfig, BatchRules]] = {}
+
+    def rules_of(self, topic: Topic) -> BatchRules:
+        """What may be produced to a topic."""
+        config = self.config_of(topic)
+        known = self._rules.get(topic.topic_id)
+        if known is None or known[0] is not config:
+            if len(self._rules) > MAX_REMEMBERED:
+                self._rules.clear()
+            rules = BatchRules.of(config, self._max_decompressed_bytes)
+            known = self._rules[topic.topic_id] = (config, rules)
+        return known[1]
+
+    def config_of(self, topic: Topic) -> TopicConfig:
+        """A topic's settings in force."""
+        image = self._root.image  # once: what is remembered is of these settings
+        root = image.configs
+        known = self._configs.get(topic.topic_id)
+        if known is not None and known[0] == topic.configs and known[1] == root:
+            return known[2]
+        config = self._root.topic_config(topic, image)
+        if len(self._configs) > MAX_REMEMBERED:
+            self._configs.clear()
+        self._configs[topic.topic_id] = (topic.configs, root, config)
+        return config

@@ -10,7 +10,7 @@ Invariants:
     1. parts of one partition are appended in the order of `submit`, whatever validation takes;
     2. a future is resolved with outcomes when its parts are durable and visible, or with what went wrong;
        one bad part fails alone;
-    3. every plan is fenced, by the registration of its moment (cluster/registration.py);
+    3. every plan is fenced, by the registration of its moment (cluster/membership.py);
     4. after a failed fsync nothing is acknowledged any more, and the broker stops. One that was fenced
        acknowledges nothing that it had accepted, and goes on.
 Bounds: bytes and parts per bundle; bytes and submissions that wait, beyond which submit refuses (the network
@@ -32,17 +32,16 @@ from collections.abc import Callable, Sequence
 
 from sparklog.errors import FatalStorageError, FencedError, RetriableError
 from sparklog.failpoints import failpoint
-from sparklog.metadata import Plan, PublishResult
+from sparklog.metadata import AllocateProducerIds, Plan, PublishResult, plan_allocate_producer_ids
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.publish.backlog import Backlog, Submission
 from sparklog_server.publish.bundle_writer import BundleWriter, OnAppended
-from sparklog_server.publish.check_memory import CheckMemory
-from sparklog_server.publish.checkers import Checkers
+from sparklog_server.publish.checkers import Checkers, CheckMemory
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
-from sparklog_server.publish.topic_rules import TopicRules
+from sparklog_server.publish.produced_batches import TopicRules
 from sparklog_server.root.live_root import LiveRoot
-from sparklog_server.settings.publish import PublishSettings
+from sparklog_server.settings.broker import PublishSettings
 
 _log = logging.getLogger("sparklog_server.publish")
 _WAKE = None  # in the inbox: something may have become ready
@@ -396,3 +395,39 @@ def _stopping_error() -> RetriableError:
     return RetriableError(
         "PUBLISH_BACKLOG_FULL", "the broker is stopping", fix="send again, to the next broker"
     )
+
+
+# --- producer ids ------------------------------------------------------------------------------------
+#
+# Producer ids for idempotent producers: taken from the metadata log in blocks, handed out one by one.
+#
+# Invariants: an id is handed out once, over all brokers and restarts: a block is taken by a commit, and what
+#     a broker had left of its block when it ended is never used.
+# Concurrency: event loop; whoever comes while a block is being taken waits for it.
+# After a crash: the next broker takes a new block.
+# Sources: Kafka RPCProducerIdManager, ProducerIdsBlock (1000 ids).
+
+
+BLOCK_IDS = 1000
+
+
+class ProducerIds:
+    """See the module's docstring."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._next = 0
+        self._end = 0
+        self._lock = asyncio.Lock()
+
+    async def allocate(self) -> int:
+        """An id that nobody has had. Raises what submit_plan raises."""
+        async with self._lock:
+            if self._next >= self._end:
+                result = await self._publisher.submit_plan(
+                    lambda image: [plan_allocate_producer_ids(image, BLOCK_IDS)]
+                )
+                (block,) = (one for one in result.actions if isinstance(one, AllocateProducerIds))
+                self._next, self._end = block.first, block.first + block.count
+            self._next += 1
+            return self._next - 1

@@ -17,18 +17,134 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any, Final, TypeVar
 
 from sparklog.client import SparkLog
+from sparklog.clock import Clock
 from sparklog.errors import SparklogError
-from sparklog.log.config import TopicConfig
-from sparklog.log.root_config import RootConfig
+from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.log.setting import declared_settings
 from sparklog.metadata import NO_NODE, Image, MetadataLog, PartitionState, Topic
 from sparklog.storage import Store
 from sparklog_server.metrics import Metrics
-from sparklog_server.root.leftovers import Leftovers
-from sparklog_server.settings.in_force import topic_defaults_in_force
+from sparklog_server.settings.config import ServerConfig, config_in_force, topic_defaults_in_force
+from sparklog_server.settings.updating import DYNAMIC
+
+# --- attention ---------------------------------------------------------------------------------------
+#
+# Does anybody wait for news of the root? While nobody does, it need not be asked for them.
+#
+# On an object store each look at the metadata log is a request, and one after the other they are what an idle
+# broker costs. So the log is followed as often as sparklog.metadata.poll.ms says while requests are worked
+# on, waiting fetches among them, and for a moment after each; else seldom. A request that finds the log
+# followed seldom waits for a look first: no answer rests on an older image than it would among others.
+#
+# Invariants: whoever has begun ends, once. Nobody waits for a look longer than LOOK_SECONDS: what may be
+#     answered on an image that is older is for the role to say (cluster/membership.py).
+# Not here: looking (cluster/following.py).
+# Concurrency: event loop only.
+
+
+LINGER_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 1.0
+
+
+class Attention:
+    """See the module's docstring."""
+
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        self._now = now
+        self._wanting = 0
+        self._last = -LINGER_SECONDS
+        self._napping: asyncio.Future[None] | None = None  # until somebody wants news
+        self._looked: asyncio.Future[None] | None = None
+
+    @property
+    def is_paid(self) -> bool:
+        """Does anybody want news, or did a moment ago?"""
+        return self._wanting > 0 or self._now() - self._last < LINGER_SECONDS
+
+    @property
+    def is_napping(self) -> bool:
+        """Is nobody looking, and would whoever came now wait for a look? Not so yet when no attention is
+        paid any more, but a look among others is under way: that may not find what has come since it began.
+        """
+        return self._napping is not None and not self._napping.done()
+
+    async def begin(self) -> None:
+        """Want news until `end`; the newest image is shown when this returns, as far as it can be had."""
+        self._wanting += 1
+        if self._napping is not None and not self._napping.done():
+            self._napping.set_result(None)
+        if self._looked is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await asyncio.shield(self._looked)
+
+    def end(self) -> None:
+        """After `begin`, also one that was cancelled."""
+        self._wanting -= 1
+        self._last = self._now()
+
+    async def nap(self, seconds: float) -> None:
+        """Until somebody wants news, or so long. Whoever comes waits for `has_looked`."""
+        loop = asyncio.get_running_loop()
+        self._napping = loop.create_future()
+        self._looked = loop.create_future()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._napping
+
+    def has_looked(self) -> None:
+        """The log was looked at after the nap, or could not be."""
+        looked, self._looked, self._napping = self._looked, None, None
+        if looked is not None and not looked.done():
+            looked.set_result(None)
+
+
+# --- leftovers ---------------------------------------------------------------------------------------
+#
+# What writers that were killed left behind: temporary files, parts of uploads that nobody will finish.
+#
+# Looked for at most once a day, when other upkeep falls due: never while somebody waits for a publish, and by
+# one thread alone. What is older than a day belongs to nobody who is still at work; a put that was suspended
+# for so long fails, with an error that says so, and is tried again. An upload may belong to a task of days,
+# and is left for a week.
+# Not here: how they are told from what is in use (sparklog/storage/); roots without a broker, which
+#     `sparklog root sweep` is for.
+# Concurrency: the upkeep's thread (sparklog/metadata/upkeep.py).
+# After a crash: what is left is found by the next sweep.
+
+
+DAY_MS = 24 * 3_600_000
+
+
+class Leftovers:
+    """See the module's docstring."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._due_ms = clock.monotonic_ms()
+
+    def sweep_if_due(self) -> None:
+        """Sweep, unless that was done within a day. What fails is tried again in a day."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._due_ms:
+            return
+        self._due_ms = now_ms + DAY_MS
+        try:
+            removed = self._store.sweep_temporary(older_than_ms=DAY_MS)
+        except (SparklogError, OSError) as error:
+            _log.warning("removing what unfinished writes left behind failed: %s", error)
+            return
+        if removed:
+            _log.info("removed %d files that unfinished writes had left behind", removed)
+
+
+# --- live root ---------------------------------------------------------------------------------------
+
 
 _log = logging.getLogger("sparklog_server")
 APART_THREADS = 4
@@ -258,3 +374,51 @@ class LiveRoot:
         """End the storage threads, without waiting for what hangs in the storage."""
         for threads in (self._threads, self._apart, self._follower):
             threads.shutdown(wait=False, cancel_futures=True)
+
+
+# --- settings in force -------------------------------------------------------------------------------
+#
+# What the root says of this broker's settings, taken up while it runs.
+#
+# Invariants: `current` is as the newest image that was shown says; who listens is told when it changes, and
+#     asks `current` for what was so before. What cannot be is told of once, and passed over.
+# Not here: which settings can change (settings/updating.py), changing them (admin/).
+# Concurrency: changes on the event loop; `current` may be asked in any thread.
+# After a crash: the root has them; a broker that starts reads them before it makes its parts.
+# Sources: Kafka DynamicBrokerConfig, DynamicConfigPublisher.
+
+
+class SettingsInForce:
+    """See the module's docstring."""
+
+    def __init__(self, started_with: ServerConfig, root: LiveRoot) -> None:
+        self._started_with = started_with
+        self._callbacks: list[Callable[[ServerConfig], None]] = []
+        self._told: set[str] = set()
+        self.current = self._of(root.image)
+        root.on_image(self._look)
+
+    def on_change(self, callback: Callable[[ServerConfig], None]) -> None:
+        """Have `callback(settings)` called on the loop with settings that are others than before."""
+        self._callbacks.append(callback)
+
+    def _look(self, old: Image, new: Image) -> None:
+        if new.configs == old.configs:
+            return
+        before, self.current = self.current, self._of(new)
+        changed = [name for name in sorted(DYNAMIC) if before.text_of(name) != self.current.text_of(name)]
+        if not changed:
+            return
+        _log.info("settings: %s", ", ".join(f"{name}={self.current.text_of(name)}" for name in changed))
+        for callback in self._callbacks:
+            callback(self.current)
+
+    def _of(self, image: Image) -> ServerConfig:
+        config, problems = config_in_force(
+            self._started_with, image.configs, self._started_with.broker.node_id
+        )
+        told = {str(problem) for problem in problems.values()}
+        for problem in sorted(told - self._told):
+            _log.warning("a setting that the root has for brokers is passed over: %s", problem)
+        self._told = told
+        return config

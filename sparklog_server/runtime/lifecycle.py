@@ -12,7 +12,65 @@ Sources: Kafka BrokerState, BrokerServer.awaitShutdown.
 import asyncio
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any, TypeVar
+
+# --- background --------------------------------------------------------------------------------------
+#
+# Work that goes on beside requests, until its owner stops.
+#
+# Invariants: a task is referred to until it is done, so that it is not collected before.
+# Concurrency: event loop only.
+
+
+class Background:
+    """The tasks of one owner."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it from the loop's next turn on."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        """End what goes on."""
+        for task in list(self._tasks):
+            task.cancel()
+
+
+# --- in turns ----------------------------------------------------------------------------------------
+#
+# Work of unequal pieces, so much of it in each turn of the event loop.
+#
+# Concurrency: pure.
+
+
+T = TypeVar("T")
+
+
+def in_turns(pieces: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Pieces in their order, in lists that weigh `most` at most, or hold one piece alone.
+
+    A piece is weighed when the list before it has been taken: it may have changed meanwhile.
+    """
+    turn: list[T] = []
+    weighs = 0
+    for piece in pieces:
+        its_weight = weight(piece)
+        if turn and weighs + its_weight > most:
+            yield turn
+            turn, weighs = [], 0
+        turn.append(piece)
+        weighs += its_weight
+    if turn:
+        yield turn
+
+
+# --- lifecycle ---------------------------------------------------------------------------------------
+
 
 _log = logging.getLogger("sparklog_server")
 _state_log = logging.getLogger("sparklog_server.state_change")

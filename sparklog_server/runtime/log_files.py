@@ -25,7 +25,7 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import InvalidRequestError
-from sparklog_server.settings.logs import LogSettings
+from sparklog_server.settings.broker import LogSettings
 
 KINDS = {
     "server": ("sparklog_server", "sparklog"),

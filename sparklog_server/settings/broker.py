@@ -6,8 +6,258 @@ Sources: Kafka KafkaConfig, BrokerLifecycleManager.
 import dataclasses
 
 from sparklog.errors import InvalidRequestError
+from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES
 from sparklog.log.setting import LONG_MAX, setting
-from sparklog_server.settings.units import INT_MAX
+from sparklog_server.settings.updating import INT_MAX, MIB
+
+# --- logs --------------------------------------------------------------------------------------------
+#
+# Settings of the broker's own log files.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """The fields' names are the keys with underscores."""
+
+    logs_dir: str = setting(
+        "sparklog.logs.dir",
+        default="",
+        doc="""Directory of the broker's own log files, rolled every midnight; another one for each
+        broker; empty: to stderr.
+        controller.log: who is elected, which brokers come and go; state-change.log: states of this broker,
+        and of brokers, topics, partitions and replicas as they change; log-cleaner.log: maintenance;
+        request.log: requests; server.log: everything else.""",
+    )
+    logs_format: str = setting(
+        "sparklog.logs.format",
+        default="text",
+        choices=("text", "json"),
+        doc="""text: a line to read; json: an object per line, for log collectors.""",
+    )
+    logs_level: str = setting(
+        "sparklog.logs.level",
+        default="INFO",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        doc="""What is logged at least.""",
+    )
+    logs_requests: bool = setting(
+        "sparklog.logs.requests",
+        default=False,
+        doc="""Log every request and how long it took. Costs a line per request.""",
+    )
+    logs_keep_days: int = setting(
+        "sparklog.logs.keep.days",
+        default=7,
+        minimum=1,
+        maximum=3650,
+        unit="days",
+        doc="""How many rolled log files of each kind are kept.""",
+    )
+
+
+# --- controller --------------------------------------------------------------------------------------
+#
+# Settings of the controller: when leaders go back to the brokers that are to lead.
+#
+# Sources: Kafka ReplicationConfigs.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """The fields' names are the keys with underscores."""
+
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable",
+        default=True,
+        doc="""Once in a while, partitions are led again by the first of their replicas, where others came to
+        lead too many. false: until somebody asks for it (ElectLeaders). The controller's value counts.""",
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        "leader.imbalance.per.broker.percentage",
+        default=10,
+        minimum=0,
+        maximum=100,
+        unit="percent",
+        doc="""How many of the partitions that a broker is the first replica of others may lead, before
+        leaders go back. Lower: load is spread better; higher: leaders move less often.""",
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds",
+        default=300,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="seconds",
+        doc="""How often the controller looks whether leaders are to go back.""",
+    )
+
+
+# --- publish -----------------------------------------------------------------------------------------
+#
+# Settings of producing: what is checked, gathered and published at once.
+#
+# Sources: Kafka has no counterpart for most; there each partition syncs alone.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings:
+    """The fields' names are the keys with underscores."""
+
+    max_decompressed_message_bytes: int = setting(
+        "max.decompressed.message.bytes",
+        default=DEFAULT_MAX_DECOMPRESSED_BYTES,
+        minimum=1024,
+        maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
+        unit="bytes",
+        doc="""Largest record batch after decompression; checked while it is decompressed. No more than
+        readers without a broker decompress. Smaller: one request can make the broker hold less. Beside it, no
+        batch may decompress to more than 512 times its size, or max.message.bytes where that is more.""",
+    )
+    produce_check_bytes: int = setting(
+        "sparklog.produce.check.bytes",
+        default=32 * MIB,
+        minimum=MIB,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Memory in which compressed batches are looked at, over all connections; a batch that needs more
+        is looked at alone. Larger: more large batches at once; smaller: less memory.""",
+    )
+    publish_linger_ms: int = setting(
+        "sparklog.publish.linger.ms",
+        default=0,
+        minimum=0,
+        maximum=60_000,
+        unit="ms",
+        doc="""Under load, wait at most so long for as many requests as the last bundle had, before the next
+        bundle is published; never when idle. Larger: fewer, larger commits, for slow storage; 0: whatever
+        came while the last bundle was being written.""",
+    )
+    publish_bundle_bytes: int = setting(
+        "sparklog.publish.bundle.bytes",
+        default=32 * MIB,
+        minimum=1024,
+        maximum=1024 * MIB,
+        unit="bytes",
+        doc="""Most bytes in one bundle (a larger request is a bundle by itself). Larger: fewer syncs under
+        load; smaller: a request waits less for the others in its bundle.""",
+    )
+    publish_bundle_parts: int = setting(
+        "sparklog.publish.bundle.parts",
+        default=10_000,
+        minimum=1,
+        maximum=100_000,
+        unit="parts",
+        doc="""Most partitions' shares of requests in one bundle, which is one metadata commit of some 300
+        bytes for each.""",
+    )
+    publish_backlog_bytes: int = setting(
+        "sparklog.publish.backlog.bytes",
+        default=1024 * MIB,
+        minimum=1024,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Most bytes that wait to be published, or are being published: batches as they will be stored,
+        and 2,000 bytes for each partition's share of a request. Beyond it produce requests are refused with
+        an error that clients retry, and batches that their topic's compression.type makes larger wait; when
+        those of one request have an eighth of it, the rest of the request is refused with that error, too.
+        queued.max.request.bytes mostly pushes back long before.""",
+    )
+    publish_backlog_requests: int = setting(
+        "sparklog.publish.backlog.requests",
+        default=100_000,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="requests",
+        doc="""As sparklog.publish.backlog.bytes, in requests.""",
+    )
+
+
+# --- fetch -------------------------------------------------------------------------------------------
+#
+# Settings of fetching: what answers, sessions, waiting fetches and the cache may take.
+#
+# Sources: Kafka ServerConfigs (fetch.max.bytes), KIP-227, KIP-392.
+
+
+_SELECTORS = "org.apache.kafka.common.replica."
+LEADER_SELECTOR, RACK_AWARE_SELECTOR = f"{_SELECTORS}LeaderSelector", f"{_SELECTORS}RackAwareReplicaSelector"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings:
+    """The fields' names are the keys with underscores."""
+
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes",
+        default=55 * MIB,
+        minimum=1024,
+        maximum=INT_MAX,
+        unit="bytes",
+        doc="""Most bytes of records in one answer, whatever the consumer asks for. Larger: fewer round
+        trips; smaller: one consumer makes the broker hold less.""",
+    )
+    fetch_session_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        default=1000,
+        minimum=0,
+        maximum=1_000_000,
+        unit="sessions",
+        doc="""Consumers whose partitions are remembered between fetches (KIP-227). More: more consumers send
+        short requests; fewer: less memory.""",
+    )
+    fetch_session_bytes: int = setting(
+        "sparklog.fetch.session.bytes",
+        default=32 * MIB,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Memory for what these sessions remember, some 500 bytes for each partition. Larger: more
+        consumers of many partitions send short requests; smaller: less memory.""",
+    )
+    fetch_waiting_bytes: int = setting(
+        "sparklog.fetch.waiting.bytes",
+        default=32 * MIB,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Memory for fetches that wait for records, some 1,000 bytes for each partition; further ones are
+        answered after 100 ms instead of max.wait.ms. Larger: more consumers wait; smaller: less memory.""",
+    )
+    fetch_buffer_bytes: int = setting(
+        "sparklog.fetch.buffer.bytes",
+        default=512 * MIB,
+        minimum=MIB,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Records read for consumers and not yet sent, over all connections; beyond it a fetch is
+        answered with one batch at a time. Larger: more consumers at full speed; smaller: less memory when
+        many are slow.""",
+    )
+    fetch_cache_bytes: int = setting(
+        "sparklog.fetch.cache.bytes",
+        default=64 * MIB,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Memory for the newest batches of the partitions that were read in the last five minutes.
+        Larger: consumers may lag further behind without touching the disk; smaller: less memory.""",
+    )
+    replica_selector_class: str = setting(
+        "replica.selector.class",
+        default=LEADER_SELECTOR,
+        choices=(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+        doc="""Who serves a consumer that says its rack (client.rack): the leader of the partition, or, with
+        RackAwareReplicaSelector, a broker in that rack (broker.rack) that has a replica. The names are
+        Kafka's; no class is loaded. RackAwareReplicaSelector: nobody pays for records that leave a zone;
+        LeaderSelector: they come sooner, by up to sparklog.metadata.poll.ms.""",
+    )
+
+    @property
+    def is_rack_aware(self) -> bool:
+        """Are consumers sent to replicas in their racks?"""
+        return self.replica_selector_class == RACK_AWARE_SELECTOR
+
+
+# --- broker ------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

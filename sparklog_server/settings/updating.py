@@ -9,13 +9,76 @@ Kafka has the same words for the settings of its reference, and allows a single 
 CLUSTER_WIDE "for testing". Here a retention of one broker would remove everybody's records whenever that one
 happens to be controller, so it is refused.
 Invariants: what is PER_BROKER is acted on by the broker itself, and by nobody else.
-Not here: the values in force (in_force.py), taking them up (the part whose setting it is).
+Not here: the values in force (config.py), taking them up (the part whose setting it is).
 Sources: Kafka DynamicBrokerConfig (AllDynamicConfigs), KIP-226.
 """
 
 import enum
+from collections.abc import Mapping
 
-from sparklog_server.settings.setting_names import BROKER_NAMES, ROOT_KEYS
+from sparklog.log.config import OWNERS_KEYS, RootConfig, TopicConfig
+from sparklog.log.setting import Setting, declared_settings
+
+# --- setting names -----------------------------------------------------------------------------------
+#
+# The names under which brokers know the defaults of their topics' settings.
+#
+# A root stores them under the topic's key; Kafka's tools ask brokers for log.retention.ms.
+# Invariants: a bijection over the declared topic settings and the root's own, which keep their names; but for
+#     what only the root's owner sets, which is no matter of clients.
+# Sources: Kafka ServerTopicConfigSynonyms (the synonym of highest priority).
+
+
+_SAME_NAME = ("compression.type", "min.insync.replicas", "unclean.leader.election.enable")
+_OTHER_NAME = {
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "max.message.bytes": "message.max.bytes",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+}
+_CLEANER = ("delete.retention.ms", "max.compaction.lag.ms", "min.compaction.lag.ms")
+
+
+def _broker_name(key: str) -> str:
+    if key in _SAME_NAME:
+        return key
+    if key in _CLEANER:
+        return f"log.cleaner.{key}"
+    return _OTHER_NAME.get(key, f"log.{key}")
+
+
+# Topic key -> the broker's name for its default.
+BROKER_NAMES: Mapping[str, str] = {key: _broker_name(key) for key in declared_settings(TopicConfig)}
+
+# The broker's name -> the key under which the root stores it. All that can be set for the whole cluster.
+ROOT_KEYS: Mapping[str, str] = {name: key for key, name in BROKER_NAMES.items()} | {
+    key: key for key in declared_settings(RootConfig) if key not in OWNERS_KEYS
+}
+
+_ROOT_SETTINGS = {
+    key: one for cls in (TopicConfig, RootConfig) for key, (_, one) in declared_settings(cls).items()
+}
+
+
+def root_setting(key: str) -> Setting:
+    """The declaration of what a root can store under a key."""
+    return _ROOT_SETTINGS[key]
+
+
+# --- units -------------------------------------------------------------------------------------------
+#
+# Bounds and sizes that settings of several areas are declared with.
+
+
+INT_MAX = (1 << 31) - 1
+MIB = 1 << 20
+
+
+# --- updating ----------------------------------------------------------------------------------------
 
 
 class Update(enum.Enum):

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
-from sparklog.log.root_config import TRANSACTIONAL_ID_EXPIRATION_KEY
+from sparklog.log.config import TRANSACTIONAL_ID_EXPIRATION_KEY
 from sparklog.metadata import (
     MAX_TIMED_OUT_AT_ONCE,
     Action,
@@ -39,11 +39,10 @@ from sparklog.metadata import (
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
-from sparklog_server.runtime.background import Background
-from sparklog_server.runtime.timer import Timer
-from sparklog_server.runtime.timing_wheel import TimerEntry
-from sparklog_server.settings.transactions import TransactionSettings
-from sparklog_server.transactions.gathering import Publishing
+from sparklog_server.runtime.lifecycle import Background
+from sparklog_server.runtime.timing import Timer, TimerEntry
+from sparklog_server.settings.groups import TransactionSettings
+from sparklog_server.transactions.coordinator import Publishing
 
 _ROUNDING_MS: Final = 1_000  # of both clocks, and of what NTP does slowly
 _log = logging.getLogger("sparklog_server.coordinator")

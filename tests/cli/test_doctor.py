@@ -9,16 +9,22 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from sparklog.cli import environment_checks as checks
-from sparklog.cli.environment_checks import Finding, Status
-from sparklog.cli.root_checks import check_incarnation, check_permissions, check_put_if_absent, check_root
+from sparklog.cli import doctor as checks
+from sparklog.cli.doctor import (
+    Finding,
+    Status,
+    check_incarnation,
+    check_permissions,
+    check_put_if_absent,
+    check_root,
+)
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.format import kernels
 from sparklog.maintenance import restore
 from sparklog.metadata import MetadataLog
-from sparklog.metadata.incarnation import write_incarnation
+from sparklog.metadata.loading import write_incarnation
 from sparklog.spark.interpreter import worker_python
 from sparklog.storage import MemoryStore, filesystems, open_store
 from sparklog.storage.base import StoreTraits
@@ -245,10 +251,10 @@ def test_what_nothing_refers_to_is_counted(run: Run, root: Path, monkeypatch: py
     size = live.stat().st_size
     told = f"2 files, 2.0 kB, that nothing refers to, beside 1 files, {size} B"
     assert (looked().status, looked().detail) == (Status.OK, told)
-    monkeypatch.setattr("sparklog.cli.root_checks.MUCH_UNUSED_BYTES", 2007)
+    monkeypatch.setattr("sparklog.cli.doctor.MUCH_UNUSED_BYTES", 2007)
     assert looked().status is Status.WARN
     assert "sparklog vacuum" in looked().fix
-    monkeypatch.setattr("sparklog.cli.root_checks.USAGE_LIMIT_MS", 0)
+    monkeypatch.setattr("sparklog.cli.doctor.USAGE_LIMIT_MS", 0)
     assert looked().detail.startswith("at least 0 files")
 
 

@@ -10,9 +10,8 @@ import pytest
 from click.testing import Result
 
 import sparklog
-from sparklog.cli import transaction_checks
-from sparklog.cli.environment_checks import Finding, Status
-from sparklog.cli.root_checks import check_root
+from sparklog.cli import doctor as transaction_checks
+from sparklog.cli.doctor import Finding, Status, check_root
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.metadata import plan_abort_transactions

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.cli.framework import Settings
 from sparklog.cli.main import COMMANDS
-from sparklog.cli.settings import Settings
 from tests.cli.conftest import Run
 
 

@@ -9,10 +9,8 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.cli.cursors import Cursor, Selection
-from sparklog.cli.follower import Follower
+from sparklog.cli.consume import Anchor, Cursor, Follower, Position, Selection
 from sparklog.cli.record_format import ConsumedRecord, compile_format
-from sparklog.cli.start_position import Anchor, Position
 from sparklog.clock import ManualClock
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
 

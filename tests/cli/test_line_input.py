@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.cli import line_input
-from sparklog.cli.line_input import LineFormat, LineTooLongError, read_line_bundles
+from sparklog.cli import produce
+from sparklog.cli.produce import LineFormat, LineTooLongError, read_line_bundles
 
 
 def flat(bundles: Iterator[list[bytes]]) -> list[bytes]:
@@ -24,8 +24,8 @@ def test_lines_are_what_split_says(data: bytes) -> None:
 
 
 def test_large_input_comes_in_bounded_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_input, "MAX_BUNDLE_BYTES", 1000)
-    monkeypatch.setattr(line_input, "READ_BYTES", 100)
+    monkeypatch.setattr(produce, "MAX_BUNDLE_BYTES", 1000)
+    monkeypatch.setattr(produce, "READ_BYTES", 100)
     bundles = list(read_line_bundles(io.BytesIO(b"0123456789\n" * 1000)))
     assert sum(map(len, bundles)) == 1000
     assert max(map(len, bundles)) <= 110
@@ -47,8 +47,8 @@ def test_silent_pipe_hands_over_what_it_has() -> None:
 
 
 def test_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_input, "MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr(line_input, "READ_BYTES", 100)
+    monkeypatch.setattr(produce, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(produce, "READ_BYTES", 100)
     with pytest.raises(LineTooLongError, match="longer than 1,000 bytes"):
         flat(read_line_bundles(io.BytesIO(b"x" * 2000)))
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.cli.environment_checks import Status
-from sparklog.cli.root_checks import check_root
+from sparklog.cli.doctor import Status, check_root
 from sparklog.client import SparkLog
 from sparklog.maintenance import ROUND, alone
 from tests.cli.conftest import Run

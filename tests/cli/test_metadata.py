@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.cli.registry_nodes import nodes, value_at
+from sparklog.cli.metadata import nodes, value_at
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import PartitionLeadership
 from tests.cli.conftest import Run

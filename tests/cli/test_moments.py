@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from sparklog.cli.moments import Moment, parse_moment, shown_time
+from sparklog.cli.output import Moment, parse_moment, shown_time
 
 CONTEXT = click.Context(click.Command("x"))
 PARAMETER = click.Option(["--at"])

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparklog
-from sparklog.cli import notes, plain_text
-from sparklog.cli.failures import show_failure
+from sparklog.cli import framework
+from sparklog.cli import framework as plain_text
+from sparklog.cli.framework import json_text, plain, show_failure
 from sparklog.cli.output import cell
-from sparklog.cli.plain_text import json_text, plain
 from sparklog.cli.record_format import ConsumedRecord, json_line
 from sparklog.metadata import plan_begin_producer
 from tests.cli.conftest import Run
@@ -109,14 +109,14 @@ def test_messages_are_plain_too(capsys: pytest.CaptureFixture[str]) -> None:
     """What a broker answers, say; a line feed of ours stays."""
     show_failure(click.ClickException(""), f"broker 1: {FORGED}", as_json=False)
     assert capsys.readouterr().err == f"Error: broker 1: {SHOWN}\n"
-    notes.note("one\ntwo\x1b[2J")
+    framework.note("one\ntwo\x1b[2J")
     assert capsys.readouterr().err == "one\ntwo\\u001b[2J\n"
 
 
 MAY_PRINT = {
     "output.py": "tables, JSON and lines of results",
-    "notes.py": "what is no result",
-    "kafka_aliases.py": "help, which is ours",
+    "framework.py": "what is no result",
+    "kafka_tools.py": "help, which is ours",
     "main.py": "the version",
 }
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import sparklog
-from sparklog.cli.settings import Settings
-from sparklog.client.controller_requests import ALTER_REASSIGNMENTS, ELECT_LEADERS, UNREGISTER_BROKER
+from sparklog.cli.framework import Settings
+from sparklog.client.brokers import ALTER_REASSIGNMENTS, ELECT_LEADERS, UNREGISTER_BROKER
 from sparklog.errors import RetriableError
 from sparklog.metadata import PartitionLeadership
 from tests.cli.conftest import Run

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.cli.settings import Settings
+from sparklog.cli.framework import Settings
 from tests.cli.conftest import Run
 
 RunJson = Callable[..., Any]

@@ -1,6 +1,6 @@
 import pytest
 
-from sparklog.cli.start_position import Anchor, Position, PositionError, parse_positions, resolve
+from sparklog.cli.consume import Anchor, Position, PositionError, parse_positions, resolve
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_less_than_a_week_needs_force(garbage: Path, run: Run, retain: str) -> N
 
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_on_a_terminal_it_asks(garbage: Path, run: Run, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.cli.vacuum.sys", _Terminal)
+    monkeypatch.setattr("sparklog.cli.maintenance.sys", _Terminal)
     found = run("vacuum", "--retain", "0", stdin=f"{answer}\n", exit_code=0 if answer == "y" else 1)
     assert "Go on?" in found.stderr
     assert garbage.exists() is (answer == "n")

@@ -11,8 +11,8 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from sparklog.client.controller_requests import VERSIONS
-from sparklog_server.protocol.entities import make
+from sparklog.client.brokers import VERSIONS
+from sparklog_server.protocol.responses import make
 from tests.client.fake_broker import fake_broker, log_dirs, string
 
 METADATA, API_VERSIONS, DESCRIBE_LOG_DIRS = 3, 18, 35

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparklog
-from sparklog.client.broker_answers import AnswerReader, NotKafkaError, read_cluster, read_log_dirs
-from sparklog.client.broker_root import find_broker_root
+from sparklog.client.brokers import AnswerReader, NotKafkaError, find_broker_root, read_cluster, read_log_dirs
 from sparklog.errors import InvalidRequestError, RetriableError
 from tests.client.fake_broker import broker_of, fake_broker, log_dirs, metadata
 

@@ -8,15 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from sparklog.client.broker_answers import AnswerReader, NotKafkaError
-from sparklog.client.controller import ControllerClient
-from sparklog.client.controller_requests import (
+from sparklog.client.brokers import (
     ALTER_REASSIGNMENTS,
     ELECT_LEADERS,
     ERRORS,
     UNREGISTER_BROKER,
     Answer,
+    AnswerReader,
+    ControllerClient,
     Election,
+    NotKafkaError,
     alter_reassignments,
     elect_leaders,
     read_answer,

@@ -14,7 +14,7 @@ from sparklog.clock import SystemClock
 from sparklog.errors import StorageError
 from sparklog.maintenance import maintain
 from sparklog.metadata import Action, AdvanceLogStart, DeleteTopic, EndTransaction, MetadataLog, SetConfigs
-from sparklog.storage import LocalStore, local_temporary
+from sparklog.storage import LocalStore, local
 
 # On 48 MiB: filled, and freed in each way, each time by a process that has just opened the root.
 FREEING = """
@@ -23,7 +23,7 @@ FREEING = """
     import sparklog
     from sparklog.errors import StorageError
     from sparklog.maintenance import maintain, vacuum, expire
-    from sparklog.storage.local_temporary import RESERVE_BYTES
+    from sparklog.storage.local import RESERVE_BYTES
 
     root = sys.argv[1]
     reserve = os.path.join(root, ".tmp", "reserve")
@@ -146,9 +146,9 @@ def reserve_of(store: LocalStore) -> int:
 def test_a_root_has_a_reserve_from_the_start(tmp_path: Path) -> None:
     with open_log(tmp_path / "root") as log:
         assert isinstance(log.store, LocalStore)
-        assert reserve_of(log.store) == local_temporary.RESERVE_BYTES
+        assert reserve_of(log.store) == local.RESERVE_BYTES
         log.store.sweep_temporary(older_than_ms=-1_000)
-        assert reserve_of(log.store) == local_temporary.RESERVE_BYTES
+        assert reserve_of(log.store) == local.RESERVE_BYTES
 
 
 def test_only_what_frees_space_has_it(full: FullStore) -> None:
@@ -159,11 +159,11 @@ def test_only_what_frees_space_has_it(full: FullStore) -> None:
         client.create_topic("another", 1)
     with pytest.raises(StorageError, match="STORAGE_FULL"):
         client.append("t", pa.table({"value": [b"y"]}))
-    assert reserve_of(full) == local_temporary.RESERVE_BYTES
+    assert reserve_of(full) == local.RESERVE_BYTES
     start = AdvanceLogStart(topic_id=topic_id, partition=0, log_start_offset=1)
     log.publish(lambda _: [start])
     assert log.image.partition("t", 0).log_start_offset == 1
-    assert reserve_of(full) < local_temporary.RESERVE_BYTES
+    assert reserve_of(full) < local.RESERVE_BYTES
 
 
 def test_an_empty_reserve_is_an_error_as_before_and_maintenance_makes_it_whole(full: FullStore) -> None:
@@ -177,12 +177,12 @@ def test_an_empty_reserve_is_an_error_as_before_and_maintenance_makes_it_whole(f
     full.is_full = False
     assert reserve_of(full) == 0
     maintain(log, SystemClock())
-    assert reserve_of(full) == local_temporary.RESERVE_BYTES
+    assert reserve_of(full) == local.RESERVE_BYTES
 
 
 def test_no_reserve_where_there_is_little_room(full: FullStore, monkeypatch: pytest.MonkeyPatch) -> None:
     (Path(full.root) / ".tmp" / "reserve").unlink()
-    monkeypatch.setattr(local_temporary, "RESERVE_BYTES", 1 << 60)
+    monkeypatch.setattr(local, "RESERVE_BYTES", 1 << 60)
     full.restore_reserve()
     assert reserve_of(full) == -1
 

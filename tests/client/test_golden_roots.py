@@ -16,8 +16,8 @@ from sparklog.clock import ManualClock
 from sparklog.errors import UnsupportedVersionError
 from sparklog.metadata import MetadataLog, new_id, plan_join_broker
 from sparklog.metadata.documents.document import VERSION, CommitBody, Header, encode_document
-from sparklog.metadata.documents.paths import DIRECTORY, commit_name, manifest_name
-from sparklog.metadata.model import features
+from sparklog.metadata.documents.properties import DIRECTORY, commit_name, manifest_name
+from sparklog.metadata.model import settings
 from sparklog.storage import open_store
 from tests.golden.make_roots import READERS, WRITERS, contents, rows
 
@@ -28,8 +28,8 @@ NAMES = sorted(path.name for path in ROOTS.iterdir())
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The features that the roots name are known."""
-    monkeypatch.setattr(features, "READER_FEATURES", frozenset(READERS))
-    monkeypatch.setattr(features, "WRITER_FEATURES", frozenset(WRITERS))
+    monkeypatch.setattr(settings, "READER_FEATURES", frozenset(READERS))
+    monkeypatch.setattr(settings, "WRITER_FEATURES", frozenset(WRITERS))
 
 
 @pytest.fixture(params=NAMES)
@@ -142,6 +142,6 @@ def test_a_newer_root_is_refused_by_name(
 def test_a_root_that_needs_unknown_features_is_refused_by_their_names(
     old: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "READER_FEATURES", frozenset())
+    monkeypatch.setattr(settings, "READER_FEATURES", frozenset())
     with pytest.raises(UnsupportedVersionError, match=r"reading it needs the features golden\.read, which"):
         sparklog.open(old[0], create=False)

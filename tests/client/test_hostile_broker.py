@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import sparklog
-from sparklog.client.broker_root import find_broker_root
+from sparklog.client.brokers import find_broker_root
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.storage import Store, open_store
 from sparklog.storage.root_rules import RootRules, root_rules
@@ -27,7 +27,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         places.append(root)
         return open_store(root, **options)
 
-    monkeypatch.setattr("sparklog.client.broker_root.open_store", look)
+    monkeypatch.setattr("sparklog.client.brokers.open_store", look)
     return places
 
 

@@ -6,7 +6,7 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.log.config import TopicConfig
-from sparklog.log.lanes import MAX_LANES
+from sparklog.log.writer import MAX_LANES
 from sparklog.metadata import is_internal
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparklog.client import AppendOptions, SparkLog, appender, partition_spool
-from sparklog.client.sequencer import Sequencer
+from sparklog.client import AppendOptions, SparkLog, appender, waiting_rows
+from sparklog.client.appender import Sequencer
 from sparklog.errors import StorageError
 from sparklog.format.batch_table import scan_batches
 
@@ -97,7 +97,7 @@ def test_extents_that_were_there_before_come_first(log: SparkLog, monkeypatch: p
 def test_with_little_room_it_is_emptied_more_often(
     log: SparkLog, monkeypatch: pytest.MonkeyPatch, limit_bytes: int
 ) -> None:
-    monkeypatch.setattr(partition_spool, "SPOOL_BYTES", limit_bytes)
+    monkeypatch.setattr(waiting_rows, "SPOOL_BYTES", limit_bytes)
     assert max(write(log).values()) > 1
     assert values(log) == expected(6)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparklog.client.partitioner import StickyPartitioner, group_rows, partition_rows
+from sparklog.client.waiting_rows import StickyPartitioner, group_rows, partition_rows
 from sparklog.errors import InvalidRequestError
 
 

@@ -5,8 +5,15 @@ import sys
 
 import pytest
 
-from sparklog.client.pattern_size import UNICODE_CLASS, compiled_size
-from sparklog.client.patterns import MOST_CHARACTERS, MOST_STATES, SLICE_STEPS, CpuBudget, matching
+from sparklog.client.patterns import (
+    MOST_CHARACTERS,
+    MOST_STATES,
+    SLICE_STEPS,
+    UNICODE_CLASS,
+    CpuBudget,
+    compiled_size,
+    matching,
+)
 from sparklog.errors import InvalidRequestError
 
 

@@ -1,7 +1,6 @@
 """How often rounds are started while they come to nothing, and afterwards."""
 
-from sparklog.client.round_pace import MAX_WAIT_MS, Pace
-from sparklog.client.round_process import RoundAnswer
+from sparklog.client.rounds import MAX_WAIT_MS, Pace, RoundAnswer
 from sparklog.maintenance import RoundReport, StepReport
 from sparklog.maintenance.maintain import Amount
 

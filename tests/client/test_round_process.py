@@ -14,15 +14,15 @@ import pytest
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.client.round_process import (
+from sparklog.client.rounds import (
     RoundAnswer,
     RoundProcess,
     RoundRequest,
+    RoundStates,
     command,
     environment,
     guardian,
 )
-from sparklog.client.round_state import RoundStates
 from sparklog.maintenance import ROUND, alone
 from tests.support.broker_process import until
 from tests.support.prompt_rounds import hurry
@@ -32,7 +32,7 @@ SLOW = 1  # byte a second: the first step rests for ever
 # Starts a round that rests, says its number, and lives until it is killed.
 PARENT = """
 import sys, time
-from sparklog.client.round_process import RoundProcess, RoundRequest
+from sparklog.client.rounds import RoundProcess, RoundRequest
 process = RoundProcess(RoundRequest(root=sys.argv[1], cluster_id=sys.argv[2], bytes_per_second=1))
 print(process.pid, flush=True)
 sys.stdin.read()
@@ -155,7 +155,7 @@ def test_it_gives_way_to_everybody(log: SparkLog) -> None:
 
 
 def test_what_is_urgent_gives_way_to_nobody(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.client.round_process.command", lambda **_: command(is_urgent=True))
+    monkeypatch.setattr("sparklog.client.rounds.command", lambda **_: command(is_urgent=True))
     process = RoundProcess(request(log, bytes_per_second=SLOW, topics=("t",)))
     try:
         until(lambda: is_at_work(log))

@@ -9,9 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.client.round_pace import MAX_WAIT_MS, begun, ended, found_nothing, may_look
-from sparklog.client.round_process import RoundAnswer
-from sparklog.client.round_state import PATIENCE_MS, UNKNOWN, RoundState, RoundStates
+from sparklog.client.rounds import (
+    MAX_WAIT_MS,
+    PATIENCE_MS,
+    UNKNOWN,
+    RoundAnswer,
+    RoundState,
+    RoundStates,
+    begun,
+    ended,
+    found_nothing,
+    may_look,
+)
 from sparklog.clock import ManualClock
 from sparklog.maintenance import RoundReport, StepReport, Uncleanable
 from sparklog.maintenance.maintain import Amount

@@ -14,7 +14,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.log.writer import LogWriter
-from sparklog.metadata.documents.paths import SNAPSHOT_HINT, commit_name, manifest_name, request_name
+from sparklog.metadata.documents.properties import SNAPSHOT_HINT, commit_name, manifest_name, request_name
 from sparklog.storage.s3 import S3Store
 from tests.seaweed import KEY, READER_KEY, READER_SECRET, SECRET, SeaweedServer
 from tests.storage import s3_proxy as faults

@@ -12,7 +12,7 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.metadata import RequestApplied
-from sparklog.metadata.documents.paths import REQUESTS
+from sparklog.metadata.documents.properties import REQUESTS
 from sparklog.metadata.loading import read_commit
 from sparklog.storage.s3 import S3Store
 

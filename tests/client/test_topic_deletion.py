@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import OFFSETS_TOPIC, SparkLog
-from sparklog.client.topic_deletion import ATTEMPTS
+from sparklog.client.groups import ATTEMPTS
 from sparklog.clock import ManualClock
 from sparklog.errors import RetriableError, UnknownTopicError
 from sparklog.metadata import MetadataLog, new_id, plan_join_broker

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.patterns import MOST_CHARACTERS, matching
-from sparklog.client.transaction_view import (
+from sparklog.client.cluster_view import (
     Wanted,
     chosen,
     coordinated,
@@ -14,6 +13,7 @@ from sparklog.client.transaction_view import (
     coordinators,
     running_ms,
 )
+from sparklog.client.patterns import MOST_CHARACTERS, matching
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import NO_NODE, RegisteredBroker, Transaction, TransactionPhase, plan_begin_producer

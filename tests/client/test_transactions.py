@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from sparklog.client import SparkLog, transaction_plans
+from sparklog.client import SparkLog
 from sparklog.client import transaction as transaction_module
+from sparklog.client import transaction as transaction_plans
 from sparklog.clock import ManualClock
 from sparklog.errors import (
     FencedError,
@@ -21,7 +22,8 @@ from sparklog.metadata import (
     ForgetTransactions,
     TransactionPhase,
 )
-from sparklog.metadata.model import ending, transactions
+from sparklog.metadata.model import transactions
+from sparklog.metadata.model import transactions as ending
 from sparklog.storage import MemoryStore
 from tests.client.transacting import abort_as_a_broker, begin, phase, refused, rows, values
 from tests.support.roots import opened

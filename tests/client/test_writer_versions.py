@@ -1,12 +1,12 @@
 """A writer's versions are per topic: several topics may share one, and what a topic has is left out."""
 
+from importlib import import_module
+
 import pyarrow as pa
 import pytest
 
 from sparklog.client import AppliedBefore, SparkLog, StagedAppend
-from sparklog.client.publish import interpret_request, plan_publish
-from sparklog.client.request_payload import encode_payload
-from sparklog.client.writer_version import WriterVersion
+from sparklog.client.publish import WriterVersion, encode_payload, interpret_request, plan_publish
 from sparklog.errors import CorruptLogError, InvalidRequestError, RetriableError
 from sparklog.metadata import WriterTxn, new_id
 from sparklog.metadata.model import writers as writers_module
@@ -106,7 +106,7 @@ def test_others_plan_the_same_from_a_request(log: SparkLog, content: str) -> Non
 
 def test_forgetting_is_said_once(log: SparkLog, monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
     monkeypatch.setattr(writers_module, "MAX_WRITER_TXNS", 2)
-    monkeypatch.setattr("sparklog.client.writer_version.MAX_WRITER_TXNS", 2)
+    monkeypatch.setattr(import_module("sparklog.client.publish"), "MAX_WRITER_TXNS", 2)  # not the function
     topic = f"t-{new_id()}"  # of no other test: a process says it once a topic
     for name in ("a", "b"):
         log.append(topic, rows(name), txn=(name, 1))

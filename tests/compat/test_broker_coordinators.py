@@ -19,7 +19,7 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.client.groups import partition_for_group
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.format.consumer_offsets import OffsetKey, decode_key, decode_offset_value
 from tests.compat.group_members import ASSIGNORS, Member, joined
 from tests.support.broker_process import BrokerProcess, until

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sparklog.errors import FencedError
 from sparklog_server.broker import Broker
-from sparklog_server.groups.offsets_to_commit import OffsetToCommit
+from sparklog_server.groups.offsets import OffsetToCommit
 from sparklog_server.publish.parts import AppendPart
 
 _NOT_NOW = (

@@ -31,7 +31,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.failpoints import FAILPOINTS
 from sparklog.metadata import Image
-from sparklog.metadata.documents.paths import DIRECTORY, manifest_of
+from sparklog.metadata.documents.properties import DIRECTORY, manifest_of
 from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.loading import follow
 from tests.crash.matrix_worker import PARTITIONS, ROWS, read_acked, values_of

@@ -23,7 +23,7 @@ from sparklog.metadata import (
     MetadataSettings,
     plan_append,
 )
-from sparklog.metadata.documents.paths import commit_of
+from sparklog.metadata.documents.properties import commit_of
 from sparklog.storage import LocalStore
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from sparklog.clock import SystemClock
 from sparklog.metadata import Extent, MetadataLog, new_id, plan_create_topic
-from sparklog.metadata.documents.paths import DIRECTORY, commit_of
+from sparklog.metadata.documents.properties import DIRECTORY, commit_of
 from sparklog.storage import open_store
 from tests.support.broker_process import until
 

@@ -10,8 +10,7 @@ import pytest
 from sparklog.errors import InvalidRequestError
 from sparklog.format.decode import decode_records, scan_batches
 from sparklog.format.encode import EncodeOptions, encode_batches
-from sparklog.format.schema import RecordColumns
-from sparklog.format.value_bytes import value_bytes
+from sparklog.format.schema import RecordColumns, value_bytes
 
 
 def views_of_one_value(rows: int, size: int) -> pa.Array:

@@ -262,7 +262,7 @@ def test_read_of_more_than_2_gib_is_refused(columns: Build, monkeypatch: pytest.
 
 def test_joined_read_of_more_than_2_gib_is_refused(columns: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     data = _log(columns)
-    monkeypatch.setattr("sparklog.format.decoded_records.MAX_INT32", 1000)
+    monkeypatch.setattr("sparklog.format.decode.MAX_INT32", 1000)
     with pytest.raises(InvalidRequestError, match="READ_TOO_LARGE"):
         decode_records(data, scan_batches(data, where="t"), where="t", block_rows=20)
 

@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from sparklog.format.codec import Codec
-from sparklog.format.consumer_offsets import OFFSET_KEY_FIELDS, OFFSET_VALUE_FIELDS
+from sparklog.format.consumer_offsets import (
+    GROUP_VALUE_FIELDS,
+    MEMBER_FIELDS,
+    OFFSET_KEY_FIELDS,
+    OFFSET_VALUE_FIELDS,
+)
 from sparklog.format.control_batch import CONTROL_KEY_FIELDS, CONTROL_VALUE_FIELDS
-from sparklog.format.group_metadata import GROUP_VALUE_FIELDS, MEMBER_FIELDS
 from sparklog.format.index import OFFSET_ENTRY_FIELDS, TIME_ENTRY_FIELDS
 from sparklog.format.record_batch import ATTRIBUTE_FIELDS, HEADER_FIELDS
 

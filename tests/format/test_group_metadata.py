@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
-from sparklog.format.group_metadata import (
+from sparklog.format.consumer_offsets import (
     GroupValue,
     StoredMember,
     decode_group_value,

@@ -20,10 +20,9 @@ import pytest
 from sparklog.errors import SparklogError
 from sparklog.format import kernels
 from sparklog.format.byte_views import ByteViews, binary_column, cut_rows
-from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.encode import EncodeOptions, encode_batches, prepare_rows
 from sparklog.format.key_hashes import murmur2
 from sparklog.format.record_batch import HEADER
-from sparklog.format.record_layout import prepare_rows
 from tests.support.plain_records import record, sized, varint
 
 WORDS = [b"", b"a", b"twelve bytes", b"thirteen bytes", None, b"y" * 16, b"z" * 200, b"end", b"x" * 15]

@@ -13,10 +13,17 @@ import pyarrow as pa
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from sparklog.format.codec import Codec
-from sparklog.format.consumer_offsets import OffsetKey, OffsetValue, encode_offset_key, encode_offset_value
+from sparklog.format.consumer_offsets import (
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    StoredMember,
+    encode_group_value,
+    encode_offset_key,
+    encode_offset_value,
+)
 from sparklog.format.control_batch import ControlMarker, ControlType, encode_control_batch
 from sparklog.format.encode import EncodeOptions, encode_batches
-from sparklog.format.group_metadata import GroupValue, StoredMember, encode_group_value
 from sparklog.format.index import encode_offset_entries, encode_time_entries
 from sparklog.format.schema import HEADERS_TYPE, RecordColumns
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import sparklog
 from sparklog import metadata
-from sparklog.metadata.model import features
+from sparklog.metadata.model import settings
 
 SCHEMA = pa.schema(
     [
@@ -337,7 +337,7 @@ def text(value: bytes | None) -> str | None:
 
 
 def main(out: str) -> None:
-    features.READER_FEATURES, features.WRITER_FEATURES = frozenset(READERS), frozenset(WRITERS)
+    settings.READER_FEATURES, settings.WRITER_FEATURES = frozenset(READERS), frozenset(WRITERS)
     directory = Path(out)
     directory.mkdir()
     log = sparklog.open(str(directory / "root"), create=True)

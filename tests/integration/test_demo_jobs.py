@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from sparklog.demo import dataset, verify
+from sparklog.demo import dataset
+from sparklog.demo import dataset as verify
 from sparklog.demo.jobs import backfill, hourly_delays
-from sparklog.demo.observer import Observer
+from sparklog.demo.run import Observer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ import pytest
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.demo.observer import Observer
+from sparklog.demo.run import Observer
 
 ROW = pa.table({"value": ["x"]})
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.demo import plot
-from sparklog.demo.verify import DELAYS_SCHEMA
+from sparklog.demo.dataset import DELAYS_SCHEMA
 
 
 def hourly(*rows: tuple[str, str, int, int]) -> pa.Table:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sparklog.clock import SystemClock
-from sparklog.demo import processes
-from sparklog.demo.processes import SparkJob, session_members, spark_environment, spark_submit
+from sparklog.demo import run
+from sparklog.demo.run import SparkJob, session_members, spark_environment, spark_submit
 from sparklog.errors import SparklogError
 from sparklog.spark.interpreter import worker_python
 
@@ -29,7 +29,7 @@ def fake_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> S
     script = tmp_path / "spark-submit"
     script.write_text(text)
     script.chmod(0o755)
-    monkeypatch.setattr(processes, "spark_submit", lambda: script)
+    monkeypatch.setattr(run, "spark_submit", lambda: script)
     return SparkJob("job.py", ["argument"], log=tmp_path / "job.log", cwd=tmp_path, clock=SystemClock())
 
 

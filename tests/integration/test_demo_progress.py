@@ -3,7 +3,7 @@ import io
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.demo.progress import Reporter
+from sparklog.demo.run import Reporter
 
 
 def test_off_a_terminal_events_are_lines_and_updates_are_thinned() -> None:

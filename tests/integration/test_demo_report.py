@@ -3,10 +3,9 @@ from pathlib import Path
 import pytest
 
 from sparklog.demo import report
-from sparklog.demo.figures import Figures
+from sparklog.demo.dataset import Difference
+from sparklog.demo.report import Figures, Workspace
 from sparklog.demo.run import problems
-from sparklog.demo.verify import Difference
-from sparklog.demo.workspace import Workspace
 
 
 def figures(lost: int = 0, duplicated: int = 0, killed_after: int = 5) -> Figures:

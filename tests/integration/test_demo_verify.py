@@ -5,7 +5,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.demo import dataset, verify
+from sparklog.demo import dataset
+from sparklog.demo import dataset as verify
 
 ROWS = st.lists(
     st.fixed_dictionaries({"a": st.none() | st.integers(0, 3), "b": st.sampled_from("xy")}), max_size=12

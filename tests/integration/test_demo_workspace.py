@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.demo.workspace import MARKER, bytes_below, prepare
+from sparklog.demo.report import MARKER, bytes_below, prepare
 from sparklog.errors import InvalidRequestError
 
 

@@ -13,7 +13,7 @@ from sparklog.format.encode import EncodeOptions
 from sparklog.format.encode_partitions import EncodedPartitions, encode_partitions
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
-from sparklog.log.names import index_name
+from sparklog.log.segment_file import index_name
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import DraftExtent
 from sparklog.storage import MemoryStore, Store

@@ -7,10 +7,9 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
-from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
-from sparklog.log.drafts import Append
-from sparklog.log.writer import LogWriter
+from sparklog.log.writer import Append, LogWriter
 from sparklog.metadata import DraftExtent
 from sparklog.storage import MemoryStore
 from tests.log.test_append_partitions import encode

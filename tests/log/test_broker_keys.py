@@ -1,8 +1,13 @@
 """Settings of brokers among those of their root."""
 
-from sparklog.log.broker_keys import broker_configs, broker_key, is_broker_key, nodes_with_configs
-from sparklog.log.config import TopicConfig
-from sparklog.log.root_config import RootConfig
+from sparklog.log.config import (
+    RootConfig,
+    TopicConfig,
+    broker_configs,
+    broker_key,
+    is_broker_key,
+    nodes_with_configs,
+)
 from sparklog.log.setting import declared_settings
 
 CONFIGS = {

@@ -6,6 +6,8 @@ import pytest
 
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
+    REFUSED_TOPIC_SETTINGS,
+    RootConfig,
     TopicConfig,
     describe_configs,
     render_properties,
@@ -13,8 +15,6 @@ from sparklog.log.config import (
     validate_root_configs,
     validate_topic_configs,
 )
-from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS
-from sparklog.log.root_config import RootConfig
 from sparklog.log.setting import LONG_MAX, declared_settings
 
 PROPERTIES = Path(__file__).parents[2] / "conf" / "topic.properties"

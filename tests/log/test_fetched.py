@@ -3,10 +3,8 @@
 import pytest
 
 from sparklog.errors import CorruptLogError, DataLossError
-from sparklog.log.fetched import Fetched, joined_ranges
-from sparklog.log.read_ahead import AHEAD_PIECES
-from sparklog.log.segment_file import SegmentFiles
-from sparklog.log.span import Span
+from sparklog.log.reader import Fetched, joined_ranges
+from sparklog.log.segment_file import AHEAD_PIECES, SegmentFiles, Span
 from sparklog.storage import MemoryStore
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from sparklog.errors import SparklogError
 from sparklog.format.record_batch import set_base_offsets
-from sparklog.log.few_batches import MOST, sequence_few
-from sparklog.log.span import Span
-from sparklog.log.stored_batches import Stretches, scan_stretches
+from sparklog.log.reader import MOST, sequence_few
+from sparklog.log.segment_file import Span, Stretches, scan_stretches
 from tests.log.conftest import encode
 
 DENSE, MERGED = "segments/w/00000000.log", "orders-0/00000000000000000100-x.log"

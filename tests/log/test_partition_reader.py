@@ -7,10 +7,9 @@ import msgspec
 import pytest
 
 from sparklog.errors import DataLossError, RetriableError
-from sparklog.log.names import index_name
 from sparklog.log.partition_reader import MAX_MISSES, PartitionReader
 from sparklog.log.read_plan import extent_span
-from sparklog.log.segment_file import SegmentFile
+from sparklog.log.segment_file import SegmentFile, index_name
 from sparklog.metadata import PartitionState
 from sparklog.metadata.model.extent_list import ExtentList
 from tests.log.conftest import OnePartition

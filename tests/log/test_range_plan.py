@@ -7,8 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from sparklog.log.byte_range import ByteRange
-from sparklog.log.read_plan import end_offset_for_bytes, plan_read
+from sparklog.log.read_plan import ByteRange, end_offset_for_bytes, plan_read
 from sparklog.metadata import Extent, ExtentList, PartitionState
 from sparklog.metadata.model import extent_list as extent_list_module
 from sparklog.storage import MemoryStore

@@ -10,8 +10,8 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import SparklogError
 from sparklog.format.decode import DecodedRecords
-from sparklog.log import read_together as module
-from sparklog.log.read_together import Stretch, read_together
+from sparklog.log import partition_reader as module
+from sparklog.log.partition_reader import Stretch, read_together
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 from tests.support.roots import opened

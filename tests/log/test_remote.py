@@ -8,13 +8,18 @@ import pytest
 
 from sparklog.errors import CorruptLogError, DataLossError, InvalidRequestError
 from sparklog.format.encode import EncodedBatches
-from sparklog.log import synced_segments as synced_module
+from sparklog.log import writer as synced_module
 from sparklog.log import writer as writer_module
 from sparklog.log.config import TopicConfig
-from sparklog.log.names import index_name
-from sparklog.log.read_ahead import AHEAD_BYTES, AHEAD_PIECES, PIECE_BYTES, ReadAhead
 from sparklog.log.reader import plan_read, read_ranges
-from sparklog.log.segment_file import SegmentFiles
+from sparklog.log.segment_file import (
+    AHEAD_BYTES,
+    AHEAD_PIECES,
+    PIECE_BYTES,
+    ReadAhead,
+    SegmentFiles,
+    index_name,
+)
 from sparklog.log.time_lookup import offset_for_time
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits

@@ -12,7 +12,7 @@ from sparklog.errors import RetriableError
 from sparklog.format.encode import EncodeOptions
 from sparklog.format.encode_partitions import encode_partitions
 from sparklog.format.schema import RecordColumns
-from sparklog.log.open_segment import MAX_AGE_MS
+from sparklog.log.writer import MAX_AGE_MS
 from sparklog.maintenance import RETAIN_MS
 
 

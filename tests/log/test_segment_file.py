@@ -10,9 +10,8 @@ import pytest
 
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.format.index import encode_offset_entries, parse_offset_entries
-from sparklog.log.names import index_base_offset, index_name
 from sparklog.log.read_plan import extent_span, plan_read
-from sparklog.log.segment_file import SegmentFile, SegmentFiles
+from sparklog.log.segment_file import SegmentFile, SegmentFiles, index_base_offset, index_name
 from sparklog.storage import MemoryStore
 
 VALUES = [b"%06d" % number + b"." * 94 for number in range(5000)]

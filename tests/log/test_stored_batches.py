@@ -8,8 +8,8 @@ import pytest
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.format.batch_table import BatchTable, scan_batches
 from sparklog.format.record_batch import BatchHeader
-from sparklog.log.span import Span
-from sparklog.log.stored_batches import (
+from sparklog.log.segment_file import (
+    Span,
     Stretches,
     first_batch_bytes,
     scan_stretches,

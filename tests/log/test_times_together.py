@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 
 from sparklog.format.codec import Codec
-from sparklog.log.time_lookup import offset_for_time
-from sparklog.log.times_together import MOST_DECOMPRESSED_BYTES, WINDOW_BYTES, Wanted, offsets_for_times
+from sparklog.log.time_lookup import (
+    MOST_DECOMPRESSED_BYTES,
+    WINDOW_BYTES,
+    Wanted,
+    offset_for_time,
+    offsets_for_times,
+)
 from sparklog.metadata import plan_advance_log_start
 from sparklog.metadata.model.image import Cleaned
 from sparklog.storage import MemoryStore

@@ -12,11 +12,10 @@ import pytest
 from sparklog.errors import AlreadyExistsError, FatalStorageError, InvalidRequestError, StorageError
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.index import parse_offset_entries
-from sparklog.log import synced_segments as synced_module
+from sparklog.log import writer as synced_module
 from sparklog.log.config import TopicConfig
-from sparklog.log.names import index_name
-from sparklog.log.open_segment import OpenSegment
-from sparklog.log.writer import LogWriter
+from sparklog.log.segment_file import index_name
+from sparklog.log.writer import LogWriter, OpenSegment
 from sparklog.metadata import DraftExtent
 from sparklog.storage import MemoryStore, StoreTraits
 from tests.log.conftest import OnePartition

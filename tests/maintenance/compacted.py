@@ -5,8 +5,8 @@ import pickle  # noqa: TID251 - as a Spark task would get it
 from sparklog.client import SparkLog
 from sparklog.format.batch_table import BatchTable, scan_batches
 from sparklog.maintenance import CompactionLimits
-from sparklog.maintenance.choose_compactions import choose_compactions
-from sparklog.maintenance.run_compaction import CompactionResult, run_compaction
+from sparklog.maintenance.choose import choose_compactions
+from sparklog.maintenance.compact import CompactionResult, run_compaction
 from sparklog.metadata import Cleaned
 from tests.maintenance.conftest import extents
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from sparklog.client import SparkLog
 from sparklog.maintenance import MergeLimits
-from sparklog.maintenance.choose import MAX_EXTENTS, choose_merges, runs_to_merge
-from sparklog.maintenance.work import Piece
+from sparklog.maintenance.choose import MAX_EXTENTS, Piece, choose_merges, runs_to_merge
 from tests.maintenance.conftest import Append
 
 MIB = 1 << 20

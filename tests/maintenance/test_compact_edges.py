@@ -17,11 +17,9 @@ from sparklog.format.record_batch import MAX_INT32
 from sparklog.format.schema import RecordColumns
 from sparklog.log.setting import LONG_MAX
 from sparklog.maintenance import MergeLimits, compact, optimize
-from sparklog.maintenance.choose_compactions import CompactionWork
-from sparklog.maintenance.compacted_batches import compacted
-from sparklog.maintenance.offset_map import OffsetMap
-from sparklog.maintenance.run_compaction import CompactionResult, Told
-from sparklog.maintenance.surviving import Round
+from sparklog.maintenance.choose import CompactionWork
+from sparklog.maintenance.compact import CompactionResult, Told
+from sparklog.maintenance.compacted_batches import OffsetMap, Round, compacted
 from sparklog.storage import MemoryStore
 from tests.maintenance.compacted import cleaned, left
 from tests.maintenance.conftest import Put, extents
@@ -104,7 +102,7 @@ def test_what_no_reader_would_decompress_again_stays_uncompressed(
     table: SparkLog, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 10_000
-    for module in ("format.encode", "log.plain_parts"):
+    for module in ("format.encode", "log.reader"):
         monkeypatch.setattr(f"sparklog.{module}.DEFAULT_MAX_DECOMPRESSED_BYTES", limit)
     put((b"a", b"1"), (b"b", b"x" * limit))
     put((b"a", b"2"))

@@ -15,9 +15,8 @@ from sparklog.format.record_batch import MAX_INT32
 from sparklog.format.schema import RecordColumns, TimestampType
 from sparklog.maintenance import CompactionLimits, Progress, compact, optimize
 from sparklog.maintenance.budget import Budget, Meter
-from sparklog.maintenance.choose_compactions import choose_compactions
-from sparklog.maintenance.compact import publish_compaction
-from sparklog.maintenance.run_compaction import run_compaction
+from sparklog.maintenance.choose import choose_compactions
+from sparklog.maintenance.compact import publish_compaction, run_compaction
 from sparklog.metadata import NEVER_CLEANED, Cleaned, appended_offset, plan_append
 from sparklog.storage import MemoryStore
 from tests.maintenance.compacted import cleaned, left, prepared, stored

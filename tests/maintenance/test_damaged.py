@@ -19,8 +19,7 @@ from sparklog.maintenance import (
     remembered_after,
     still_remembered,
 )
-from sparklog.maintenance.budget import Meter
-from sparklog.maintenance.uncleanable import MAX_REMEMBERED, RETRY_MS
+from sparklog.maintenance.budget import MAX_REMEMBERED, RETRY_MS, Meter
 from tests.maintenance.conftest import Append, Put, extents, records
 
 ALL = MergeLimits(fan_in=None)

@@ -9,7 +9,7 @@ from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.index import parse_offset_entries
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import INT_MAX
-from sparklog.log.names import index_name, merged_segment_name
+from sparklog.log.segment_file import index_name, merged_segment_name
 from sparklog.maintenance import MergeLimits, compact, optimize
 from sparklog.metadata import AppendExtents, Extent, new_id
 from tests.maintenance.conftest import Put, extents

@@ -8,8 +8,7 @@ import sparklog.maintenance.rewrite as rewrite
 from sparklog.client import SparkLog
 from sparklog.format.batch_table import scan_batches
 from sparklog.format.codec import Codec
-from sparklog.format.encode import EncodeOptions, encode_batches
-from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.record_batch import CRC_POSITION, CRC_START, crc32c
 from sparklog.format.schema import HEADERS_TYPE, RecordColumns
 from sparklog.maintenance import MergeLimits, optimize

@@ -11,7 +11,7 @@ from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.maintenance import MergeLimits, compact, optimize
-from sparklog.maintenance.publish import publish_replacements
+from sparklog.maintenance.merge import publish_replacements
 from sparklog.metadata import (
     ReplaceExtents,
     last_batch,
@@ -21,7 +21,7 @@ from sparklog.metadata import (
     replacement,
 )
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.actions import apply_actions
 from sparklog.metadata.model.image import MergedBatch
 from sparklog.metadata.model.sequences import merged_above
 from tests.maintenance.conftest import extents

@@ -7,7 +7,7 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.format.batch_table import scan_batches
 from sparklog.format.record_batch import set_base_offsets
-from sparklog.log.names import is_merged
+from sparklog.log.segment_file import is_merged
 from sparklog.maintenance import MergeLimits, optimize
 from tests.maintenance.conftest import Append, extents, records
 from tests.replacing import plan_replacing

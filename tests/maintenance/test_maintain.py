@@ -1,5 +1,7 @@
 """Rounds of maintenance: what is due, in which order, how much of it, and with whose consent."""
 
+from importlib import import_module
+
 import pyarrow as pa
 import pytest
 
@@ -15,7 +17,7 @@ from sparklog.maintenance import (
     maintain,
     optimize,
 )
-from sparklog.maintenance.steps import dirtiness_of
+from sparklog.maintenance.maintain import dirtiness_of
 from sparklog.maintenance.sweep import DAY_MS
 from tests.maintenance.conftest import Append, extents, records
 from tests.maintenance.rounds_told import FEW, clock_of, outcomes, step
@@ -184,7 +186,7 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
     def failing(*_: object, **__: object) -> None:
         raise StorageError("STORAGE_FAILED", "x: found no disk, expected one", fix="mount it")
 
-    monkeypatch.setattr("sparklog.maintenance.steps.expire", failing)
+    monkeypatch.setattr(import_module("sparklog.maintenance.maintain"), "expire", failing)
     report = maintain(log.metadata, log.clock, FEW)
     assert {step: found for step, found in outcomes(report).items() if found != "nothing"} == {
         "expire": "failed",
@@ -204,7 +206,7 @@ def test_a_vacuum_that_fails_is_not_tried_again_all_the_time(
     def failing(*_: object, **__: object) -> None:
         raise StorageError("STORAGE_FAILED", "x: found DELETE refused, expected removal", fix="allow it")
 
-    monkeypatch.setattr("sparklog.maintenance.steps.vacuum", failing)
+    monkeypatch.setattr(import_module("sparklog.maintenance.maintain"), "vacuum", failing)
     assert outcomes(maintain(log.metadata, log.clock))["vacuum"] == "failed"
     assert outcomes(maintain(log.metadata, log.clock))["vacuum"] == "nothing"
     clock_of(log).advance_ms(DAY_MS)

@@ -16,11 +16,10 @@ from sparklog.format.batch_table import scan_batches
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.index import parse_offset_entries, parse_time_entries
 from sparklog.format.schema import RecordColumns, TimestampType
-from sparklog.log.names import is_dense, is_merged
+from sparklog.log.segment_file import is_dense, is_merged
 from sparklog.maintenance import MergeLimits, MergeWork, Progress, optimize
 from sparklog.maintenance.choose import choose_merges
-from sparklog.maintenance.merge import run_merge
-from sparklog.maintenance.publish import publish_replacements
+from sparklog.maintenance.merge import publish_replacements, run_merge
 from sparklog.metadata import MetadataLog, appended_offset, plan_append
 from sparklog.storage import MemoryStore
 from tests.maintenance.conftest import Append, extents, records
@@ -318,7 +317,7 @@ def test_files_that_went_with_their_extents_are_no_error(log: SparkLog, append: 
         log.store.delete(name)
     stale = log.metadata.image
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparklog.maintenance.run.choose_merges", choose_once(work))
+        patch.setattr("sparklog.maintenance.merge.choose_merges", choose_once(work))
         report = optimize(log.metadata, log.clock)
     assert stale.commit < log.image.commit
     assert (report.topics["t"].left_out, report.topics["t"].merged_extents) == (1, 0)

@@ -7,7 +7,7 @@ import pytest
 from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import INT_MAX, TopicConfig
-from sparklog.maintenance.merged_segment import MergedSegment
+from sparklog.maintenance.merge import MergedSegment
 from sparklog.storage import MemoryStore
 
 

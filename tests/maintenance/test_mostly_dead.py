@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from sparklog.cli.root_checks import check_usage
+from sparklog.cli.doctor import check_usage
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.maintenance import RETAIN_MS, maintain, measure_usage, vacuum

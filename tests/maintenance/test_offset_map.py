@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparklog.format.key_hashes import SEED_BYTES, Hashes, KeyHasher
-from sparklog.maintenance.offset_map import OffsetMap
+from sparklog.maintenance.compacted_batches import OffsetMap
 
 SEED = hashlib.shake_128(b"seed").digest(SEED_BYTES)
 

@@ -7,7 +7,7 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import CorruptLogError
-from sparklog.log.root_config import LOST_COMMITS_KEY
+from sparklog.log.config import LOST_COMMITS_KEY
 from sparklog.maintenance import RETAIN_MS, VacuumReport, restore, vacuum
 from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore

@@ -11,7 +11,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
-from sparklog.log.root_config import PRODUCER_ID_EXPIRATION_KEY
+from sparklog.log.config import PRODUCER_ID_EXPIRATION_KEY
 from sparklog.maintenance import (
     CompactionLimits,
     MergeLimits,

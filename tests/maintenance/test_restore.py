@@ -11,8 +11,8 @@ from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import CorruptLogError, FencedError, RetriableError
 from sparklog.maintenance import RETAIN_MS, alone, restore, sweep, vacuum
 from sparklog.metadata import MetadataLog, plan_begin_producer, plan_writer_txn
-from sparklog.metadata.documents.paths import commit_name
-from sparklog.metadata.incarnation import LEASE_MS, read_incarnation
+from sparklog.metadata.documents.properties import commit_name
+from sparklog.metadata.loading import LEASE_MS, read_incarnation
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 from tests.maintenance.conftest import Append

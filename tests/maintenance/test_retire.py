@@ -12,8 +12,7 @@ from sparklog.client.appender import StagedAppend
 from sparklog.clock import ManualClock
 from sparklog.errors import RetriableError
 from sparklog.maintenance import MergeLimits, RoundReport, Terms, maintain, optimize, vacuum
-from sparklog.maintenance.dead_files import Judge, Verdict
-from sparklog.maintenance.retire import CHECK_MS, IDLE_MS, retire, retire_is_due
+from sparklog.maintenance.sweep import CHECK_MS, IDLE_MS, Judge, Verdict, retire, retire_is_due
 from sparklog.metadata import MetadataLog, RetireSegments
 from sparklog.storage import MemoryStore, StoredFile, StoreTraits
 from tests.maintenance.conftest import extents, records

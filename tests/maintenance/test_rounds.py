@@ -9,7 +9,7 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.maintenance import MergeLimits, Terms, TopicReport, alone, due_steps, maintain, optimize
 from sparklog.maintenance.budget import StoppedError
-from sparklog.maintenance.steps import LAST_VACUUM_KEY
+from sparklog.maintenance.maintain import LAST_VACUUM_KEY
 from sparklog.maintenance.sweep import DAY_MS
 from sparklog.storage import MemoryStore
 from tests.maintenance.conftest import Append, extents, records

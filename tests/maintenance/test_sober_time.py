@@ -8,7 +8,7 @@ import pytest
 from sparklog.client import SparkLog, open_log
 from sparklog.clock import Clock, ManualClock, SystemClock
 from sparklog.maintenance import compact, maintain
-from sparklog.maintenance.sober_time import sober_now_ms
+from sparklog.maintenance.retain import sober_now_ms
 from tests.maintenance.conftest import Append, Put, records
 from tests.maintenance.rounds_told import step
 

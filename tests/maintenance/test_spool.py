@@ -12,13 +12,12 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataLossError
-from sparklog.log.span import Span
-from sparklog.maintenance import Budget, MergeLimits, compact, optimize, spool
+from sparklog.log.segment_file import Span
+from sparklog.maintenance import Budget, MergeLimits, compact, optimize, rewrite
 from sparklog.maintenance.budget import Meter
-from sparklog.maintenance.choose import choose_merges
+from sparklog.maintenance.choose import MergeWork, choose_merges
 from sparklog.maintenance.merge import pieces_of as pieces
-from sparklog.maintenance.spool import Spool, groups, in_turns, with_spool
-from sparklog.maintenance.work import MergeWork
+from sparklog.maintenance.rewrite import Spool, groups, in_turns, with_spool
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 from sparklog.storage.s3 import S3Store
@@ -176,7 +175,7 @@ def test_a_round_is_given_as_much_as_there_is_room_for(log: SparkLog, store: Mem
 def test_no_more_spans_than_memory_is_meant_for(
     log: SparkLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool, "MAX_SPANS", 10)
+    monkeypatch.setattr(rewrite, "MAX_SPANS", 10)
     fill(log, "t", 20)
     for work, held in with_spool(store, works(log), pieces, pace=lambda _: None, reads=2):
         assert held is not None
@@ -187,7 +186,7 @@ def test_large_extents_are_left_to_those_who_read_them(
     log: SparkLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, "t", 20)
-    monkeypatch.setattr(spool, "SMALL_BYTES", 10)
+    monkeypatch.setattr(rewrite, "SMALL_BYTES", 10)
     for work, held in with_spool(store, works(log), pieces, pace=lambda _: None):
         assert held is not None
         assert not any(held.has(one) for one in spans(work))
@@ -208,7 +207,7 @@ def test_a_quarter_of_the_free_space_is_the_most(store: MemoryStore, monkeypatch
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=4000))
     assert Spool(store).room == 1000
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1 << 50))
-    assert Spool(store).room == spool.SPOOL_BYTES
+    assert Spool(store).room == rewrite.SPOOL_BYTES
 
     def gone(_path: str) -> None:
         raise FileNotFoundError

@@ -8,9 +8,8 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.format.index import encode_time_entries
-from sparklog.log.names import time_index_name
 from sparklog.log.read_plan import extent_span
-from sparklog.log.segment_file import SegmentFile
+from sparklog.log.segment_file import SegmentFile, time_index_name
 from sparklog.maintenance import MergeLimits, optimize
 from tests.maintenance.conftest import Append, extents
 

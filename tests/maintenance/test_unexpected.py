@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -9,17 +10,17 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.maintenance import Terms, compact, due_steps, maintain
-from sparklog.maintenance.budget import StoppedError
+from sparklog.maintenance.budget import StoppedError, failure_of
+from sparklog.maintenance.compact import run_compaction
 from sparklog.maintenance.merge import run_merge
-from sparklog.maintenance.run_compaction import run_compaction
-from sparklog.maintenance.uncleanable import failure_of
 from sparklog.metadata import MetadataLog
 from tests.maintenance.compacted import left
 from tests.maintenance.conftest import Append, Put, extents
 from tests.maintenance.rounds_told import FEW, clock_of, outcomes, step
 from tests.support.told import Told
 
-COMPACTED = "sparklog.maintenance.run_compaction.run_compaction"
+COMPACTING = import_module("sparklog.maintenance.compact")  # the package has functions of these names
+MAINTAINING = import_module("sparklog.maintenance.maintain")
 MERGED = "sparklog.maintenance.merge.run_merge"
 
 
@@ -47,7 +48,7 @@ def test_one_partition_that_cannot_be_compacted_ends_no_round(
     for partition in range(2):
         put((b"a", b"1"), partition=partition)
         put((b"a", b"2"), partition=partition)
-    monkeypatch.setattr(COMPACTED, failing(run_compaction, error))
+    monkeypatch.setattr(COMPACTING, "run_compaction", failing(run_compaction, error))
     caplog.set_level(logging.DEBUG, "sparklog.maintenance")
     clock_of(table).sleep_ms(10)
     report = maintain(table.metadata, table.clock)
@@ -85,7 +86,7 @@ def test_a_step_that_fails_in_its_own_way_ends_no_round(
     def expire(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("sparklog.maintenance.steps.expire", expire)
+    monkeypatch.setattr(MAINTAINING, "expire", expire)
     report = maintain(log.metadata, log.clock, FEW)
     assert step(report, "expire").outcome == "failed"
     assert "ZeroDivisionError" in step(report, "expire").message

@@ -12,11 +12,10 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import StorageError
-from sparklog.log.missing_segment import UnreadableSegmentError, unreadable_segment
 from sparklog.log.read_plan import extent_span
-from sparklog.log.span import Span
+from sparklog.log.segment_file import Span, UnreadableSegmentError, unreadable_segment
 from sparklog.maintenance import MergeLimits, Terms, compact, maintain, optimize
-from sparklog.maintenance.spool import Spool
+from sparklog.maintenance.rewrite import Spool
 from sparklog.storage import MemoryStore, StoreTraits
 from tests.maintenance.conftest import Append, Put, extents, records
 

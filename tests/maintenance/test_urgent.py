@@ -4,12 +4,12 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
-from sparklog.maintenance import compact, urgent, urgent_topics
+from sparklog.client.topic_plan import OFFSETS_TOPIC
+from sparklog.maintenance import choose, compact, urgent_topics
 
 
 def test_internal_topics_of_many_extents_are_urgent(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urgent, "MOST_EXTENTS", 3)
+    monkeypatch.setattr(choose, "MOST_EXTENTS", 3)
     for number in range(4):
         assert urgent_topics(log.refresh()) == ()
         log.commit_offsets("group", {("t", 0): number})

@@ -12,10 +12,9 @@ from sparklog.client.appender import StagedAppend
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, RetriableError, StorageError
 from sparklog.maintenance import RETAIN_MS, MergeLimits, VacuumReport, optimize, vacuum
-from sparklog.maintenance.dead_files import Judge, Verdict
-from sparklog.maintenance.sweep import DAY_MS, FREED_MS
+from sparklog.maintenance.sweep import DAY_MS, FREED_MS, Judge, Verdict
 from sparklog.metadata import MetadataLog, born_of, plan_delete_topic
-from sparklog.metadata.documents.paths import DIRECTORY
+from sparklog.metadata.documents.properties import DIRECTORY
 from sparklog.storage import MemoryStore, StoredFile
 from tests.maintenance.conftest import Append, extents, records
 

@@ -11,7 +11,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.errors import RetriableError
 from sparklog.maintenance import VacuumReport, optimize, vacuum
-from sparklog.maintenance.alone import HOLD
+from sparklog.maintenance.budget import HOLD
 from sparklog.maintenance.sweep import DAY_MS
 from sparklog.metadata import plan_delete_topic
 from sparklog.storage import LocalStore, StoredFile

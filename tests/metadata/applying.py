@@ -9,7 +9,7 @@ from sparklog.metadata import (
     Topic,
     new_id,
 )
-from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.actions import apply_actions
 
 Draft = Callable[..., DraftExtent]
 Create = Callable[..., Topic]

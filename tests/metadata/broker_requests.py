@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from sparklog.client.publish import share_accepted
-from sparklog.client.request_payload import BrokerAsks, encode_broker_payload
+from sparklog.client.publish import BrokerAsks, encode_broker_payload, share_accepted
 from sparklog.metadata import (
     AcceptedDraft,
     Action,
@@ -23,8 +22,7 @@ from sparklog.metadata import (
     plan_fence_broker,
     plan_join_broker,
 )
-from sparklog.metadata.posted import Posted
-from sparklog.metadata.requests import RequestBox
+from sparklog.metadata.requests import Posted, RequestBox
 from sparklog.storage import MemoryStore
 from tests.metadata.cluster_roots import FOUNDING, LISTENERS, TOPIC, epoch_of
 from tests.metadata.combining_publishers import SleepyClock

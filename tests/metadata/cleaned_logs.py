@@ -2,7 +2,7 @@
 
 from sparklog.clock import ManualClock
 from sparklog.metadata import MetadataLog, MetadataSettings, SetConfigs
-from sparklog.metadata.documents.paths import (
+from sparklog.metadata.documents.properties import (
     DIRECTORY,
     commit_of,
 )

@@ -16,11 +16,10 @@ from sparklog.metadata import (
     SharedPlan,
     new_id,
 )
-from sparklog.metadata.documents.paths import REQUESTS
+from sparklog.metadata.documents.properties import REQUESTS
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.model.apply import apply_actions
-from sparklog.metadata.posted import Posted
-from sparklog.metadata.requests import RequestBox
+from sparklog.metadata.model.actions import apply_actions
+from sparklog.metadata.requests import Posted, RequestBox
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 

@@ -14,8 +14,7 @@ from sparklog.metadata import (
     SharedPlan,
     new_id,
 )
-from sparklog.metadata.posted import Posted
-from sparklog.metadata.requests import RequestBox
+from sparklog.metadata.requests import Posted, RequestBox
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 

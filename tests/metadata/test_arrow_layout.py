@@ -8,10 +8,8 @@ import pyarrow as pa
 import pytest
 
 from sparklog.errors import CorruptLogError
-from sparklog.metadata.documents.arrow_layout import why_not_plain
-from sparklog.metadata.documents.snapshot_extents import decode_extents, encode_extents
-from sparklog.metadata.model.extent import Extent
-from sparklog.metadata.model.extent_list import columns_of
+from sparklog.metadata.documents.snapshot_extents import decode_extents, encode_extents, why_not_plain
+from sparklog.metadata.model.extent_list import Extent, columns_of
 
 ROWS = 1_000_000
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.metadata import background as background_module
-from sparklog.metadata.background import Background
+from sparklog.metadata import upkeep as background_module
+from sparklog.metadata.upkeep import Background
 
 Steps = Callable[[], Iterator[None]]
 
@@ -141,7 +141,7 @@ def test_what_fails_is_told_and_stops_nothing(
 
 FORKS = """
 import os, threading
-from sparklog.metadata.background import Background
+from sparklog.metadata.upkeep import Background
 background, gate, reached = Background("x"), threading.Event(), threading.Event()
 def stuck():
     reached.set()

@@ -16,13 +16,13 @@ from sparklog.metadata import (
     plan_begin_producer,
     plan_delete_topic,
     plan_end_transaction,
-    posted,
     which_hold,
 )
-from sparklog.metadata.crowd import DEAR_LOSS_MS
-from sparklog.metadata.documents.paths import REQUESTS, commit_name
+from sparklog.metadata import requests as posted
+from sparklog.metadata.combining import DEAR_LOSS_MS
+from sparklog.metadata.documents.properties import REQUESTS, commit_name
 from sparklog.metadata.loading import Commit, read_commit
-from sparklog.metadata.posted import image_before
+from sparklog.metadata.requests import image_before
 from sparklog.storage import MemoryStore
 from tests.metadata.broker_requests import Broker, accepted, cluster, draft, ends, taken
 from tests.metadata.combining_publishers import REMOTE, SleepyClock, requests_left

@@ -12,7 +12,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.metadata import MetadataLog
 from sparklog.metadata.cleaning import commit_was_cleaned
-from sparklog.metadata.documents.paths import (
+from sparklog.metadata.documents.properties import (
     CLEANED_MARKER,
     DIRECTORY,
     commit_name,

@@ -14,13 +14,13 @@ from sparklog.errors import AlreadyExistsError, RetriableError, StorageError
 from sparklog.metadata import Action, Image, MetadataLog, SetConfigs
 from sparklog.metadata import cleaning as cleaning_module
 from sparklog.metadata.cleaning import commit_was_cleaned
-from sparklog.metadata.documents.paths import (
+from sparklog.metadata.documents.properties import (
     commit_name,
     commit_of,
 )
 from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore
-from sparklog.storage.local_temporary import is_reserve
-from sparklog.storage.names import TEMPORARY_DIRECTORY
+from sparklog.storage.base import TEMPORARY_DIRECTORY
+from sparklog.storage.local import is_reserve
 from tests.metadata.cleaned_logs import commits, opened, publish
 
 

@@ -23,7 +23,7 @@ from sparklog.metadata import (
     plan_unregister_broker,
 )
 from sparklog.metadata.documents.document import SnapshotPart, checksum, encode_document
-from sparklog.metadata.documents.paths import manifest_name, snapshot_directory
+from sparklog.metadata.documents.properties import manifest_name, snapshot_directory
 from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot
 from sparklog.storage import MemoryStore
 from tests.metadata.cluster_roots import FOUNDING, LISTENERS, TOPIC

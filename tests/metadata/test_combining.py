@@ -7,7 +7,7 @@ import pytest
 from sparklog.metadata import (
     SetConfigs,
 )
-from sparklog.metadata.documents.paths import REQUESTS
+from sparklog.metadata.documents.properties import REQUESTS
 from sparklog.metadata.requests import MAX_AGE_MS, MAX_REQUEST_BYTES, SWEEP_AGE_MS, RequestBox
 from sparklog.storage import MemoryStore
 from tests.metadata.combining_publishers import (

@@ -16,8 +16,8 @@ from sparklog.metadata import (
     SetConfigs,
     SharedPlan,
 )
-from sparklog.metadata.crowd import BLIND_MS
-from sparklog.metadata.documents.paths import DIRECTORY, REQUESTS
+from sparklog.metadata.combining import BLIND_MS
+from sparklog.metadata.documents.properties import DIRECTORY, REQUESTS
 from sparklog.metadata.requests import LOOK_MS, RequestBox
 from sparklog.storage import IndefinitePutError, MemoryStore, StoredFile
 from tests.metadata.combining_publishers import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.client.request_payload import BrokerAsks, decode_payload, encode_broker_payload
+from sparklog.client.publish import BrokerAsks, decode_payload, encode_broker_payload
 from sparklog.errors import CorruptLogError, FencedError
 from sparklog.metadata import (
     AcceptedDraft,

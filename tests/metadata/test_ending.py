@@ -13,7 +13,7 @@ from sparklog.metadata import (
     plan_end_transaction,
     timed_out,
 )
-from sparklog.metadata.model import ending as model
+from sparklog.metadata.model import transactions as model
 from sparklog.metadata.model.action import ActionRefusedError
 from tests.metadata.test_transactions import begin
 from tests.metadata.transacting import TOPIC, Producer, Root

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.client.appender import StagedAppend
-from sparklog.client.request_payload import WriterAsks, decode_payload, encode_payload
+from sparklog.client.publish import WriterAsks, decode_payload, encode_payload
 from sparklog.errors import CorruptLogError
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Extent, SetConfigs
 from sparklog.metadata.documents import extent_columns

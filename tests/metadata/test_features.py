@@ -10,9 +10,9 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, UnsupportedVersionError
 from sparklog.metadata import Action, Image, MetadataLog, RequireFeatures, SharedPlan, empty_image
 from sparklog.metadata.documents.document import checksum, encode_document
-from sparklog.metadata.documents.paths import DIRECTORY, REQUESTS, manifest_name, snapshot_directory
+from sparklog.metadata.documents.properties import DIRECTORY, REQUESTS, manifest_name, snapshot_directory
 from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot
-from sparklog.metadata.model import features
+from sparklog.metadata.model import settings
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.storage import MemoryStore
 from tests.metadata.cluster_roots import applied
@@ -29,8 +29,8 @@ UNWRITABLE = (
 def require(log: MetadataLog, *actions: Action) -> None:
     """As software that knows all of them does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(features, "READER_FEATURES", frozenset({"new-read", "known"}))
-        patch.setattr(features, "WRITER_FEATURES", frozenset({"new-write", "known"}))
+        patch.setattr(settings, "READER_FEATURES", frozenset({"new-read", "known"}))
+        patch.setattr(settings, "WRITER_FEATURES", frozenset({"new-write", "known"}))
         log.publish(lambda _: actions)
 
 
@@ -71,7 +71,7 @@ def test_it_stops_opening_from_a_snapshot(
         opened(memory)
     with pytest.raises(UnsupportedVersionError, match=UNREADABLE):
         read_snapshot(memory, commit, cluster_id=elsewhere.cluster_id)
-    monkeypatch.setattr(features, "READER_FEATURES", frozenset({"new-read"}))
+    monkeypatch.setattr(settings, "READER_FEATURES", frozenset({"new-read"}))
     assert opened(memory).image == elsewhere.image
     assert elsewhere.image.reader_features == {"new-read"}
 
@@ -121,7 +121,7 @@ def test_it_survives_a_snapshot(
 ) -> None:
     require(elsewhere, RequireFeatures(writers=("new-write",)))
     with monkeypatch.context() as patch:
-        patch.setattr(features, "WRITER_FEATURES", frozenset({"new-write"}))
+        patch.setattr(settings, "WRITER_FEATURES", frozenset({"new-write"}))
         set_config(elsewhere, "after")
         elsewhere.write_snapshot()
     memory.delete(f"{DIRECTORY}/{0:020d}.json")

@@ -4,14 +4,14 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import CorruptLogError
-from sparklog.metadata.documents.paths import (
+from sparklog.metadata.documents.properties import (
     DIRECTORY,
     SNAPSHOT_HINT,
     commit_name,
     manifest_name,
     snapshot_directory,
 )
-from sparklog.metadata.documents.snapshot_hint import write_hint
+from sparklog.metadata.documents.snapshot import write_hint
 from sparklog.storage import MemoryStore
 from tests.metadata.remote_logs import HOUR_MS, REMOTE, opened, set_config
 

@@ -7,10 +7,9 @@ from sparklog.metadata import (
     AddToTransaction,
 )
 from sparklog.metadata.documents.document import Header, checksum, decode_commit, decode_request
-from sparklog.metadata.documents.paths import DIRECTORY, commit_of, manifest_of
+from sparklog.metadata.documents.properties import DIRECTORY, commit_of, manifest_of
 from sparklog.metadata.documents.snapshot_extents import decode_extents, encode_extents
-from sparklog.metadata.model.extent import Extent
-from sparklog.metadata.model.extent_list import columns_of
+from sparklog.metadata.model.extent_list import Extent, columns_of
 from sparklog.metadata.model.transaction_values import TOPIC_WEIGHT
 from sparklog.storage import MemoryStore
 from tests.metadata.opened_logs import opened, set_config

@@ -10,8 +10,9 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
-from sparklog.metadata import Image, MetadataLog, SetConfigs, SharedPlan, looks
-from sparklog.metadata.documents.paths import commit_name
+from sparklog.metadata import Image, MetadataLog, SetConfigs, SharedPlan
+from sparklog.metadata import log as looks
+from sparklog.metadata.documents.properties import commit_name
 from sparklog.metadata.following import TRUST_MS, Follower, Moment, RemoteFollower
 from sparklog.storage import MemoryStore, StoreTraits
 from tests.metadata.combining_publishers import interpret, leave_request

@@ -4,8 +4,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from sparklog.clock import ManualClock
-from sparklog.metadata import MetadataLog, SetConfigs, log, looks
-from sparklog.metadata.looks import BESIDE_MS
+from sparklog.metadata import MetadataLog, SetConfigs, log
+from sparklog.metadata import log as looks
+from sparklog.metadata.log import BESIDE_MS
 from sparklog.storage import MemoryStore, StoreTraits
 from tests.support.interrupts import interrupt_everywhere, is_free
 

@@ -3,12 +3,13 @@
 import contextlib
 
 from sparklog.clock import ManualClock
-from sparklog.metadata import MetadataLog, SetConfigs, log, turns
-from sparklog.metadata.documents.paths import DIRECTORY
-from sparklog.storage import LocalStore, holding, local
+from sparklog.metadata import MetadataLog, SetConfigs, log
+from sparklog.metadata import log as turns
+from sparklog.metadata.documents.properties import DIRECTORY
+from sparklog.storage import LocalStore, local, local_files
 from tests.support.interrupts import interrupt_everywhere
 
-MODULES = (log.__name__, turns.__name__, holding.__name__, local.__name__, contextlib.__name__)
+MODULES = (log.__name__, turns.__name__, local_files.__name__, local.__name__, contextlib.__name__)
 
 
 def is_free(store: LocalStore, directory: str) -> bool:

@@ -113,7 +113,7 @@ def test_columns_that_do_not_fit(fields: dict[str, object], found: str) -> None:
 
 def test_as_many_partitions_as_one_action_may_name(monkeypatch: pytest.MonkeyPatch) -> None:
     image = led(cluster(), [1, 1, 1])
-    monkeypatch.setattr("sparklog.metadata.model.columns.MAX_PARTITIONS_OF_ACTION", 2)
+    monkeypatch.setattr("sparklog.metadata.model.action.MAX_PARTITIONS_OF_ACTION", 2)
     led(image, [2, 2])
     with pytest.raises(ActionRefusedError, match="3 partitions, expected 1 to 2"):
         led(image, [2, 2, 2])

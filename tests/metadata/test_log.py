@@ -23,7 +23,7 @@ from sparklog.metadata import (
     plan_append,
     plan_create_topic,
 )
-from sparklog.metadata.documents.paths import DIRECTORY
+from sparklog.metadata.documents.properties import DIRECTORY
 from sparklog.storage import LocalStore, MemoryStore
 from tests.metadata.opened_logs import Append, Create, opened, set_config
 

@@ -18,7 +18,7 @@ from sparklog.metadata import (
 )
 from sparklog.metadata.cleaning import put_marker
 from sparklog.metadata.documents.document import CommitBody, encode_document
-from sparklog.metadata.documents.paths import DIRECTORY, commit_name
+from sparklog.metadata.documents.properties import DIRECTORY, commit_name
 from sparklog.storage import MemoryStore, StoreTraits, open_store
 from tests.metadata.opened_logs import Append, Create, newer_header, opened, replace_file, set_config
 from tests.metadata.remote_logs import REMOTE, counted

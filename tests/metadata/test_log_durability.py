@@ -12,7 +12,7 @@ from sparklog.metadata import (
     Image,
     MetadataLog,
 )
-from sparklog.metadata.documents.paths import DIRECTORY
+from sparklog.metadata.documents.properties import DIRECTORY
 from sparklog.storage import MemoryStore
 from tests.metadata.opened_logs import opened, set_config
 

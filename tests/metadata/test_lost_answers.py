@@ -15,7 +15,7 @@ from sparklog.metadata import (
     SetConfigs,
 )
 from sparklog.metadata.documents.document import CommitBody, encode_document
-from sparklog.metadata.documents.paths import DIRECTORY, commit_name
+from sparklog.metadata.documents.properties import DIRECTORY, commit_name
 from sparklog.storage import IndefinitePutError, MemoryStore
 from tests.metadata.opened_logs import newer_header, opened, replace_file, set_config
 

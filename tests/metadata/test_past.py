@@ -5,8 +5,8 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import CorruptLogError, InvalidRequestError
 from sparklog.metadata import CreateTopic, Image, MetadataLog, MetadataSettings, new_id
-from sparklog.metadata.documents.paths import commit_name
-from sparklog.metadata.past import (
+from sparklog.metadata.documents.properties import commit_name
+from sparklog.metadata.loading import (
     load_image_at,
     load_past,
     newest_commit_before,

@@ -28,7 +28,7 @@ from sparklog.metadata import (
     plan_append,
 )
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.actions import apply_actions
 from sparklog.metadata.model.extent_list import checksum_of, columns_of
 from sparklog.metadata.model.sequences import MAX_PRODUCERS
 from sparklog.storage.memory import MemoryStore

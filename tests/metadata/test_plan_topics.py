@@ -24,7 +24,7 @@ from sparklog.metadata import (
 )
 from sparklog.metadata.model import image as image_module
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.topic_names import collision_key
+from sparklog.metadata.model.image import collision_key
 from tests.metadata.applying import Append, Create, Draft, applied, some
 
 

@@ -9,7 +9,7 @@ from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVer
 from sparklog.metadata import MetadataLog, SetConfigs
 from sparklog.metadata.documents.document import checksum
 from sparklog.metadata.documents.properties import decode_properties, encode_properties, open_properties
-from sparklog.metadata.model.ids import is_id, new_id
+from sparklog.metadata.model.action import is_id, new_id
 from sparklog.storage import LocalStore, MemoryStore, Store
 
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"

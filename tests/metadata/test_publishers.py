@@ -10,16 +10,16 @@ from sparklog.metadata import (
     RequestApplied,
     SetConfigs,
 )
-from sparklog.metadata.model import publishers
+from sparklog.metadata.model import writers
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.actions import apply_actions
 from sparklog.metadata.model.image import empty_image
 from tests.metadata.held_requests import NONCE, PUBLISHER, WINDOW
 
 
 @pytest.fixture(autouse=True)
 def _small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishers, "REQUEST_WINDOW", WINDOW)
+    monkeypatch.setattr(writers, "REQUEST_WINDOW", WINDOW)
 
 
 def applied(image: Image, *actions: Action) -> Image:
@@ -56,7 +56,7 @@ def test_a_publisher_is_remembered_for_the_window_after_its_last_request() -> No
 
 
 def test_no_image_remembers_more_publishers_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishers, "MAX_PUBLISHERS", 2)
+    monkeypatch.setattr(writers, "MAX_PUBLISHERS", 2)
     ask = SetConfigs(configs={"a": "b"})
     image = applied(empty_image("C" * 22))
     for publisher in ("P", "Q"):

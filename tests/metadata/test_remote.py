@@ -5,7 +5,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, RetriableError, StorageError
 from sparklog.metadata import Action, Image, SetConfigs
-from sparklog.metadata.documents.paths import (
+from sparklog.metadata.documents.properties import (
     DIRECTORY,
 )
 from sparklog.storage import IndefinitePutError, MemoryStore

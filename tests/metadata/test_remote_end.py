@@ -5,7 +5,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import RetriableError
 from sparklog.metadata import Action, Image, SetConfigs
-from sparklog.metadata.documents.paths import (
+from sparklog.metadata.documents.properties import (
     DIRECTORY,
     commit_name,
     manifest_name,

@@ -22,7 +22,7 @@ from sparklog.metadata import (
     plan_replacements,
 )
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.actions import apply_actions
 from sparklog.metadata.model.extent_list import checksum_of, columns_of
 from sparklog.storage import MemoryStore
 from tests.replacing import plan_replacing

@@ -12,9 +12,9 @@ from sparklog.metadata import (
     SetConfigs,
     SharedPlan,
 )
-from sparklog.metadata.documents.paths import REQUESTS
+from sparklog.metadata.documents.properties import REQUESTS
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.model import publishers
+from sparklog.metadata.model import writers
 from sparklog.storage import MemoryStore
 from tests.metadata.held_requests import (
     REMOTE,
@@ -30,7 +30,7 @@ from tests.metadata.held_requests import (
 
 @pytest.fixture(autouse=True)
 def _small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishers, "REQUEST_WINDOW", WINDOW)
+    monkeypatch.setattr(writers, "REQUEST_WINDOW", WINDOW)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_clone_that_comes_when_its_number_is_taken(store: MemoryStore, clock: Me
 def test_publisher_that_no_image_can_remember_publishes_alone(
     store: MemoryStore, clock: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishers, "MAX_PUBLISHERS", 1)
+    monkeypatch.setattr(writers, "MAX_PUBLISHERS", 1)
     one, other = opened(store, clock), opened(store, clock)
     publish(other, "first")
     one.refresh(force=True)
@@ -110,7 +110,7 @@ def test_publisher_that_finds_no_room_when_its_turn_comes_publishes_without(
     store: MemoryStore, clock: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There was room when it posted its request. Others must not apply that after its own commit."""
-    monkeypatch.setattr(publishers, "MAX_PUBLISHERS", 1)
+    monkeypatch.setattr(writers, "MAX_PUBLISHERS", 1)
     one, other = opened(store, clock), opened(store, clock)
     publish(one, "alone", crowded=False)
     clock.meanwhile = [lambda: publish(other, "first")]
@@ -130,7 +130,7 @@ def test_a_publisher_that_a_commit_forgets_makes_no_room_in_it(
     """It is forgotten after the last action. Who applied others' requests as if there were room could publish
     nothing: its commit was refused, and the next one too.
     """
-    monkeypatch.setattr(publishers, "MAX_PUBLISHERS", 2)
+    monkeypatch.setattr(writers, "MAX_PUBLISHERS", 2)
     one, other = opened(store, clock), opened(store, clock)
     first = publish(other, "first")
     for number in range(WINDOW):

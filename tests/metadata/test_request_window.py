@@ -17,9 +17,9 @@ from sparklog.metadata import (
     new_id,
 )
 from sparklog.metadata.documents.document import CommitBody, Header, encode_document
-from sparklog.metadata.documents.paths import REQUESTS, commit_name
+from sparklog.metadata.documents.properties import REQUESTS, commit_name
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.model import publishers
+from sparklog.metadata.model import writers
 from sparklog.storage import MemoryStore
 from tests.metadata.combining_publishers import lose_after_posting
 from tests.metadata.held_requests import REMOTE, WINDOW, Meanwhile, count, opened, pass_by, post, publish
@@ -27,7 +27,7 @@ from tests.metadata.held_requests import REMOTE, WINDOW, Meanwhile, count, opene
 
 @pytest.fixture(autouse=True)
 def _small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishers, "REQUEST_WINDOW", WINDOW)
+    monkeypatch.setattr(writers, "REQUEST_WINDOW", WINDOW)
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from sparklog.client.appender import StagedAppend
-from sparklog.client.publish import interpret_request, publish
-from sparklog.client.request_payload import encode_payload
+from sparklog.client.publish import encode_payload, interpret_request, publish
 from sparklog.clock import ManualClock
 from sparklog.metadata import (
     AppendExtents,
@@ -17,12 +16,11 @@ from sparklog.metadata import (
     new_id,
     plan_create_topic,
 )
-from sparklog.metadata import others as others_module
+from sparklog.metadata import combining as others_module
 from sparklog.metadata.documents import extent_columns
-from sparklog.metadata.documents.paths import commit_name
+from sparklog.metadata.documents.properties import commit_name
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.posted import Posted
-from sparklog.metadata.requests import RequestBox
+from sparklog.metadata.requests import Posted, RequestBox
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 

@@ -32,10 +32,9 @@ from sparklog.metadata import (
     plan_restore_root,
 )
 from sparklog.metadata.documents.snapshot import read_snapshot
-from sparklog.metadata.incarnation import LEASE_MS, read_incarnation, write_incarnation
+from sparklog.metadata.loading import LEASE_MS, read_incarnation, write_incarnation
 from sparklog.metadata.model.restoring import MAX_BIRTHS_AHEAD, MAX_LEADER_EPOCH
-from sparklog.metadata.posted import Posted
-from sparklog.metadata.requests import RequestBox
+from sparklog.metadata.requests import Posted, RequestBox
 from sparklog.storage import LocalStore, MemoryStore
 from tests.metadata.opened_logs import opened as opened_locally
 from tests.metadata.opened_logs import set_config

@@ -8,11 +8,11 @@ from sparklog.metadata import (
     SetConfigs,
     new_id,
 )
-from sparklog.metadata.documents.paths import REQUESTS
+from sparklog.metadata.combining import MOST_SILENT, PATIENCE_MS
+from sparklog.metadata.documents.properties import REQUESTS
 from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.image import empty_image
-from sparklog.metadata.patience import MOST_SILENT, PATIENCE_MS
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import MemoryStore
 from tests.metadata.combining_publishers import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.metadata.model.shared_map import BUCKETS, SharedMap, SharedMapDraft
+from sparklog.metadata.model.transaction_values import BUCKETS, SharedMap, SharedMapDraft
 
 KEYS = st.sampled_from([f"key-{number}" for number in range(20)] + ["", "\ud800", "ä"])
 STEPS = st.lists(st.tuples(KEYS, st.none() | st.integers()), max_size=40)
@@ -65,7 +65,7 @@ def test_nothing_is_copied_where_nothing_changes() -> None:
 
 def test_the_order_is_the_same_in_all_processes() -> None:
     program = (
-        "from sparklog.metadata.model.shared_map import SharedMap;"
+        "from sparklog.metadata.model.transaction_values import SharedMap;"
         "print(list(SharedMap((f'k{n}', n) for n in range(300))))"
     )
     told = {

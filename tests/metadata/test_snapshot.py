@@ -23,7 +23,7 @@ from sparklog.metadata import (
     plan_append,
 )
 from sparklog.metadata.documents.document import ManifestBody, encode_document
-from sparklog.metadata.documents.paths import DIRECTORY, commit_name, manifest_name, manifest_of
+from sparklog.metadata.documents.properties import DIRECTORY, commit_name, manifest_name, manifest_of
 from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot, verify_snapshot, write_snapshot
 from sparklog.metadata.loading import load_image
 from sparklog.storage import MemoryStore

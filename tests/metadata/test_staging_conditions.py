@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.client.request_payload import BrokerAsks, decode_payload, encode_broker_payload
+from sparklog.client.publish import BrokerAsks, decode_payload, encode_broker_payload
 from sparklog.errors import CorruptLogError
 from sparklog.metadata import (
     AcceptedDraft,
@@ -18,8 +18,8 @@ from sparklog.metadata import (
     which_hold,
 )
 from sparklog.metadata.model import staging
-from sparklog.metadata.model.acting import ActAsBroker
 from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.registry import ActAsBroker
 from tests.metadata.broker_requests import draft
 from tests.metadata.cluster_roots import TOPIC, applied, cluster, epoch_of, led
 from tests.metadata.test_conditions import NO_CONDITIONS, ends, planned

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from sparklog.metadata import combining as others_module
 from sparklog.metadata import new_id
-from sparklog.metadata import others as others_module
-from sparklog.metadata.documents.paths import REQUESTS
-from sparklog.metadata.posted import Posted
-from sparklog.metadata.requests import RequestBox, Ticket
+from sparklog.metadata.documents.properties import REQUESTS
+from sparklog.metadata.requests import Posted, RequestBox, Ticket
 from sparklog.storage import MemoryStore
 from tests.metadata.combining_publishers import REMOTE, Publisher, SleepyClock, leave_request
 

@@ -19,7 +19,7 @@ from sparklog.metadata import (
     plan_stage,
 )
 from sparklog.metadata.documents.document import ManifestBody, checksum, encode_document
-from sparklog.metadata.documents.paths import manifest_name, snapshot_directory
+from sparklog.metadata.documents.properties import manifest_name, snapshot_directory
 from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot, write_snapshot
 from sparklog.storage import MemoryStore
 from tests.metadata.transacting import OTHER, TOPIC, Producer, Root, draft

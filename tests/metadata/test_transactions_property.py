@@ -17,7 +17,7 @@ from sparklog.metadata import (
 )
 from sparklog.metadata.documents.document import decode_commit, encode_commit
 from sparklog.metadata.documents.snapshot import read_snapshot, write_snapshot
-from sparklog.metadata.model.apply import ImageBuilder
+from sparklog.metadata.model.actions import ImageBuilder
 from sparklog.metadata.model.image import empty_image
 from sparklog.metadata.model.transaction_values import transactions_of
 from sparklog.storage import MemoryStore

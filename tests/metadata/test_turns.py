@@ -10,8 +10,8 @@ import pytest
 
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.metadata import Image, MetadataLog, MetadataSettings, SetConfigs
-from sparklog.metadata.documents.paths import DIRECTORY
-from sparklog.metadata.turns import (
+from sparklog.metadata.documents.properties import DIRECTORY
+from sparklog.metadata.log import (
     DISTRUST_MS,
     MAX_WAIT_MS,
     RIGHT_OF_WAY_DISTRUST_MS,

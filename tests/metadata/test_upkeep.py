@@ -19,11 +19,10 @@ from sparklog.metadata import (
     Topic,
     plan_append,
 )
-from sparklog.metadata.background import Runner, Work
 from sparklog.metadata.cleaning import STEP, clean_in_steps
-from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_of, snapshot_of
+from sparklog.metadata.documents.properties import DIRECTORY, commit_name, commit_of, manifest_of, snapshot_of
 from sparklog.metadata.model.image import weigh
-from sparklog.metadata.upkeep import snapshot_size
+from sparklog.metadata.upkeep import Runner, Work, snapshot_size
 from sparklog.storage import MemoryStore
 from tests.support.told import Told
 

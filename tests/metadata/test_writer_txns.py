@@ -20,7 +20,7 @@ from sparklog.metadata import (
 from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.model import writers as writers_module
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.actions import apply_actions
 from sparklog.metadata.model.image import WriterTxnState
 
 A, B = "A" * 22, "B" * 22

@@ -18,7 +18,7 @@ from sparklog.metadata import (
     plan_end_transaction,
     plan_stage,
 )
-from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.actions import apply_actions
 from sparklog.metadata.model.image import empty_image
 
 TOPIC = "A" * 22

@@ -89,7 +89,7 @@ class Cluster(ClusterWorld):
 
     # --- controllers --------------------------------------------------------------------------------------
 
-    @step("has itself elected controller", at="up", code=f"{MODEL}.controller:elect_controller")
+    @step("has itself elected controller", at="up", code=f"{MODEL}.registry:elect_controller")
     def elect(self, s: State, i: int, p: Broker) -> Next:
         if not s.elections or not self.is_registered(p.image, p) or p.control == p.image.controller_epoch:
             return
@@ -132,7 +132,7 @@ class Cluster(ClusterWorld):
                     after = self.shown(after._replace(moves=s.moves - 1), i, p)
                 yield f" broker {node}", after
 
-    @step("moves a partition", at="up", code=f"{MODEL}.leading:elect_leaders")
+    @step("moves a partition", at="up", code=f"{MODEL}.registry:elect_leaders")
     def move(self, s: State, i: int, p: Broker) -> Next:
         if not s.moves or p.control == NONE:
             return
@@ -168,7 +168,7 @@ class Cluster(ClusterWorld):
                     self.after(s._replace(sent=s.sent + 1), i, p._replace(parts=(*p.parts, part))),
                 )
 
-    @step("publishes", at="up", code=(f"{MODEL}.acting:act_as_broker", f"{MODEL}.extents:append_extents"))
+    @step("publishes", at="up", code=(f"{MODEL}.registry:act_as_broker", f"{MODEL}.extents:append_extents"))
     def publish(self, s: State, i: int, p: Broker) -> Next:
         """Everything that it has accepted, in one commit."""
         if not p.parts:
@@ -194,7 +194,7 @@ class Cluster(ClusterWorld):
             checked = self.shown(checked, i, self.remembering(p._replace(parts=()), taken))
         yield f" {numbers_of(taken)}, and refuses {numbers_of(lost)}", checked
 
-    @step("changes a topic", at="up", code=f"{MODEL}.acting:act_as_broker")
+    @step("changes a topic", at="up", code=f"{MODEL}.registry:act_as_broker")
     def administer(self, s: State, i: int, p: Broker) -> Next:
         """What any broker may do that is registered. It changes nothing that matters here."""
         is_deposed = self.is_registered(p.image, p) and not self.is_registered(s.image, p)

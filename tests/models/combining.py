@@ -220,7 +220,7 @@ class Combining(Model):
     @step(
         "publishes its request",
         at="waiting",
-        code=(f"{COMBINER}._publish_all", "sparklog.metadata.model.apply:apply_actions"),
+        code=(f"{COMBINER}._publish_all", "sparklog.metadata.model.actions:apply_actions"),
     )
     def publish_all(self, s: State, i: int, p: Process) -> Next:
         request = p.posted

@@ -54,7 +54,7 @@ class Conditions(ConditionsWorld):
         if p.seen < len(s.images) - 1 and p.posted is None:
             yield "", self.with_broker(s, i, p._replace(seen=len(s.images) - 1))
 
-    @step("accepts a batch", at="up", code=f"{MODEL}.acting:leadership_of")
+    @step("accepts a batch", at="up", code=f"{MODEL}.registry:leadership_of")
     def accept(self, s: State, i: int, p: Broker) -> Next:
         if not s.sends_left or p.posted is not None or len(p.queue) == self.sizes:
             return
@@ -101,7 +101,7 @@ class Conditions(ConditionsWorld):
         at="up",
         code=(
             f"{COMBINER}._publish_all",
-            "sparklog.metadata.others:OtherRequests.actions",
+            "sparklog.metadata.combining:OtherRequests.actions",
             f"{MODEL}.conditions:plan_accepted",
         ),
     )

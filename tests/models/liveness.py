@@ -129,7 +129,7 @@ class Liveness(Model):
 
     # --- the broker -----------------------------------------------------------------------------------
 
-    @step("writes", at="due", code="sparklog_server.cluster.heartbeats:Heartbeat.beat")
+    @step("writes", at="due", code="sparklog_server.cluster.liveness:Heartbeat.beat")
     def beat(self, s: State, i: int, p: Process) -> Next:
         if i != BROKER:
             return
@@ -163,12 +163,12 @@ class Liveness(Model):
 
     # --- the observer -----------------------------------------------------------------------------------
 
-    @step("looks", at="due", code="sparklog_server.cluster.observer:Observer.look")
+    @step("looks", at="due", code="sparklog_server.cluster.liveness:Observer.look")
     def look(self, s: State, i: int, p: Process) -> Next:
         if i == OBSERVER:
             yield from self.looked(self.done(s, i, p), s.owed if not self.rules.counts_looks else 0)
 
-    @step("looks once more", at="done", code="sparklog_server.cluster.observer:Observer.look")
+    @step("looks once more", at="done", code="sparklog_server.cluster.liveness:Observer.look")
     def make_up(self, s: State, i: int, p: Process) -> Next:
         """For a look that it could not take."""
         if i == OBSERVER and s.owed and not self.rules.spaced:

@@ -227,7 +227,7 @@ class Directory(Model):
             p = p._replace(at=at, temporary=temporary, is_linked=temporary == commit)
             yield f" {commit}", self._with(s, i, p)
 
-    @step("syncs", at=("linked", "unlinked early"), code="sparklog.storage.durable_names:DurableNames.sync")
+    @step("syncs", at=("linked", "unlinked early"), code="sparklog.storage.local_files:DurableNames.sync")
     def sync_link(self, s: State, i: int, p: Process) -> Next:
         s = self._synced(s) if self.rules.syncs_link else s
         yield "", self._with(s, i, p._replace(at="synced"))

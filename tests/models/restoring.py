@@ -104,7 +104,7 @@ class Restoring(Model):
 
     # --- producers ---------------------------------------------------------------------------------------
 
-    @step("gets a producer id", at="none", code="sparklog.metadata.model.producers:allocate_producer_ids")
+    @step("gets a producer id", at="none", code="sparklog.metadata.model.sequences:allocate_producer_ids")
     def allocate(self, s: State, i: int, p: Process) -> Next:
         if self.kinds[i] == "producer":
             p = p._replace(at="on", number=s.root.next_id)
@@ -142,7 +142,7 @@ class Restoring(Model):
         after = self.with_process(s, i, p, root._replace(owner=(number, epoch + 1)))
         yield f" as {number} in epoch {epoch + 1}", after._replace(initialised=initialised)
 
-    @step("ends a transaction", at="on", code="sparklog.metadata.model.ending:end_transaction")
+    @step("ends a transaction", at="on", code="sparklog.metadata.model.transactions:end_transaction")
     def end(self, s: State, i: int, p: Process) -> Next:
         is_owner = self.kinds[i] == "process" and s.root.owner == (p.number, p.epoch)
         if is_owner and p.sent != s.initialised:

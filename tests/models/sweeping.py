@@ -32,7 +32,7 @@ from tests.models.bits import bit, has, numbers, subsets
 from tests.models.explorer import Next, Violation, step, world
 from tests.models.swept_world import NONE, Process, State, SweptWorld, once_more
 
-REWRITING, WRITING = "sparklog.metadata.model.rewriting", "sparklog.metadata.model.extents"
+REWRITING, WRITING = "sparklog.metadata.model.extents", "sparklog.metadata.model.extents"
 SWEEPING = "sparklog.metadata.model.sweeping"
 LOG, STORE = "sparklog.metadata.log:MetadataLog", "sparklog.storage.base:Store"
 
@@ -107,7 +107,7 @@ class Sweeping(SweptWorld):
                 after = self.append(s._replace(requests=left), requests, settles=True)
                 yield f" for {[record for record, _ in requests]}", after
 
-    @step("sees what came of its request", at="posted", code="sparklog.metadata.posted:find_outcome")
+    @step("sees what came of its request", at="posted", code="sparklog.metadata.requests:find_outcome")
     def settle(self, s: State, i: int, p: Process) -> Next:
         if has(s.image.settled, p.record):
             yield ": it is applied", self.told(s, i, p)

@@ -16,7 +16,7 @@ from benchmarks.peers import fetching
 from benchmarks.peers.fetching import Jars, NotFetchedError
 from benchmarks.peers.kafka_tools import run_tool
 from sparklog.client import SparkLog
-from sparklog.log.root_config import TRANSACTION_VERSION_KEY
+from sparklog.log.config import TRANSACTION_VERSION_KEY
 from tests.peers.transacting import Producer, franz_command, java_command
 from tests.support.broker_process import BrokerProcess, serving
 

@@ -22,9 +22,8 @@ from benchmarks.peers.kafka_tools import run_tool
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.maintenance import CompactionLimits, MergeLimits, compact, optimize
-from sparklog.maintenance.choose_compactions import choose_compactions
-from sparklog.maintenance.compact import publish_compaction
-from sparklog.maintenance.run_compaction import run_compaction
+from sparklog.maintenance.choose import choose_compactions
+from sparklog.maintenance.compact import publish_compaction, run_compaction
 from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
 

@@ -7,7 +7,7 @@ import confluent_kafka
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.log.root_config import TRANSACTION_VERSION_KEY
+from sparklog.log.config import TRANSACTION_VERSION_KEY
 from sparklog.metadata import LAST_PRODUCER_EPOCH
 from sparklog.metadata.model import staging, transactions
 from sparklog.metadata.model.transaction_values import (

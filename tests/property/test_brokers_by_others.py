@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from sparklog.client import SparkLog
 from sparklog.errors import FencedError, StorageError
 from sparklog.metadata import RequestApplied
-from sparklog.metadata.documents.paths import REQUESTS
+from sparklog.metadata.documents.properties import REQUESTS
 from sparklog.metadata.loading import read_commits
 from sparklog.storage import IndefinitePutError, MemoryStore
 from sparklog_server.publish.parts import AppendPart

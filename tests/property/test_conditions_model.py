@@ -10,8 +10,7 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from sparklog.client.publish import interpret_request
-from sparklog.client.request_payload import BrokerAsks, encode_broker_payload
+from sparklog.client.publish import BrokerAsks, encode_broker_payload, interpret_request
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.metadata import (
@@ -23,11 +22,10 @@ from sparklog.metadata import (
     plan_delete_topic,
     replacement,
 )
-from sparklog_server.cluster.registration import Registration
-from sparklog_server.publish.bundle_commit import BundleCommit, Written
+from sparklog_server.cluster.membership import Registration
 from sparklog_server.publish.bundle_plan import Write, judge
-from sparklog_server.publish.parts import AppendPart
-from sparklog_server.publish.runs import Run, make_runs
+from sparklog_server.publish.bundle_writer import BundleCommit, Written
+from sparklog_server.publish.parts import AppendPart, Run, make_runs
 from tests.metadata.cluster_roots import TOPIC, applied, cluster, epoch_of, led
 
 PARTITIONS, BROKER, OTHER = 2, 1, 2

@@ -13,9 +13,8 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format import encode_partitions as module
 from sparklog.format.byte_views import ByteViews
 from sparklog.format.codec import Codec
-from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.encode_partitions import EncodedPartitions, encode_partitions
-from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.schema import HEADERS_TYPE, RecordColumns, TimestampType
 from tests.property.test_format_records import RECORD
 

@@ -14,11 +14,16 @@ from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.format.codec import Codec, compress, decompress
 from sparklog.format.consumer_offsets import decode_key, decode_offset_value
 from sparklog.format.control_batch import decode_control_batch
-from sparklog.format.decode import DecodedRecords, decode_records, scan_batches, scan_valid_prefix
+from sparklog.format.decode import (
+    DecodedRecords,
+    decode_records,
+    record_times,
+    scan_batches,
+    scan_valid_prefix,
+)
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.index import parse_offset_entries, parse_time_entries
 from sparklog.format.record_batch import HEADER, BatchHeader, encode_header
-from sparklog.format.record_times import record_times
 from sparklog.format.schema import HEADERS_TYPE, RecordColumns
 
 LIMIT_BYTES = 1 << 20

@@ -35,9 +35,9 @@ from sparklog.metadata import (
     plan_writer_txn,
 )
 from sparklog.metadata.documents.document import decode_commit
-from sparklog.metadata.documents.paths import commit_name
+from sparklog.metadata.documents.properties import commit_name
 from sparklog.metadata.documents.snapshot import read_snapshot
-from sparklog.metadata.model.apply import ImageBuilder
+from sparklog.metadata.model.actions import ImageBuilder
 from sparklog.metadata.model.image import empty_image
 from sparklog.storage import MemoryStore
 from tests.replacing import plan_replacing

@@ -13,7 +13,7 @@ from sparklog.client import SparkLog
 from sparklog.client.appender import StagedAppend
 from sparklog.clock import ManualClock
 from sparklog.errors import RetriableError, UnknownTopicError
-from sparklog.log.names import segment_of
+from sparklog.log.segment_file import segment_of
 from sparklog.maintenance import RETAIN_MS, MergeLimits, optimize, vacuum
 from sparklog.metadata import (
     Action,

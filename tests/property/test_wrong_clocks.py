@@ -22,8 +22,7 @@ from sparklog.metadata import (
     plan_expire_producers,
     plan_forget_transactions,
 )
-from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.apply import ImageBuilder
+from sparklog.metadata.model.actions import Action, ImageBuilder
 from sparklog.metadata.model.image import empty_image
 
 TOPIC = "T" * 22

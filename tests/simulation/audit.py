@@ -25,7 +25,7 @@ from sparklog.metadata import (
     empty_image,
 )
 from sparklog.metadata.documents.document import decode_commit
-from sparklog.metadata.documents.paths import commit_of
+from sparklog.metadata.documents.properties import commit_of
 from sparklog.metadata.model.action import ActionRefusedError
 
 

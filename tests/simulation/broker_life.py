@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.client import SparkLog
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.errors import FatalStorageError, FencedError, RetriableError, SparklogError, StorageError
-from sparklog.log.config import TopicConfig
-from sparklog.log.root_config import RootConfig
+from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.metadata import (
     NEVER_OPENS,
     NO_NODE,
@@ -30,12 +29,11 @@ from sparklog.metadata import (
     plan_elect_leaders,
     plan_fence_broker,
 )
-from sparklog_server.cluster import elections, selectors
-from sparklog_server.cluster.assigning import Assigning
-from sparklog_server.cluster.duties import Duties
-from sparklog_server.cluster.heartbeats import Heartbeat, read_heartbeats
-from sparklog_server.cluster.observer import Observer, looks_until_dead
-from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster import elections
+from sparklog_server.cluster import elections as selectors
+from sparklog_server.cluster.elections import Assigning, Duties
+from sparklog_server.cluster.liveness import Heartbeat, Observer, looks_until_dead, read_heartbeats
+from sparklog_server.cluster.membership import Registration
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.simulation.coordinators import Asked, Coordinators

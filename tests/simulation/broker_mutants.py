@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from unittest import mock
 
 from sparklog.metadata import NO_NODE, AcceptedPart, ElectLeaders, Image, PartitionLeadership
-from sparklog.metadata.model import conditions, leading, registry
+from sparklog.metadata.model import conditions, registry
+from sparklog.metadata.model import registry as leading
+from sparklog.metadata.model.action import expanded, partitions_of
 from sparklog.metadata.model.actions import EFFECTS
-from sparklog.metadata.model.columns import expanded, partitions_of
 from sparklog.metadata.model.draft import Acting, ImageDraft, PartitionDraft
-from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster.membership import Registration
 from tests.simulation.mutants import Mutant
 from tests.simulation.setting import BROKERS_ON_DIRECTORY, BROKERS_ON_OBJECTS
 

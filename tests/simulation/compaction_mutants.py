@@ -9,12 +9,10 @@ from unittest import mock
 from sparklog.format.batch_table import BatchTable
 from sparklog.format.codec import Codec
 from sparklog.log.config import TopicConfig
-from sparklog.maintenance import CompactionReport, choose_compactions, compact, run_compaction
-from sparklog.maintenance.choose_compactions import CompactionLimits
-from sparklog.maintenance.compacted_batches import Compacted, compacted
-from sparklog.maintenance.offset_map import OffsetMap
-from sparklog.maintenance.run_compaction import CompactionResult
-from sparklog.maintenance.surviving import Round
+from sparklog.maintenance import CompactionReport, choose, compact
+from sparklog.maintenance.choose import CompactionLimits
+from sparklog.maintenance.compact import CompactionResult
+from sparklog.maintenance.compacted_batches import Compacted, OffsetMap, Round, compacted
 from sparklog.metadata import (
     Action,
     Cleaned,
@@ -25,8 +23,8 @@ from sparklog.metadata import (
     plan_note_cleaned,
     plan_replacements,
 )
-from sparklog.metadata.model import rewriting
-from sparklog.metadata.model.compacting import NoteCleaned
+from sparklog.metadata.model import extents as rewriting
+from sparklog.metadata.model.sweeping import NoteCleaned
 
 # Its name in the package is the function's.
 _compact = sys.modules[compact.__module__]
@@ -41,7 +39,7 @@ def no_horizon() -> AbstractContextManager[object]:
 @contextmanager
 def no_lag() -> Iterator[None]:
     """Records of any age are compacted."""
-    original = choose_compactions._cleanable
+    original = choose._cleanable
 
     def cleanable(
         state: PartitionState,
@@ -53,7 +51,7 @@ def no_lag() -> Iterator[None]:
         config = dataclasses.replace(config, min_compaction_lag_ms=0)
         return original(state, columns, config, now_ms, limits)
 
-    with mock.patch.object(choose_compactions, "_cleanable", cleanable):
+    with mock.patch.object(choose, "_cleanable", cleanable):
         yield
 
 
@@ -70,7 +68,7 @@ def no_last_batch() -> Iterator[None]:
         finally:
             round_.end_offset -= 1
 
-    with mock.patch.object(run_compaction, "compacted", one_later):
+    with mock.patch.object(_compact, "compacted", one_later):
         yield
 
 

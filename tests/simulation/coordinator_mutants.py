@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
-from sparklog.metadata.model import ending
+from sparklog.client.topic_plan import OFFSETS_TOPIC
+from sparklog.metadata.model import transactions
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.transaction_values import Transaction
@@ -15,7 +15,7 @@ from sparklog_server.coordination.staging import StagedBy
 from sparklog_server.coordination.state_log import StateLog
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.staged_commits import StagedCommits
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
 from tests.simulation.mutants import Mutant
 from tests.simulation.setting import GROUPS_ON_DIRECTORY, GROUPS_ON_OBJECTS
 
@@ -35,13 +35,13 @@ async def _append(self: StateLog[Any, Any], records: Sequence[Any], by: StagedBy
 @contextmanager
 def _without_offsets() -> Iterator[None]:
     """An end publishes records, and drops what it has staged in __consumer_offsets."""
-    original = ending._publish
+    original = transactions._publish
 
     def publish(draft: ImageDraft, transaction: Transaction, staged: ExtentList) -> None:
         if draft.topic(staged.topic_id).name != OFFSETS_TOPIC:
             original(draft, transaction, staged)
 
-    with mock.patch.object(ending, "_publish", publish):
+    with mock.patch.object(transactions, "_publish", publish):
         yield
 
 

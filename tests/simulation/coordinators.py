@@ -18,15 +18,14 @@ from sparklog.client import SparkLog
 from sparklog.errors import FencedError
 from sparklog.metadata import Plan, PublishResult
 from sparklog_server.cluster.leadership import Leadership
-from sparklog_server.cluster.registration import Registration
-from sparklog_server.coordination.host import Host
+from sparklog_server.cluster.membership import Registration
+from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.root.live_root import LiveRoot
-from sparklog_server.runtime.timer import Timer
-from sparklog_server.settings.groups import GroupSettings
-from sparklog_server.settings.transactions import TransactionSettings
+from sparklog_server.runtime.timing import Timer
+from sparklog_server.settings.groups import GroupSettings, TransactionSettings
 from sparklog_server.transactions.coordinator import TransactionCoordinator
 from tests.simulation.event_loop import EventLoop
 from tests.simulation.world import SimProcess

@@ -4,7 +4,7 @@ Once a history, and only where two snapshots are kept: then a cleaner has remove
 does not say, and whoever has to open the root is owed that it opens.
 """
 
-from sparklog.metadata.documents.paths import commit_name, manifest_of, snapshot_of
+from sparklog.metadata.documents.properties import commit_name, manifest_of, snapshot_of
 from tests.simulation.setting import Setting
 
 

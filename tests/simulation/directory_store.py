@@ -20,12 +20,10 @@ from sparklog.errors import (
     RetriableError,
     StorageError,
 )
-from sparklog.metadata.documents.paths import commit_of
+from sparklog.metadata.documents.properties import commit_of
 from sparklog.storage import BytesLike, StoredFile
-from sparklog.storage.base import UNFINISHED_MS, Hold, StoreTraits
+from sparklog.storage.base import UNFINISHED_MS, Hold, StoreTraits, WholeFiles, first_left_out
 from sparklog.storage.memory import MemoryReadFile
-from sparklog.storage.names import first_left_out
-from sparklog.storage.whole_files import WholeFiles
 from tests.simulation.world import START_MS, SimProcess, World
 
 _TRAITS = StoreTraits()

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparklog.client.groups import partition_for_group
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.metadata import NO_NODE
 from sparklog_server.groups.messages import JoinRequest, SyncRequest
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
 from tests.history.recorder import History
 from tests.simulation.broker_life import Node, Sent
 from tests.simulation.coordinators import OFFSETS_PARTITIONS, Asked, Coordinators

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sparklog.client import SparkLog
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
 from sparklog.maintenance import CompactionLimits, MergeLimits, compact, optimize, vacuum
-from sparklog.maintenance.offset_map import SLOT_BYTES
+from sparklog.maintenance.compacted_batches import SLOT_BYTES
 from sparklog.metadata import Action, ExpireProducers, Image, plan_advance_log_start
 from tests.history.recorder import History
 from tests.simulation.compacted import Reading, Witness

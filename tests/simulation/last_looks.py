@@ -6,7 +6,7 @@ it is compacted until nothing is left to do, and read again.
 
 from sparklog.client import SparkLog
 from sparklog.client.groups import partition_for_group
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.format.batch_table import scan_batches
 from sparklog.format.consumer_offsets import OffsetKey, decode_key, decode_offset_value
 from sparklog.maintenance import compact

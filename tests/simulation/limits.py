@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from sparklog.maintenance import compacted_batches, offset_map
-from sparklog.metadata.model import publishers, sequences
+from sparklog.maintenance import compacted_batches
+from sparklog.maintenance import compacted_batches as offset_map
+from sparklog.metadata.model import sequences, writers
 from tests.simulation.setting import Setting
 
 
@@ -21,8 +22,8 @@ def small_limits(setting: Setting) -> Iterator[None]:
     with (
         mock.patch.object(offset_map, "MIN_SLOTS", 4),
         mock.patch.object(compacted_batches, "JOINED_BYTES", joined_bytes),
-        mock.patch.object(publishers, "REQUEST_WINDOW", setting.request_window),
-        mock.patch.object(publishers, "MAX_PUBLISHERS", setting.publishers_remembered),
+        mock.patch.object(writers, "REQUEST_WINDOW", setting.request_window),
+        mock.patch.object(writers, "MAX_PUBLISHERS", setting.publishers_remembered),
         mock.patch.object(sequences, "MAX_PRODUCERS", setting.producers_remembered),
     ):
         yield

@@ -26,8 +26,8 @@ from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.metadata import NO_NODE, Image, plan_abort_transactions, timed_out
 from sparklog_server.coordination.staging import StagedBy
-from sparklog_server.groups.offsets_to_commit import OffsetToCommit
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.groups.offsets import OffsetToCommit
+from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.publish.parts import AppendPart, InTransaction, PartOutcome
 from sparklog_server.transactions.coordinator import Producer
 from tests.history.recorder import History, Operation

@@ -14,7 +14,7 @@ from botocore.exceptions import ProxyConnectionError
 from sparklog.client import AppendResult
 from sparklog.errors import CorruptLogError, InvalidRequestError, NotFoundError, RetriableError
 from sparklog.log.writer import LogWriter
-from sparklog.maintenance import dead_files
+from sparklog.maintenance import sweep
 from sparklog.metadata import (
     NO_COMMIT,
     Action,
@@ -25,17 +25,16 @@ from sparklog.metadata import (
     ProducerState,
     cleaning,
     loading,
-    posted,
 )
+from sparklog.metadata import requests as posted
 from sparklog.metadata.creating import Candidate, CommitCreator
-from sparklog.metadata.documents.paths import commit_of
+from sparklog.metadata.documents.properties import commit_of
 from sparklog.metadata.following import TRUST_MS, RemoteFollower
-from sparklog.metadata.model import extents, publishers
+from sparklog.metadata.model import extents, writers
 from sparklog.metadata.model.image import PublisherState, WriterTxnState, empty_image
-from sparklog.metadata.model.publishers import RequestApplied
-from sparklog.metadata.model.writers import WriterTxn, plan_writer_txn
-from sparklog.metadata.posted import Posted
-from sparklog.storage import IndefinitePutError, Store, s3_errors
+from sparklog.metadata.model.writers import RequestApplied, WriterTxn, plan_writer_txn
+from sparklog.metadata.requests import Posted
+from sparklog.storage import IndefinitePutError, Store, s3_client
 from tests.simulation import compaction_mutants, setting
 from tests.simulation.directory_store import DirectoryAppendFile, DirectoryStore, Disk
 from tests.simulation.remote_store import RemoteStore
@@ -151,14 +150,14 @@ def _forget_by_number(remembered: dict[str, PublisherState], commit: int) -> Non
 @contextmanager
 def _for_ever() -> Iterator[None]:
     """Requests have no window: whoever finds one may apply it."""
-    original = publishers.settle
+    original = writers.settle
 
     def settle(remembered: dict[str, PublisherState], action: RequestApplied, commit: int) -> str | None:
-        with mock.patch.object(publishers, "REQUEST_WINDOW", 1 << 40):
+        with mock.patch.object(writers, "REQUEST_WINDOW", 1 << 40):
             return original(remembered, action, commit)
 
     with (
-        mock.patch.object(publishers, "settle", settle),
+        mock.patch.object(writers, "settle", settle),
         mock.patch.object(posted, "last_commit_for", lambda base: base + (1 << 40)),
         mock.patch.object(posted, "remembers_all_of", return_value=True),
     ):
@@ -280,7 +279,7 @@ MUTANTS = (
     Mutant(
         "behind a proxy, a lost answer is taken for a request that was never sent",
         "remote",
-        lambda: mock.patch.object(s3_errors, "_never_reached_proxy", _as_it_is_called),
+        lambda: mock.patch.object(s3_client, "_never_reached_proxy", _as_it_is_called),
         focus=("break_connection",),
     ),
     Mutant(
@@ -292,7 +291,7 @@ MUTANTS = (
     Mutant(
         "requests are applied however late, and publishers forgotten by number",
         "remote",
-        lambda: _together(_for_ever(), mock.patch.object(publishers, "forget", _forget_by_number)),
+        lambda: _together(_for_ever(), mock.patch.object(writers, "forget", _forget_by_number)),
     ),
     Mutant(
         "requests are applied however late",
@@ -327,7 +326,7 @@ MUTANTS = (
     Mutant(
         "a vacuum removes what nothing refers to, however young",
         "directory",
-        lambda: mock.patch.object(dead_files, "born_of", return_value=NO_COMMIT - 1),
+        lambda: mock.patch.object(sweep, "born_of", return_value=NO_COMMIT - 1),
     ),
     Mutant(
         "what was swept may be published still",

@@ -3,7 +3,7 @@
 A request takes effect at the server at one moment between its sending and its answer, whether or not its
 sender is still alive: now, never, twice, or long after its sender gave up. Where the way leads through a
 proxy, botocore tells of every lost connection as of one that was never made. What an error means is not for
-the simulation to say: storage/s3_errors.py does.
+the simulation to say: storage/s3_client.py does.
 Sources: botocore.httpsession (which errors become which); urllib3, connectionpool._make_request (ProxyError
 whenever a connection is not known to have reached the proxy).
 """

@@ -16,12 +16,11 @@ from typing import Self, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
-from sparklog.metadata.documents.paths import REQUESTS, commit_of
+from sparklog.metadata.documents.properties import REQUESTS, commit_of
 from sparklog.storage import BytesLike, IndefinitePutError, StoredFile
-from sparklog.storage.base import UNFINISHED_MS, FreeTurn, Hold, StoreTraits
+from sparklog.storage.base import UNFINISHED_MS, FreeTurn, Hold, StoreTraits, first_left_out
 from sparklog.storage.memory import MemoryReadFile
-from sparklog.storage.names import first_left_out
-from sparklog.storage.s3_errors import Outcome, outcome_of
+from sparklog.storage.s3_client import Outcome, outcome_of
 from tests.simulation.network import LATE_US, Network
 from tests.simulation.world import MINUTE_US, START_MS, SimProcess, World
 

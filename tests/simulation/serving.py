@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.client import SparkLog
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.errors import FatalStorageError, FencedError, RetriableError, StorageError
 from sparklog.metadata import (
     Action,

@@ -6,13 +6,13 @@ from unittest import mock
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import MetadataLog, MetadataSettings
-from sparklog.metadata.documents.paths import REQUESTS
+from sparklog.metadata.documents.properties import REQUESTS
 from sparklog.metadata.documents.snapshot import read_snapshot
-from sparklog.metadata.model import publishers
+from sparklog.metadata.model import writers
 from sparklog.storage import IndefinitePutError
 from tests.history.recorder import History
 from tests.simulation.cloning import clone_of
@@ -254,10 +254,10 @@ def test_an_offset_that_fell_is_noticed(world: World, setting: Setting) -> None:
 
 def test_limits_are_those_of_the_history_and_nobody_elses(setting: Setting) -> None:
     setting.request_window = 2
-    before = publishers.REQUEST_WINDOW
+    before = writers.REQUEST_WINDOW
     with small_limits(setting):
-        assert publishers.last_commit_for(5) == 7
-    assert before == publishers.REQUEST_WINDOW
+        assert writers.last_commit_for(5) == 7
+    assert before == writers.REQUEST_WINDOW
 
 
 def test_a_restored_checkpoint_plans_from_the_same_places_on(setting: Setting) -> None:

@@ -7,15 +7,15 @@ from unittest import mock
 import msgspec
 
 from sparklog.metadata import NO_NUMBER, BeginProducer, EndTransaction, Image
-from sparklog.metadata.model import ending
+from sparklog.metadata.model import transactions as ending
 from sparklog.metadata.model.actions import EFFECTS
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.transaction_values import Transactions
 from sparklog.metadata.model.transactions import begin_producer
 from sparklog_server.publish import bundle_writer
+from sparklog_server.publish.bundle_plan import adding
 from sparklog_server.publish.parts import AppendPart, InTransaction
-from sparklog_server.publish.staged_parts import adding
 from tests.simulation.mutants import Mutant
 from tests.simulation.setting import GROUPS_ON_DIRECTORY, TRANSACTIONS_ON_DIRECTORY, TRANSACTIONS_ON_OBJECTS
 

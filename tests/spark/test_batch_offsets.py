@@ -166,7 +166,7 @@ def rows_read(df: DataFrame) -> int:
 
 
 def test_retention_makes_old_offsets_data_loss_or_a_warning(log: SparkLog, read: Read) -> None:
-    from sparklog.metadata.model.rewriting import AdvanceLogStart
+    from sparklog.metadata.model.extents import AdvanceLogStart
 
     topic_id = log.image.topics["t"].topic_id
     log.metadata.publish(lambda _: [AdvanceLogStart(topic_id=topic_id, partition=0, log_start_offset=50)])

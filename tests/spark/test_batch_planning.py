@@ -8,7 +8,7 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.errors import DataLossError, InvalidRequestError, OffsetOutOfRangeError
-from sparklog.metadata.model.rewriting import AdvanceLogStart
+from sparklog.metadata.model.extents import AdvanceLogStart
 from sparklog.spark.batch_reader import SparklogBatchReader
 from sparklog.spark.input_partitions import SparklogInputPartition
 from sparklog.spark.options import parse_source_options

@@ -21,9 +21,9 @@ from pyspark.sql.types import (
 )
 
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions, parse_sink_options
-from sparklog.spark.schema import sql_schema
+from sparklog.spark.stream_writer import check_columns
+from sparklog.spark.values import sql_schema
 from tests.support.told import Told
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))

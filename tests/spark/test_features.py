@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
 import sparklog
-from sparklog.cli.environment_checks import Status, check_environment
+from sparklog.cli.doctor import Status, check_environment
 from sparklog.client import SparkLog
 from sparklog.errors import DataLossError, OffsetOutOfRangeError
 from sparklog.spark import data_source_api
@@ -305,7 +305,7 @@ def test_a_dropped_topic_that_is_no_loss_is_news_once(log: SparkLog, root: str, 
 @needs(ADMISSION_CONTROL)
 def test_a_micro_batch_that_an_older_spark_planned_loses_nothing(log: SparkLog, root: str) -> None:
     """Its end names a start, as that of a new query does; the query is not new."""
-    from sparklog.spark.limited_reader import LimitedStreamReader
+    from sparklog.spark.stream_reader import LimitedStreamReader
 
     older = reader(root, startingOffsets="latest")
     reached = older.latestOffset()

@@ -8,10 +8,9 @@ import pyspark
 import pytest
 
 from benchmarks.peers.fetching import cache
-from sparklog.errors import InvalidRequestError
-from sparklog.redaction import may_hold_secret
-from sparklog.spark import kafka_options
-from sparklog.spark.kafka_options import check_kafka_option
+from sparklog.errors import InvalidRequestError, may_hold_secret
+from sparklog.spark import options
+from sparklog.spark.options import check_kafka_option
 
 LISTER = Path(__file__).with_name("ListClientSettings.java")
 # Nothing but what a client library before Kafka 4 had.
@@ -89,5 +88,5 @@ def test_every_setting_of_kafkas_clients_is_known() -> None:
         if kind == "PASSWORD":
             assert may_hold_secret(f"kafka.{name}"), name
     names = {name for _, name, _ in settings}
-    ours = kafka_options.WITHOUT_EFFECT | set(kafka_options.SATISFIED) | set(kafka_options.REFUSED)
+    ours = options.KAFKA_WITHOUT_EFFECT | set(options.SATISFIED) | set(options.REFUSED)
     assert ours - FORMER <= names, "a setting that no client has"

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.offset_spec import EARLIEST, GROUP, LATEST
 from sparklog.spark.option_table import (
     BOOTSTRAP_SERVERS,
     SINK_OPTIONS,
@@ -17,6 +16,7 @@ from sparklog.spark.option_table import (
     Option,
 )
 from sparklog.spark.options import SourceOptions, parse_sink_options, parse_source_options
+from sparklog.spark.stream_offset import EARLIEST, GROUP, LATEST
 from sparklog.spark.write_task import append_options
 from tests.support.told import Told
 

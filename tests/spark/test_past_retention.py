@@ -9,8 +9,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.log.past_retention import past_retention_text
 from sparklog.spark.options import parse_sink_options
-from sparklog.spark.publishing import publish
-from sparklog.spark.write_task import TaskResult
+from sparklog.spark.write_task import TaskResult, publish
 from tests.support.told import Told
 
 LONG_AGO = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)

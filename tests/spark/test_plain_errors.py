@@ -16,12 +16,11 @@ from pyspark.sql.datasource import (
 
 import sparklog.spark
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.spark.data_source_api import StreamWriterBase
+from sparklog.spark.data_source_api import StreamWriterBase, plain_errors
 from sparklog.spark.datasource import SparklogDataSource
 from sparklog.spark.features import ADMISSION_CONTROL, FILTER_PUSHDOWN
-from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.rows import arrow_schema
-from sparklog.spark.schema import sql_schema
+from sparklog.spark.values import sql_schema
 from tests.spark.conftest import MISSING
 
 CALLED_BY_SPARK = (

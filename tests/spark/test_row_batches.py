@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sparklog.spark import row_batches
-from sparklog.spark.row_batches import arrow_batches, as_arrow_batches
+from sparklog.spark import rows as row_batches
+from sparklog.spark.rows import arrow_batches, as_arrow_batches
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 SCHEMA = StructType(

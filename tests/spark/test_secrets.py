@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.client.broker_root import find_broker_root
-from sparklog.errors import SparklogError
-from sparklog.redaction import HIDDEN, may_hold_secret, shown
+from sparklog.client.brokers import find_broker_root
+from sparklog.errors import HIDDEN, SparklogError, may_hold_secret, shown
 from sparklog.spark.options import parse_sink_options, parse_source_options
 from sparklog.spark.session import REDACTION_WITH_KEYS
 from sparklog.storage import open_store

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest
-from sparklog.client.round_state import UNKNOWN, RoundState, RoundStates
+from sparklog.client.rounds import UNKNOWN, RoundAnswer, RoundProcess, RoundRequest, RoundState, RoundStates
 from sparklog.clock import Clock, ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.maintenance import Uncleanable, maintain, remembered_after

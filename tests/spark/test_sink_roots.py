@@ -11,10 +11,10 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.spark import pinned_root, roots, sink_root
-from sparklog.spark.batch_writer import SparklogBatchWriter
+from sparklog.spark import roots, sink_root
+from sparklog.spark import sink_root as pinned_root
 from sparklog.spark.options import parse_sink_options
-from sparklog.spark.stream_writer import SparklogStreamWriter
+from sparklog.spark.stream_writer import SparklogBatchWriter, SparklogStreamWriter
 from sparklog.spark.write_task import TaskResult
 from tests.spark.test_writers import (
     QUERY,

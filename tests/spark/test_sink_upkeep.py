@@ -9,7 +9,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
 from sparklog.metadata import MetadataLog, SetConfigs
-from sparklog.metadata.background import Work
+from sparklog.metadata.upkeep import Work
 from sparklog.spark.features import ADMISSION_CONTROL
 from sparklog.storage import open_store
 from tests.spark.conftest import MISSING, CopyStream

@@ -5,7 +5,7 @@ import pytest
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.datasource import SparklogDataSource
 from sparklog.spark.options import parse_sink_options, parse_source_options
-from sparklog.spark.storage_options import StorageOptions, storage_name
+from sparklog.spark.roots import StorageOptions, storage_name
 
 URL = {"path": "s3://bucket/x", "subscribe": "t"}
 

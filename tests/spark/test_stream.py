@@ -337,7 +337,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(log: SparkLog, copy_stre
 
 
 def test_retention_passing_the_position_is_data_loss(log: SparkLog, copy_stream: CopyStream) -> None:
-    from sparklog.metadata.model.rewriting import AdvanceLogStart
+    from sparklog.metadata.model.extents import AdvanceLogStart
 
     copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
     log.append("in", rows(300, 30), partition=0)

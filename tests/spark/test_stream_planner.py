@@ -10,7 +10,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataLossError, InvalidRequestError, StorageError
-from sparklog.metadata.model.rewriting import AdvanceLogStart
+from sparklog.metadata.model.extents import AdvanceLogStart
 from sparklog.spark.options import parse_source_options
 from sparklog.spark.stream_planner import StreamPlanner
 from tests.spark.planning import append, planner, read, topics

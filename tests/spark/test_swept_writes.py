@@ -10,8 +10,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.errors import RetriableError
 from sparklog.spark.options import parse_sink_options
-from sparklog.spark.publishing import publish
-from sparklog.spark.write_task import TaskResult
+from sparklog.spark.write_task import TaskResult, publish
 from tests.spark.conftest import Write
 from tests.support.removing import expire_below, move_horizon, remove_dead
 

@@ -6,7 +6,7 @@ import sys
 
 def test_a_worker_settles_in_with_its_second_task() -> None:
     code = (
-        "import gc; from sparklog.spark.workers import settle_in\n"
+        "import gc; from sparklog.spark.notices import settle_in\n"
         "before = gc.get_freeze_count()\n"  # not 0 in Python 3.12
         "settle_in(); assert gc.get_freeze_count() == before\n"
         "settle_in(); frozen = gc.get_freeze_count(); assert frozen > before + 1000\n"

@@ -16,10 +16,10 @@ from pyspark.sql.types import StringType, StructType
 import sparklog
 from sparklog.client import AppendResult, SparkLog
 from sparklog.errors import InvalidRequestError
-from sparklog.spark import publishing, write_task
-from sparklog.spark.batch_writer import SparklogBatchWriter
+from sparklog.spark import write_task
+from sparklog.spark import write_task as publishing
 from sparklog.spark.options import parse_sink_options
-from sparklog.spark.stream_writer import SparklogStreamWriter
+from sparklog.spark.stream_writer import SparklogBatchWriter, SparklogStreamWriter
 from sparklog.spark.write_task import TaskResult
 from sparklog.storage import open_store
 from tests.support.told import Told

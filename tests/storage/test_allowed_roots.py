@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.storage import LocalStore, open_store
-from sparklog.storage.allowed_roots import (
+from sparklog.storage.root_rules import (
     AllowedRoots,
     allowed_by_environment,
     parse_allowed_roots,

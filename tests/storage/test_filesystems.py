@@ -16,7 +16,7 @@ import sparklog
 from sparklog.errors import InvalidRequestError, StorageError
 from sparklog.storage import filesystems, open_store
 from sparklog.storage.filesystems import Mount, Trust, judge, mount_of
-from sparklog.storage.os_errors import storage_error
+from sparklog.storage.local_files import storage_error
 from tests.support.told import Told
 
 ROOT = "27 1 0:1 / / rw,relatime - ext4 /dev/vda rw"

@@ -80,8 +80,8 @@ MAPPED_WHILE_TORN = """
     import errno, os, sys
     import numpy as np
     from sparklog.errors import StorageError
-    from sparklog.format.encoded_batches import EncodedBatches
-    from sparklog.log.growing_index import GrowingIndex
+    from sparklog.format.encode import EncodedBatches
+    from sparklog.log.writer import GrowingIndex
     from sparklog.storage import open_store
     store = open_store(sys.argv[1], create=True)
     count = 4096

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import NotFoundError
-from sparklog.storage import LocalStore, local_tree
+from sparklog.storage import LocalStore
+from sparklog.storage import local as local_tree
 
 
 def walked(store: LocalStore) -> list[str]:

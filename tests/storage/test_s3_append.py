@@ -13,8 +13,7 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import AlreadyExistsError, StorageError
-from sparklog.storage.s3 import S3Store
-from sparklog.storage.s3_append import PART_BYTES, S3AppendFile
+from sparklog.storage.s3 import PART_BYTES, S3AppendFile, S3Store
 from sparklog.storage.s3_options import parse_storage_options
 from tests.seaweed import SeaweedServer
 from tests.storage import s3_proxy as faults

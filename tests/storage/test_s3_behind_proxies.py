@@ -13,7 +13,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import AlreadyExistsError, StorageError
 from sparklog.storage import IndefinitePutError
 from sparklog.storage.s3 import S3Store
-from sparklog.storage.s3_errors import Outcome, outcome_of
+from sparklog.storage.s3_client import Outcome, outcome_of
 from sparklog.storage.s3_options import parse_storage_options
 from tests.seaweed import SECRET, SeaweedServer
 from tests.storage import s3_proxy as faults

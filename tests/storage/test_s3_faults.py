@@ -8,9 +8,9 @@ import pytest
 import sparklog.storage.s3
 import sparklog.storage.s3_probe
 from sparklog.errors import AlreadyExistsError, NotFoundError, SparklogError, StorageError
-from sparklog.log.names import segment_name
+from sparklog.log.segment_file import segment_name
 from sparklog.storage import IndefinitePutError
-from sparklog.storage.s3_append import PART_BYTES
+from sparklog.storage.s3 import PART_BYTES
 from tests.storage import s3_proxy as faults
 from tests.storage.faulty_s3 import UNSURE, MakeStore, is_put
 from tests.storage.s3_proxy import Fault, FaultyProxy, Request

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import sparklog
-from sparklog.cli.root_checks import check_root
+from sparklog.cli.doctor import check_root
 from sparklog.errors import StorageError
 from sparklog.maintenance.sweep import vacuum
 from sparklog.storage.s3 import S3Store

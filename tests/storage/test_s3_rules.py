@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from sparklog.errors import StorageError
-from sparklog.storage.s3 import S3Store
+from sparklog.storage.s3 import S3Store, harmful_rules
 from sparklog.storage.s3_options import parse_storage_options
-from sparklog.storage.s3_rules import harmful_rules
 from tests.seaweed import BUCKET, SeaweedServer
 from tests.storage.s3_proxy import DENIED, FaultyProxy
 

@@ -6,10 +6,16 @@ from typing import Any
 import pytest
 
 from sparklog.errors import NotFoundError
-from sparklog.log.names import index_name, merged_segment_name, segment_name, segment_of, time_index_name
+from sparklog.log.segment_file import (
+    index_name,
+    merged_segment_name,
+    segment_name,
+    segment_of,
+    time_index_name,
+)
 from sparklog.storage.s3 import S3Store
 from sparklog.storage.s3_options import S3Options
-from sparklog.storage.s3_uploads import is_of_segment
+from sparklog.storage.s3_probe import is_of_segment
 
 NOW_MS = 1_000 * 86_400_000
 DAY_MS = 86_400_000

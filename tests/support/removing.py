@@ -1,7 +1,7 @@
 """Segments that are merged, and dead ones that are removed, by hand: what a sweep may do at any time."""
 
 from sparklog.client import SparkLog
-from sparklog.log.names import index_name, time_index_name
+from sparklog.log.segment_file import index_name, time_index_name
 from sparklog.maintenance import MergeLimits, optimize
 from sparklog.metadata import Action, Image, plan_advance_log_start, plan_move_sweep_horizon
 

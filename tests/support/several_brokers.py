@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
-from sparklog.log.root_config import RootConfig
+from sparklog.log.config import RootConfig
 from sparklog.metadata import (
     NO_EPOCH,
     NO_NODE,
@@ -20,9 +20,8 @@ from sparklog.metadata import (
     plan_fence_broker,
 )
 from sparklog.storage import Store
-from sparklog_server.cluster.assigning import Assigning
-from sparklog_server.cluster.duties import plan_entering
-from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster.elections import Assigning, plan_entering
+from sparklog_server.cluster.membership import Registration
 from tests.support.roots import opened
 
 CONTROLLER = 100

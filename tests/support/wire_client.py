@@ -13,7 +13,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from sparklog.closing import Closing
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.responses import make
 
 TIMEOUT_SECONDS = 60
 

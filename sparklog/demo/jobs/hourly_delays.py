@@ -15,8 +15,7 @@ from pyspark.sql.functions import col, concat_ws, from_json, struct, to_json, to
 from pyspark.sql.streaming.query import StreamingQuery
 
 import sparklog.spark
-from sparklog.demo.dataset import SPARK_SCHEMA
-from sparklog.demo.verify import hourly_delays
+from sparklog.demo.dataset import SPARK_SCHEMA, hourly_delays
 
 SOURCE, TOPIC, GROUP = "flights", "delays", "demo-delays"
 DELAYS = "origin STRING, time_hour STRING, flights BIGINT, departures BIGINT, delay_min BIGINT"

@@ -15,7 +15,7 @@ from typing import TypeVar
 import crc32c
 import msgspec
 
-from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
+from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError, why_not_utf8
 from sparklog.metadata.documents.extent_columns import (
     AppendColumns,
     StageColumns,
@@ -23,15 +23,13 @@ from sparklog.metadata.documents.extent_columns import (
     from_wire,
     to_wire,
 )
-from sparklog.metadata.model.action import ActionBase
+from sparklog.metadata.model.action import ActionBase, Int64
 from sparklog.metadata.model.actions import ACTION_TYPES, Action
-from sparklog.metadata.model.broker_values import BrokerListener
-from sparklog.metadata.model.extent import Extent
-from sparklog.metadata.model.numbers import Int64
-from sparklog.utf8 import why_not_utf8
+from sparklog.metadata.model.extent_list import Extent
+from sparklog.metadata.model.image import BrokerListener
 
 # Of commits, manifests and requests. What older software can decode and must not misread is a feature
-# (model/features.py).
+# (model/settings.py).
 VERSION = 1
 # What stands in a commit: extents may be in columns there, and nowhere else.
 WIRE_TYPES: tuple[type[ActionBase], ...] = (*ACTION_TYPES, AppendColumns, StageColumns)

@@ -7,7 +7,7 @@ An object repeats its field names, its topic's id and its segment's name: 237 by
 
 Invariants: what comes out is what went in; columns that do not fit each other are refused (BadColumnsError).
 Bounds: how many extents there are is known, and limited, before any is made, or any number read.
-Not here: whether an extent is legal (model/extent.py); what else is in a document (document.py).
+Not here: whether an extent is legal (model/extent_list.py); what else is in a document (document.py).
 Concurrency: pure functions.
 Sources: FORMAT.md#metadata-log; adr/0018.
 """
@@ -17,12 +17,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from sparklog.metadata.model.action import ActionBase
+from sparklog.metadata.model.action import ActionBase, Column, Int64
 from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.columns import Column
-from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, Extent
+from sparklog.metadata.model.extent_list import NO_PRODUCER_ID, DraftExtent, Extent
 from sparklog.metadata.model.extents import AppendExtents
-from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.staging import NEVER_OPENS, StageExtents
 
 # Fewer are shorter as objects.

@@ -2,27 +2,18 @@
 
 Invariants: unknown action types and unknown fields are refused (decode in documents/document.py), never
 skipped; what a document can hold, the table can apply (a test compares both with FORMAT.md).
-Not here: a kind itself (its subject's module), a commit's actions in order (apply.py).
+Not here: a kind itself (its subject's module).
 Sources: FORMAT.md#metadata-log.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from sparklog.metadata.model import (
-    acting,
-    compacting,
-    controller,
-    ending,
-    expiring,
     extents,
-    features,
-    leading,
-    producers,
-    publishers,
     registry,
     restoring,
-    rewriting,
+    sequences,
     settings,
     staging,
     sweeping,
@@ -30,32 +21,42 @@ from sparklog.metadata.model import (
     transactions,
     writers,
 )
-from sparklog.metadata.model.acting import ActAsBroker
-from sparklog.metadata.model.action import ActionBase
-from sparklog.metadata.model.compacting import NoteCleaned
-from sparklog.metadata.model.controller import ElectController
+from sparklog.metadata.model import extents as rewriting
+from sparklog.metadata.model import registry as acting
+from sparklog.metadata.model import registry as controller
+from sparklog.metadata.model import registry as leading
+from sparklog.metadata.model import sequences as producers
+from sparklog.metadata.model import settings as features
+from sparklog.metadata.model import sweeping as compacting
+from sparklog.metadata.model import transactions as ending
+from sparklog.metadata.model import writers as publishers
+from sparklog.metadata.model.action import ActionBase, ActionRefusedError
 from sparklog.metadata.model.draft import ImageDraft
-from sparklog.metadata.model.ending import EndTransaction
-from sparklog.metadata.model.expiring import ExpireProducers
-from sparklog.metadata.model.extents import AppendExtents
-from sparklog.metadata.model.features import RequireFeatures
-from sparklog.metadata.model.leading import AssignReplicas, ElectLeaders
-from sparklog.metadata.model.producers import AllocateProducerIds
-from sparklog.metadata.model.publishers import RequestApplied
+from sparklog.metadata.model.extents import AdvanceLogStart, AppendExtents, ReplaceExtents
+from sparklog.metadata.model.image import NOT_REPLAYED, Image, Replayed
 from sparklog.metadata.model.registry import (
+    ActAsBroker,
+    AssignReplicas,
     BeginControlledShutdown,
+    ElectController,
+    ElectLeaders,
     FenceBroker,
     JoinBroker,
     UnregisterBroker,
 )
 from sparklog.metadata.model.restoring import RestoreRoot
-from sparklog.metadata.model.rewriting import AdvanceLogStart, ReplaceExtents
-from sparklog.metadata.model.settings import SetConfigs
+from sparklog.metadata.model.sequences import AllocateProducerIds, ExpireProducers
+from sparklog.metadata.model.settings import RequireFeatures, SetConfigs
 from sparklog.metadata.model.staging import StageExtents
-from sparklog.metadata.model.sweeping import MoveSweepHorizon, RetireSegments
+from sparklog.metadata.model.sweeping import MoveSweepHorizon, NoteCleaned, RetireSegments
 from sparklog.metadata.model.topics import AddPartitions, CreateTopic, DeleteTopic
-from sparklog.metadata.model.transactions import AddToTransaction, BeginProducer, ForgetTransactions
-from sparklog.metadata.model.writers import WriterTxn
+from sparklog.metadata.model.transactions import (
+    AddToTransaction,
+    BeginProducer,
+    EndTransaction,
+    ForgetTransactions,
+)
+from sparklog.metadata.model.writers import RequestApplied, WriterTxn
 
 Action = (
     CreateTopic
@@ -104,7 +105,7 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     RequestApplied: publishers.settle_request,
     MoveSweepHorizon: sweeping.move_sweep_horizon,
     NoteCleaned: compacting.note_cleaned,
-    ExpireProducers: expiring.expire_producers,
+    ExpireProducers: sequences.expire_producers,
     JoinBroker: registry.join_broker,
     FenceBroker: registry.fence_broker,
     BeginControlledShutdown: registry.begin_controlled_shutdown,
@@ -139,3 +140,67 @@ OF_THE_CLUSTER: frozenset[type[ActionBase]] = frozenset(
         RestoreRoot,
     }
 )
+
+
+# --- apply -------------------------------------------------------------------------------------------
+#
+# Applying commits to an image: the one way by which it changes, live and in replay.
+#
+# Invariants: either all actions of a commit apply, or the image stays as it was, and ActionRefusedError says
+# why. Everything is checked against the image, also what a plan has checked: a commit that does not apply
+# means that the log, or the code that wrote it, is wrong.
+# Not here: what an action does (the effects in its subject's module, whether a.
+# refusal means a corrupt log or a wrong call (log.py decides).
+# Concurrency: a builder belongs to one thread; the images it takes and gives are immutable.
+
+
+def apply_actions(image: Image, actions: Sequence[Action], *, commit: int, commit_uuid: str) -> Image:
+    """The image after one more commit."""
+    builder = ImageBuilder(image)
+    builder.apply(actions, commit=commit, commit_uuid=commit_uuid)
+    return builder.image()
+
+
+class ImageBuilder:
+    """Applies any number of commits; what they share is copied once, when it is first changed.
+
+    After a refusal the builder is of no more use.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self._draft = ImageDraft(image)
+        self._commit_uuid = image.commit_uuid
+
+    def apply(
+        self, actions: Sequence[Action], *, commit: int, commit_uuid: str, timestamp_ms: int = 0
+    ) -> None:
+        """Apply one commit, the next one; `timestamp_ms`: when it was made, as it says."""
+        draft = self._draft
+        if commit != draft.commit + 1:
+            raise ActionRefusedError(f"commit {commit} does not follow commit {draft.commit}")
+        draft.commit = commit
+        for number, action in enumerate(actions):
+            draft.actions_left = len(actions) - number - 1
+            try:
+                EFFECTS[type(action)](draft, action)
+            except ActionRefusedError as error:
+                kind = action.__struct_config__.tag
+                raise ActionRefusedError(f"action {number} ({kind}): {error}") from None
+            if type(action) in OF_THE_CLUSTER:
+                draft.cluster_changed = commit
+            if draft.acting is not None and draft.acting.until == draft.actions_left:
+                draft.acting.end()
+                draft.acting = None
+        self._commit_uuid = commit_uuid
+        draft.newest_ms = max(draft.newest_ms, timestamp_ms)
+        writers.forget(draft.publishers, commit)
+
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """The root's settings, as of what has been applied so far."""
+        return self._draft.configs
+
+    def image(self, replayed: Replayed = NOT_REPLAYED) -> Image:
+        """The image after everything applied; it takes over the builder's state, so call this last."""
+        draft = self._draft
+        return draft.image(commit=draft.commit, commit_uuid=self._commit_uuid, replayed=replayed)

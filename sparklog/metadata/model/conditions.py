@@ -12,7 +12,7 @@ the parts say all that it takes, and everybody asks this module.
 Nothing at all is appended for a broker whose registration is over. What is left out stays so: its leader
 epoch does not come back, and its broker answers its client for what it was left out by that image (adr/0029).
 
-Invariants: pure; the same parts of the same image for everybody. What apply checks (acting.py, extents.py)
+Invariants: pure; the same parts of the same image for everybody. What apply checks (registry.py, extents.py)
     is checked here before, or planned by the same functions: a part that does not hold makes no commit void.
 Not here: what clients are told of parts that do not hold (sparklog_server/publish), who asks whom
 (combining.py).
@@ -24,12 +24,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
-from sparklog.metadata.model.acting import AcceptedPart, may_append, plan_act_as_broker
 from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent
+from sparklog.metadata.model.extent_list import NO_PRODUCER_ID, DraftExtent
 from sparklog.metadata.model.extents import plan_append, sequence_refusal
 from sparklog.metadata.model.image import Image, ProducerState
-from sparklog.metadata.model.registry import validate_broker
+from sparklog.metadata.model.registry import AcceptedPart, may_append, plan_act_as_broker, validate_broker
 from sparklog.metadata.model.sequences import (
     SequenceCheck,
     appended_offset,

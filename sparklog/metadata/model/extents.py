@@ -2,16 +2,34 @@
 
 Invariants: an extent starts where its partition ends; a batch of an idempotent producer continues what the
 partition has of it (invariant 8).
-Not here: bounds of an extent's fields (extent.py), what a batch's sequence means (sequences.py), changing
-extents that are there (rewriting.py).
+Not here: bounds of an extent's fields (extent_list.py), what a batch's sequence means (sequences.py),
+changing
+extents that are there.
 """
 
 from collections.abc import Container, Sequence
+from contextlib import suppress
 
-from sparklog.errors import FencedError, InvalidRequestError, SparklogError
-from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan
+from msgspec.structs import replace
+
+from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
+from sparklog.metadata.model.action import (
+    ActionBase,
+    ActionRefusedError,
+    Int64,
+    invalid_plan,
+    refuse,
+)
 from sparklog.metadata.model.draft import ImageDraft, PartitionDraft
-from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, Extent, why_illegal_extent
+from sparklog.metadata.model.extent_list import (
+    NO_PRODUCER_ID,
+    DraftExtent,
+    Extent,
+    ExtentColumns,
+    ExtentList,
+    checksum_of,
+    why_illegal_extent,
+)
 from sparklog.metadata.model.image import Image, PartitionState, ProducerState
 from sparklog.metadata.model.sequences import (
     SequenceCheck,
@@ -19,9 +37,237 @@ from sparklog.metadata.model.sequences import (
     check_unknown,
     last_batch,
     last_sequence,
+    mergeable,
+    merged_above,
     remember,
+    remember_merged,
 )
 from sparklog.metadata.model.sweeping import refuse_expired, validate_births
+
+# --- rewriting ---------------------------------------------------------------------------------------
+#
+# Changing what a partition holds already: replace_extents and advance_log_start.
+#
+# Invariants: offsets stay what they were. Replaced extents fill the range that the action names, and what is
+# added lies within it; the log start offset only goes up, and never beyond the log's end.
+# Not here: which extents to replace, and what retention removes (their callers).
+
+
+_REPLAYED_EXTENTS = 16  # about half the time that a replacement takes
+_FORGOTTEN = (
+    "an extent to be replaced is of a producer that the partition does not know, or has no room to keep"
+)
+
+
+class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=True):
+    """The `removed_count` extents that cover [start_offset, end_offset) make way for `added`.
+
+    Offsets stay what they were: `added` lies within the range, ascends, and may leave gaps.
+
+    Fields:
+        removed_crc32c: of every field of the removed extents (`checksum_of`), so that they cannot be taken
+            for others, not even when the log is replayed.
+    """
+
+    topic_id: str
+    partition: Int64
+    start_offset: Int64
+    end_offset: Int64
+    removed_count: Int64
+    removed_crc32c: Int64
+    added: tuple[Extent, ...] = ()
+
+    @property
+    def replayed_extents(self) -> int:
+        """Whatever it removes is looked at, in calls that cost more than the few extents that it adds."""
+        return _REPLAYED_EXTENTS
+
+
+class AdvanceLogStart(ActionBase, tag="advance_log_start", frozen=True, kw_only=True):
+    """Records below log_start_offset are gone; extents wholly below it are dropped."""
+
+    topic_id: str
+    partition: Int64
+    log_start_offset: Int64
+
+    @property
+    def frees_space(self) -> bool:
+        """Always."""
+        return True
+
+
+# --- effects -----------------------------------------------------------------------------------------
+
+
+def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
+    """The added ones stand where the others were. What is refused has changed nothing."""
+    partition = draft.partition(action.topic_id, action.partition)
+    state = partition.flushed()
+    start, removed = _replaced_range(state, action, _rewriting_where(action))
+    _refuse_unordered(action, _rewriting_where(action))
+    refuse_expired(draft, (extent.segment for extent in action.added))
+    draft.count_removed(removed)
+    added = ExtentList(action.topic_id, action.partition).appended(action.added)
+    draft.count_removed(added.columns(), back=True)  # where compaction has parted one, they are where it was
+    partition.state = replace(
+        state,
+        extents=state.extents.replaced(start, start + len(removed), action.added),
+        merged_batches=remember_merged(state, removed),
+    )
+
+
+def _rewriting_where(action: ReplaceExtents) -> str:
+    return f"partition {action.partition} of topic {action.topic_id}"
+
+
+def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -> tuple[int, ExtentColumns]:
+    """The extents that the action replaces, which must fill its range exactly, and the index of the first."""
+    start = state.extents.index_after(action.start_offset)
+    stop = state.extents.index_from(action.end_offset)
+    if stop - start != action.removed_count or action.removed_count < 1:
+        raise ActionRefusedError(
+            f"{where}: offsets {action.start_offset} to {action.end_offset} hold {stop - start} extents, "
+            f"expected {action.removed_count}"
+        )
+    there = state.extents.columns_between(start, stop)  # copies them: once
+    first, end = int(there.base_offset[0]), int(there.end_offset[-1])
+    if first < action.start_offset or end > action.end_offset:
+        raise ActionRefusedError(
+            f"{where}: offsets {action.start_offset} to {action.end_offset} cut through extents that "
+            f"cover {first} to {end}"
+        )
+    found = checksum_of(there)
+    if found != action.removed_crc32c:
+        raise ActionRefusedError(
+            f"{where}: the extents at offsets {action.start_offset} to {action.end_offset} have CRC-32C "
+            f"{found}, expected {action.removed_crc32c}"
+        )
+    if not mergeable(state, there).all():
+        raise ActionRefusedError(f"{where}: {_FORGOTTEN}")
+    return start, there
+
+
+def _refuse_unordered(action: ReplaceExtents, where: str) -> None:
+    """Added extents are of the partition, legal, ascend, and lie within the range."""
+    next_offset = action.start_offset
+    for extent in action.added:
+        if (extent.topic_id, extent.partition) != (action.topic_id, action.partition):
+            raise ActionRefusedError(f"{where}: an added extent is of another partition")
+        refuse(why_illegal_extent(extent), where)
+        if not next_offset <= extent.base_offset < extent.end_offset <= action.end_offset:
+            raise ActionRefusedError(
+                f"{where}: added extent {extent.base_offset} to {extent.end_offset}, expected one within "
+                f"{next_offset} to {action.end_offset}"
+            )
+        next_offset = extent.end_offset
+
+
+def advance_log_start(draft: ImageDraft, action: AdvanceLogStart) -> None:
+    """Drops the extents that hold nothing else."""
+    where = f"partition {action.partition} of topic {action.topic_id}"
+    partition = draft.partition(action.topic_id, action.partition)
+    state = partition.flushed()
+    if not state.log_start_offset < action.log_start_offset <= state.log_end_offset:
+        raise ActionRefusedError(
+            f"{where}: log start offset {action.log_start_offset}, expected above "
+            f"{state.log_start_offset} and at most {state.log_end_offset}"
+        )
+    extents = state.extents.dropped_before(action.log_start_offset)
+    draft.count_removed(state.extents.columns_between(0, len(state.extents) - len(extents)))
+    partition.state = replace(
+        state,
+        log_start_offset=action.log_start_offset,
+        extents=extents,
+        merged_batches=merged_above(state.merged_batches, action.log_start_offset),
+    )
+
+
+# --- plans -------------------------------------------------------------------------------------------
+
+
+def replacement(
+    removed: ExtentColumns, added: Sequence[Extent], *, topic_id: str, partition: int
+) -> ReplaceExtents:
+    """Put `added` in the place of `removed`: consecutive extents of one partition, as found in an image."""
+    if not len(removed):
+        raise invalid_plan("nothing to replace")
+    return ReplaceExtents(
+        topic_id=topic_id,
+        partition=partition,
+        start_offset=int(removed.base_offset[0]),
+        end_offset=int(removed.end_offset[-1]),
+        removed_count=len(removed),
+        added=tuple(added),
+        removed_crc32c=checksum_of(removed),
+    )
+
+
+def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents:
+    """The replacement, if the extents that it removes are there as they were.
+
+    Raises:
+        UnknownTopicError: the topic is gone.
+        RetriableError: EXTENTS_CHANGED, they are not what the partition holds there any more.
+            STAGING_EXPIRED, a segment that it adds is too old to come to life.
+        InvalidRequestError: it was made wrong, and applies to no image.
+    """
+    _validate_made(action)
+    state = image.partition_of(action.topic_id, action.partition)
+    try:
+        _replaced_range(state, action, _rewriting_where(action))
+    except ActionRefusedError as error:
+        raise RetriableError(
+            "EXTENTS_CHANGED",
+            f"the extents to be replaced are in other extents now: {error}",
+            fix="Read the extents again and redo the work; nothing was changed",
+        ) from error
+    validate_births(image, (extent.segment for extent in action.added))
+    return action
+
+
+def plan_replacements(image: Image, actions: Sequence[ReplaceExtents]) -> list[ReplaceExtents]:
+    """Those of the replacements that can be made in one commit, in this order.
+
+    What does not apply any more is left out, and so is what would apply alone: each is tried on what those
+    before it leave. They remove extents, the last ones of a segment perhaps, and use of the room for merged
+    producers.
+
+    Raises: InvalidRequestError, one was made wrong, and applies to no image.
+    """
+    draft = ImageDraft(image)
+    planned = []
+    for action in actions:
+        _validate_made(action)
+        with suppress(ActionRefusedError):
+            replace_extents(draft, action)
+            planned.append(action)
+    return planned
+
+
+def _validate_made(action: ReplaceExtents) -> None:
+    """What `replacement` makes; the extents that are added are the caller's."""
+    try:
+        _refuse_unordered(action, _rewriting_where(action))
+    except ActionRefusedError as error:
+        raise invalid_plan(str(error)) from error
+
+
+def plan_advance_log_start(
+    image: Image, topic_id: str, partition: int, log_start_offset: int
+) -> AdvanceLogStart | None:
+    """Drop records below an offset; None when they are gone already. At most the log end offset."""
+    state = image.partition_of(topic_id, partition)
+    if not 0 <= log_start_offset <= state.log_end_offset:
+        raise invalid_plan(
+            f"partition {partition} of topic {topic_id}: log start offset {log_start_offset}, "
+            f"expected 0 to {state.log_end_offset}"
+        )
+    if log_start_offset <= state.log_start_offset:
+        return None
+    return AdvanceLogStart(topic_id=topic_id, partition=partition, log_start_offset=log_start_offset)
+
+
+# --- extents -----------------------------------------------------------------------------------------
 
 
 class AppendExtents(ActionBase, tag="append_extents", frozen=True, kw_only=True):

@@ -2,11 +2,12 @@
 
 Invariants: log start <= log end per partition; extents ascend without overlap, none ends after the log
 end; both dictionaries of topics hold the same objects.
-Not here: how a commit changes it (apply.py).
+Not here: how a commit changes it (actions.py).
 Concurrency: immutable, but for an index that is made when it is first needed; hold on to one
 and it stays as it is while the log moves on.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,19 +15,139 @@ from typing import NamedTuple
 import msgspec
 
 from sparklog.errors import UnknownTopicError
-from sparklog.metadata.model.broker_values import (
-    NO_CONTROLLER,
-    UNASSIGNED,
-    Controller,
-    PartitionLeadership,
-    RegisteredBroker,
-)
-from sparklog.metadata.model.extent import Extent
-from sparklog.metadata.model.extent_list import ExtentList
-from sparklog.metadata.model.numbers import Int64
+from sparklog.metadata.model.action import Int64
+from sparklog.metadata.model.extent_list import Extent, ExtentList
 from sparklog.metadata.model.retired import NOTHING_RETIRED, Retired
-from sparklog.metadata.model.topic_names import collision_key
 from sparklog.metadata.model.transaction_values import NO_TRANSACTIONS, Transactions
+
+# --- broker values -----------------------------------------------------------------------------------
+#
+# What an image says of the brokers that serve a root.
+#
+# Invariants: values only.
+# Not here: how they come to be (registry.py, registry.py).
+# Concurrency: immutable.
+# Sources: FORMAT.md#metadata-log; adr/0026; Kafka's BrokerRegistration, PartitionRegistration.
+
+
+NO_NODE = -1  # leads, controls
+NO_EPOCH = -1
+
+
+class BrokerListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where Kafka clients reach a broker."""
+
+    host: str
+    port: Int64
+
+
+class RegisteredBroker(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A broker.
+
+    Fields:
+        broker_epoch: the number of the commit by which it joined: no two registrations have the same.
+        is_fenced: it may publish nothing, and leads nothing.
+        in_controlled_shutdown: it leads what it leads, and is to lead nothing more.
+    """
+
+    node_id: Int64
+    broker_epoch: Int64
+    incarnation_id: str
+    listeners: tuple[BrokerListener, ...] = ()
+    rack: str = ""
+    is_fenced: bool = False
+    in_controlled_shutdown: bool = False
+
+
+class Controller(msgspec.Struct, frozen=True, array_like=True):
+    """Who is controller, by which registration, and how many have been elected so far."""
+
+    node_id: Int64 = NO_NODE
+    broker_epoch: Int64 = NO_EPOCH
+    controller_epoch: Int64 = 0
+
+
+NO_CONTROLLER = Controller()
+
+
+class PartitionLeadership(msgspec.Struct, frozen=True, array_like=True):
+    """Who may lead a partition, and who does.
+
+    Fields:
+        replicas: brokers by preference; none: nobody has assigned the partition yet.
+        leader: one of them, or NO_NODE.
+        leader_epoch: one higher with each change of the leader.
+        adding, removing: those of the replicas that come, or go, with a reassignment that is not over.
+    """
+
+    replicas: tuple[Int64, ...] = ()
+    leader: Int64 = NO_NODE
+    leader_epoch: Int64 = 0
+    adding: tuple[Int64, ...] = ()
+    removing: tuple[Int64, ...] = ()
+
+
+UNASSIGNED = PartitionLeadership()
+
+
+# --- topic names -------------------------------------------------------------------------------------
+#
+# Kafka's rules for topic names; they keep names safe in paths, and metrics unambiguous.
+#
+# Sources: Kafka Topic.java (validate, hasCollision).
+
+
+MAX_TOPIC_NAME_LENGTH = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+# Kafka's own (Topic.INTERNAL_TOPICS). Other names that begin with __ are users': Debezium's heartbeats, say.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+METADATA_TOPIC = "__cluster_metadata"  # of Kafka's controllers; here a directory of the root
+# In which Kafka keeps what is in the metadata log here; nobody else is to have records there.
+NEVER_TOPICS = (INTERNAL_TOPICS - {"__consumer_offsets"}) | {METADATA_TOPIC}
+
+
+def is_internal(name: str) -> bool:
+    """Is the topic one of those in which brokers keep their own state?"""
+    return name in INTERNAL_TOPICS
+
+
+def why_illegal_topic_name(name: str) -> str | None:
+    """The rule that `name` breaks, or None."""
+    if not name:
+        return "it is empty"
+    if name in {".", ".."}:
+        return "'.' and '..' are not allowed"
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        return f"it has {len(name)} characters, at most {MAX_TOPIC_NAME_LENGTH} are allowed"
+    if _LEGAL.fullmatch(name) is None:
+        return "only ASCII letters, digits, '.', '_' and '-' are allowed"
+    return None
+
+
+def why_no_new_topic_name(name: str) -> str | None:
+    """The rule that `name` breaks as that of a topic to be made, by whatever means; those that exist go on.
+
+    A name that begins with '-' is an option to any command, one that begins with '.' is hidden from Spark and
+    people, both in the directories of their segments.
+    """
+    reason = why_illegal_topic_name(name)
+    if reason is None and name[0] in "-.":
+        return f"it begins with {name[0]!r}, expected a letter, a digit or '_'"
+    if reason is None and name in NEVER_TOPICS:
+        return "it is internal, and nothing is ever kept in it here"
+    return reason
+
+
+def collision_key(name: str) -> str:
+    """Names with equal keys would share their metrics, where '.' becomes '_'."""
+    return name.replace(".", "_")
+
+
+# --- image -------------------------------------------------------------------------------------------
+
 
 NO_COMMIT = -1
 NO_HORIZON = -1
@@ -207,13 +328,13 @@ class Image:
     brokers: Mapping[int, RegisteredBroker] = field(default_factory=dict)
     controller: Controller = NO_CONTROLLER
     next_producer_id: int = 0
-    # The least recent first; those that were silent for longest are forgotten (publishers.py).
+    # The least recent first; those that were silent for longest are forgotten (writers.py).
     publishers: Mapping[str, PublisherState] = field(default_factory=dict)
     # Dead segments that were born before this stay dead (sweeping.py).
     sweep_horizon: int = NO_HORIZON
     # Of those that were born later: what was live, and which stay dead (retired.py).
     retired: Retired = NOTHING_RETIRED
-    # When the partitions were last marked, by the clock of whoever did (expiring.py).
+    # When the partitions were last marked, by the clock of whoever did (sequences.py).
     producers_marked_ms: int = NEVER_MARKED_MS
     # By transactional id (transactions.py).
     transactions: Transactions = NO_TRANSACTIONS

@@ -1,36 +1,317 @@
 """Brokers: join_broker, fence_broker, begin_controlled_shutdown, unregister_broker.
 
 A registration is a node id and a broker epoch, which is the number of the commit by which the broker joined.
-Whatever a broker publishes says its epoch (acting.py), and applies while that registration stands and is not
+Whatever a broker publishes says its epoch, and applies while that registration stands and is not
 fenced. Who is fenced joins again, and has another epoch then.
 
 Invariants:
     no two registrations ever have the same epoch; a node has one at most;
     a broker that is fenced leads nothing, and is not controller, from that commit on: its leaderships end
     there, each with a leader epoch of nobody's, so that no registration ever acts in another's.
-Not here: which broker is to be fenced (sparklog_server/cluster), who leads next (leading.py).
+Not here: which broker is to be fenced (sparklog_server/cluster).
 Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py; KIP-631.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TypeVar
 
 import msgspec
 
 from sparklog.errors import FencedError
-from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
-from sparklog.metadata.model.broker_values import (
+from sparklog.metadata.model.action import (
+    ActionBase,
+    ActionRefusedError,
+    Column,
+    Int64,
+    column_of,
+    expanded,
+    invalid_plan,
+    is_id,
+    named,
+    partitions_of,
+    refuse,
+)
+from sparklog.metadata.model.draft import Acting, ImageDraft
+from sparklog.metadata.model.extents import count_extents
+from sparklog.metadata.model.image import (
     NO_EPOCH,
     NO_NODE,
     BrokerListener,
     Controller,
+    Image,
     PartitionLeadership,
     RegisteredBroker,
 )
-from sparklog.metadata.model.controller import require_controller, validate_controller
-from sparklog.metadata.model.draft import ImageDraft
-from sparklog.metadata.model.ids import is_id
-from sparklog.metadata.model.image import Image
-from sparklog.metadata.model.numbers import Int64
+
+# --- controller --------------------------------------------------------------------------------------
+#
+# The controller: elect_controller, and what its actions have in common.
+#
+# Two brokers may both take themselves for the controller, for as long as one of them does not look. What
+# either does is computed from the newest image, and says in which controller epoch: it applies in that epoch
+# only. So the older one's first action after the other's election is refused, whatever clocks said.
+#
+# Invariants: a controller epoch is one registration's, elected once; an action of an older epoch does not
+#     apply; nor does one of a controller that is fenced.
+# Not here: when to have oneself elected (sparklog_server/cluster).
+# Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py.
+
+
+class ElectController(ActionBase, tag="elect_controller", frozen=True, kw_only=True):
+    """A broker is controller from now on."""
+
+    node_id: Int64
+    broker_epoch: Int64
+    controller_epoch: Int64
+
+
+def elect_controller(draft: ImageDraft, action: ElectController) -> None:
+    """The effect, if nobody has been elected since."""
+    expected = draft.controller.controller_epoch + 1
+    if action.controller_epoch != expected:
+        raise ActionRefusedError(f"controller epoch {action.controller_epoch}, expected {expected}")
+    broker = draft.brokers.get(action.node_id)
+    if broker is None or broker.broker_epoch != action.broker_epoch or broker.is_fenced:
+        raise ActionRefusedError(
+            f"broker {action.node_id} of epoch {action.broker_epoch} is fenced: {broker}"
+        )
+    draft.controller = Controller(action.node_id, action.broker_epoch, action.controller_epoch)
+
+
+def require_controller(draft: ImageDraft, controller_epoch: int) -> None:
+    """ActionRefusedError unless this is the epoch of the controller, and there is one."""
+    now = draft.controller
+    if controller_epoch != now.controller_epoch or now.node_id == NO_NODE:
+        raise ActionRefusedError(f"controller epoch {controller_epoch} is over: {now}")
+
+
+def plan_elect_controller(image: Image, node_id: int, broker_epoch: int) -> ElectController:
+    """Take over from whoever is controller. The epoch that it is in then is the action's."""
+    return ElectController(
+        node_id=node_id,
+        broker_epoch=broker_epoch,
+        controller_epoch=image.controller.controller_epoch + 1,
+    )
+
+
+def validate_controller(image: Image, controller_epoch: int) -> None:
+    """Raise FencedError CONTROLLER_FENCED unless this is the epoch of the controller."""
+    now = image.controller
+    if controller_epoch != now.controller_epoch or now.node_id == NO_NODE:
+        raise FencedError(
+            "CONTROLLER_FENCED",
+            f"cluster {image.cluster_id}: found controller epoch {now.controller_epoch} of broker "
+            f"{now.node_id}, expected {controller_epoch}",
+            fix="let the controller of the newer epoch decide; nothing was changed",
+        )
+
+
+# --- leading -----------------------------------------------------------------------------------------
+#
+# Who may lead partitions, and who does: assign_replicas, elect_leaders.
+#
+# Data is on shared storage, so a leadership moves in one commit, whatever it leads; and thousands of them do,
+# in columns. What is in sync is no state: all replicas that are not fenced are.
+#
+# Invariants: a leader is one of the partition's replicas, and not fenced; a leader epoch is one higher with
+#     each change of the leader, and never anything else; an assignment keeps the leader. Only the controller
+#     does either.
+# Not here: which broker is to lead (the controller knows).
+# Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py; Kafka's PartitionChangeRecord.
+
+
+MAX_REPLICAS = 100
+NO_LIST = -1  # in the place of a list of brokers: nobody
+TopicPartition = tuple[str, int]  # topic id, partition
+
+
+class AssignReplicas(ActionBase, tag="assign_replicas", frozen=True, kw_only=True):
+    """Partitions have these replicas from now on. In columns; the lists of brokers that occur stand once.
+
+    Fields:
+        lists: lists of node ids.
+        topics, topic, partition: place in `topics`, and partition, of each.
+        replicas, adding, removing: place in `lists`; of the latter two -1 means nobody.
+    """
+
+    controller_epoch: Int64
+    lists: tuple[tuple[Int64, ...], ...]
+    topics: tuple[str, ...]
+    topic: Column = 0
+    partition: tuple[Int64, ...]
+    replicas: Column = 0
+    adding: Column = NO_LIST
+    removing: Column = NO_LIST
+
+
+class ElectLeaders(ActionBase, tag="elect_leaders", frozen=True, kw_only=True):
+    """Partitions have these leaders, or none (-1), from now on, each in the epoch after its last one."""
+
+    controller_epoch: Int64
+    topics: tuple[str, ...]
+    topic: Column = 0
+    partition: tuple[Int64, ...]
+    leader: Column
+    leader_epoch: Column
+
+
+# --- effects -----------------------------------------------------------------------------------------
+
+
+def assign_replicas(draft: ImageDraft, action: AssignReplicas) -> None:
+    """The leaders, and their epochs, stay."""
+    require_controller(draft, action.controller_epoch)
+    lists = action.lists
+    for one in lists:
+        if not one or len(one) > MAX_REPLICAS or len(set(one)) != len(one):
+            raise ActionRefusedError(f"a list of {len(one)} brokers: expected 1 to {MAX_REPLICAS}, each once")
+        if min(one) < 0 or max(one) > MAX_NODE_ID:
+            raise ActionRefusedError(f"brokers {one}, expected node ids from 0 to {MAX_NODE_ID}")
+    partitions = partitions_of(action.topics, action.topic, action.partition)
+    count = len(partitions)
+    replicas = _listed(lists, expanded(action.replicas, count, "replicas"), least=0)
+    adding = _listed(lists, expanded(action.adding, count, "adding"))
+    removing = _listed(lists, expanded(action.removing, count, "removing"))
+    for (topic_id, number), now, comes, goes in zip(partitions, replicas, adding, removing, strict=True):
+        partition = draft.partition(topic_id, number)
+        before = partition.leadership
+        where = f"partition {number} of topic {topic_id}"
+        if not set(comes).issubset(now) or not set(goes).issubset(now) or not set(comes).isdisjoint(goes):
+            raise ActionRefusedError(f"{where}: adding {comes} and removing {goes} of {now}")
+        if before.leader != NO_NODE and before.leader not in now:
+            raise ActionRefusedError(f"{where}: leader {before.leader}, expected one of the replicas {now}")
+        partition.lead(PartitionLeadership(now, before.leader, before.leader_epoch, comes, goes))
+
+
+def _listed(
+    lists: Sequence[tuple[int, ...]], places: Sequence[int], *, least: int = NO_LIST
+) -> list[tuple[int, ...]]:
+    if min(places) < least or max(places) >= len(lists):
+        raise ActionRefusedError(f"found a place outside {len(lists)} lists of brokers")
+    return [() if place == NO_LIST else lists[place] for place in places]
+
+
+def elect_leaders(draft: ImageDraft, action: ElectLeaders) -> None:
+    """Whoever led them does so no more: in the new epochs it is another's turn."""
+    require_controller(draft, action.controller_epoch)
+    partitions = partitions_of(action.topics, action.topic, action.partition)
+    leaders = expanded(action.leader, len(partitions), "leader")
+    epochs = expanded(action.leader_epoch, len(partitions), "leader_epoch")
+    for node_id in set(leaders) - {NO_NODE}:
+        broker = draft.brokers.get(node_id)
+        if broker is None or broker.is_fenced:
+            raise ActionRefusedError(f"leader {node_id} is fenced: {broker}")
+    for (topic_id, number), leader, epoch in zip(partitions, leaders, epochs, strict=True):
+        partition = draft.partition(topic_id, number)
+        before = partition.leadership
+        where = f"partition {number} of topic {topic_id}"
+        if leader != NO_NODE and leader not in before.replicas:
+            raise ActionRefusedError(f"{where}: leader {leader}, expected one of {before.replicas}")
+        if leader == before.leader:
+            raise ActionRefusedError(f"{where}: leader {leader} leads it already, or nobody does")
+        if epoch != before.leader_epoch + 1:
+            raise ActionRefusedError(f"{where}: leader epoch {epoch}, expected {before.leader_epoch + 1}")
+        partition.lead(PartitionLeadership(before.replicas, leader, epoch, before.adding, before.removing))
+
+
+# --- plans -------------------------------------------------------------------------------------------
+
+
+def plan_assign_replicas(
+    image: Image, assignments: Mapping[TopicPartition, PartitionLeadership], *, controller_epoch: int
+) -> AssignReplicas | None:
+    """Give partitions the replicas, adding and removing of these; None when they have them already.
+
+    Raises:
+        FencedError: CONTROLLER_FENCED.
+        UnknownTopicError: the topic is gone.
+        InvalidRequestError: INVALID_ACTIONS, nothing but the controller's own mistakes.
+    """
+    validate_controller(image, controller_epoch)
+    changed = {
+        one: new
+        for one, new in assignments.items()
+        if _assignment(image.partition_of(*one).leadership) != _assignment(new)
+    }
+    if not changed:
+        return None
+    if any(not one.replicas for one in changed.values()):
+        raise invalid_plan("an assignment without replicas")
+    places: dict[tuple[int, ...], int] = {}
+
+    def place(brokers: tuple[int, ...]) -> int:
+        return places.setdefault(brokers, len(places)) if brokers else NO_LIST
+
+    values = changed.values()
+    topics, topic, partition = named(list(changed))
+    replicas = column_of([place(one.replicas) for one in values])
+    adding = column_of([place(one.adding) for one in values])
+    removing = column_of([place(one.removing) for one in values])
+    return AssignReplicas(
+        controller_epoch=controller_epoch,
+        lists=tuple(places),
+        topics=topics,
+        topic=topic,
+        partition=partition,
+        replicas=replicas,
+        adding=adding,
+        removing=removing,
+    )
+
+
+def _assignment(one: PartitionLeadership) -> tuple[tuple[int, ...], ...]:
+    return one.replicas, one.adding, one.removing
+
+
+def plan_elect_leaders(
+    image: Image, leaders: Mapping[TopicPartition, int], *, controller_epoch: int
+) -> ElectLeaders | None:
+    """Make these the leaders (NO_NODE: nobody); None when they are.
+
+    Raises:
+        FencedError: CONTROLLER_FENCED.
+        UnknownTopicError: the topic is gone.
+    """
+    validate_controller(image, controller_epoch)
+    found = {one: image.partition_of(*one).leadership for one in leaders}
+    changed = [one for one, leader in leaders.items() if found[one].leader != leader]
+    if not changed:
+        return None
+    topics, topic, partition = named(changed)
+    return ElectLeaders(
+        controller_epoch=controller_epoch,
+        topics=topics,
+        topic=topic,
+        partition=partition,
+        leader=column_of([leaders[one] for one in changed]),
+        leader_epoch=column_of([found[one].leader_epoch + 1 for one in changed]),
+    )
+
+
+def in_sync(partition: PartitionLeadership, image: Image) -> tuple[int, ...]:
+    """What clients are told is in sync: the replicas that are not fenced, and who leads first of all."""
+    found = [
+        node_id
+        for node_id in partition.replicas
+        if node_id in image.brokers and not image.brokers[node_id].is_fenced
+    ]
+    return tuple(sorted(found, key=lambda node_id: node_id != partition.leader))
+
+
+def partitions_led_by(image: Image, node_id: int) -> list[TopicPartition]:
+    """All of a broker's."""
+    return [
+        (topic.topic_id, state.partition)
+        for topic in image.topics.values()
+        for state in topic.partitions
+        if state.leadership.leader == node_id
+    ]
+
+
+# --- registry ----------------------------------------------------------------------------------------
+
 
 MAX_BROKERS = 1_000
 MAX_NODE_ID = (1 << 31) - 1
@@ -257,3 +538,115 @@ def validate_broker(image: Image, node_id: int, broker_epoch: int) -> Registered
             fix="register again; of what this registration had accepted nothing more is published",
         )
     return broker
+
+
+# --- acting ------------------------------------------------------------------------------------------
+#
+# Whose commit it is: act_as_broker, which makes what follows it apply only while that broker may do so.
+#
+# A broker accepts records for partitions that it leads, in the leader epochs of that moment, and publishes
+# them later. Meanwhile it may have been fenced, or a leadership may have moved to another and back:
+#
+# 1. A leads partition 0 in epoch 4, accepts r, and stalls;
+# 2. the controller makes B the leader, epoch 5; the client sends r to B, which appends it;
+# 3. the controller makes A the leader again, epoch 6; A wakes up, and would append r a second time.
+#
+# So the commit says the epoch of 1, and does not apply in 6. It is checked here, when the actions are
+# applied, and not only when they are planned: whoever replays the log finds out if a planner was wrong.
+#
+# Invariants: an extent in the scope of this action is in a partition that the broker leads, in the leader
+#     epoch in which it was accepted; every action in it is of a registration that stands and is not fenced.
+# Not here: writers that are no brokers, which need no role, and whose actions are in nobody's scope.
+# Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py.
+
+
+A = TypeVar("A", bound=ActionBase)
+
+
+class ActAsBroker(ActionBase, tag="act_as_broker", frozen=True, kw_only=True):
+    """The next `actions` actions are a broker's.
+
+    Fields:
+        leader_epoch: of each extent that they append or stage, in their order: in which epoch it was
+            accepted.
+    """
+
+    node_id: Int64
+    broker_epoch: Int64
+    actions: Int64 = 1
+    leader_epoch: Column = ()
+
+
+def act_as_broker(draft: ImageDraft, action: ActAsBroker) -> None:
+    """The effect is on those that follow."""
+    if not 1 <= action.actions <= draft.actions_left:
+        raise ActionRefusedError(f"{action.actions} actions of a broker, found {draft.actions_left}")
+    if draft.acting is not None:
+        raise ActionRefusedError("a broker's actions among those of another, or its own")
+    require_broker(draft, action.node_id, action.broker_epoch)
+    epochs = action.leader_epoch
+    draft.acting = Acting(
+        node_id=action.node_id,
+        until=draft.actions_left - action.actions,
+        epochs=iter(epochs) if isinstance(epochs, tuple) else repeat(epochs),
+        is_counted=isinstance(epochs, tuple),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedPart:
+    """What a broker has accepted, and in which leader epoch."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+
+
+def may_append(image: Image, node_id: int, part: AcceptedPart) -> bool:
+    """Does the broker lead the partition in the epoch in which it accepted the part? Not so if it is gone."""
+    leadership = leadership_of(image, part.topic_id, part.partition)
+    return leadership is not None and (leadership.leader, leadership.leader_epoch) == (
+        node_id,
+        part.leader_epoch,
+    )
+
+
+def leadership_of(image: Image, topic_id: str, partition: int) -> PartitionLeadership | None:
+    """Who leads a partition; None when there is no such partition (any more)."""
+    topic = image.topic_by_id.get(topic_id)
+    if topic is None or not 0 <= partition < len(topic.partitions):
+        return None
+    return topic.partitions[partition].leadership
+
+
+def plan_act_as_broker(
+    image: Image,
+    actions: Sequence[A],
+    *,
+    node_id: int,
+    broker_epoch: int,
+    leader_epochs: Sequence[int] = (),
+) -> list[A | ActAsBroker]:
+    """The same actions, as a broker's; none for none.
+
+    Args:
+        leader_epochs: for each extent that they append or stage. Leave out those that `may_append` refuses,
+            together with their extents, before: one of them makes the whole commit void.
+
+    Raises:
+        FencedError: BROKER_FENCED.
+        InvalidRequestError: INVALID_ACTIONS, more or fewer epochs than extents.
+    """
+    validate_broker(image, node_id, broker_epoch)
+    if not actions:
+        return []
+    extents = count_extents(actions)
+    if extents != len(leader_epochs):
+        raise invalid_plan(f"{len(leader_epochs)} leader epochs for {extents} extents")
+    acting = ActAsBroker(
+        node_id=node_id,
+        broker_epoch=broker_epoch,
+        actions=len(actions),
+        leader_epoch=column_of(leader_epochs),
+    )
+    return [acting, *actions]

@@ -13,7 +13,7 @@ each one begin, in one commit,
 
     producer ids            far above those of any life before
     transactional ids       with producer ids of their own that nobody ever had, and nothing open
-    sequences               which no partition knows any more: a batch is new, or refused (expiring.py)
+    sequences               which no partition knows any more: a batch is new, or refused (sequences.py)
     leader epochs           far above those that any client has seen; nobody leads, and every broker is fenced
     births of segments      far above those of any life before, and so is the sweep horizon: what was staged
                             before is dead (sweeping.py)
@@ -22,7 +22,7 @@ each one begin, in one commit,
 uses up. So the same backup may be restored again, and is yet another life.
 
 Invariants: an incarnation is not the one before; each number only grows; the root's records stay as they are.
-Not here: who notices that a root is of another incarnation (metadata/incarnation.py), who orders a restore
+Not here: who notices that a root is of another incarnation (metadata/loading.py), who orders a restore
     (maintenance/restore.py).
 Concurrency: pure functions.
 Sources: FORMAT.md#metadata-log; adr/0033; tests/models/restoring.py.
@@ -33,12 +33,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
-from sparklog.metadata.model.broker_values import NO_NODE, Controller, PartitionLeadership
-from sparklog.metadata.model.expiring import forgetting_all
-from sparklog.metadata.model.ids import is_id
-from sparklog.metadata.model.image import NEVER_MARKED_MS, Image, Incarnation, PartitionState
-from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
+from sparklog.metadata.model.action import (
+    MAX_OFFSET,
+    ActionBase,
+    ActionRefusedError,
+    Int64,
+    invalid_plan,
+    is_id,
+    refuse,
+)
+from sparklog.metadata.model.image import (
+    NEVER_MARKED_MS,
+    NO_NODE,
+    Controller,
+    Image,
+    Incarnation,
+    PartitionLeadership,
+    PartitionState,
+)
+from sparklog.metadata.model.sequences import forgetting_all
 from sparklog.metadata.model.sweeping import pass_horizon
 from sparklog.metadata.model.transaction_values import NO_ID, NO_PRODUCER_EPOCH, TransactionPhase
 

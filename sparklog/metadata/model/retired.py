@@ -11,7 +11,7 @@ too large a one makes a writer append again. What keeps a retired segment dead i
 Invariants: a retired segment is dead. What was born before the horizon is in none of these: it is dead for
     good.
 Bounds: MAX_COUNTED segments, MAX_RANGES ranges. What has no room waits for the horizon.
-Not here: the action (sweeping.py); which segments, and their files (maintenance/retire.py).
+Not here: the action (sweeping.py); which segments, and their files (maintenance/sweep.py).
 Sources: adr/0019; tests/models/sweeping.py.
 """
 
@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from sparklog.metadata.model.action import Int64
 from sparklog.metadata.model.extent_list import ExtentColumns
-from sparklog.metadata.model.numbers import Int64
 
 MAX_COUNTED = 50_000
 MAX_RANGES = 10_000

@@ -4,13 +4,89 @@ Invariants: a setting has a name, and its value is text.
 Not here: what settings mean, and which there are (log/config.py).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, UnsupportedVersionError
 from sparklog.metadata.model.action import ActionBase, refuse
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.image import Image
+
+# --- features ----------------------------------------------------------------------------------------
+#
+# Features that a root needs: require_features, by which older software is kept from misreading it.
+#
+# A change of the format that older software would misread gets a name. The commit that first uses it says
+# which features readers, and which writers, have to know. Software that lacks one of a reader's features does
+# not open the root; software that lacks one of a writer's still reads it, and publishes nothing. A root that
+# does not use a feature stays usable by everybody. (Delta's table features.)
+#
+# Writing is: to publish, to write a snapshot, and to remove commits and segments. What a file is needed for
+# may be just what an older writer does not know.
+#
+# Invariants: a feature that a root needs, it needs from then on.
+# Not here: the version of a document (documents/document.py), which changes only where a document itself
+#     could not be decoded.
+# Concurrency: pure functions.
+# Sources: FORMAT.md#versions-and-features; adr/0034; Delta's protocol, table features.
+
+
+# What this software knows: the first version of the format needs no names.
+READER_FEATURES: frozenset[str] = frozenset()
+WRITER_FEATURES: frozenset[str] = frozenset()
+MAX_FEATURES = 100
+_NAME = re.compile(r"[a-z][a-z0-9._-]{0,62}", re.ASCII)
+
+
+class RequireFeatures(ActionBase, tag="require_features", frozen=True, kw_only=True):
+    """Whoever reads, or writes, the root from this commit on has to know these features."""
+
+    readers: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
+
+
+def require_features(draft: ImageDraft, action: RequireFeatures) -> None:
+    """The effect: they are added to those that the root needs.
+
+    Raises: UnsupportedVersionError UNSUPPORTED_METADATA for a reader's feature that we do not know.
+    """
+    readers, writers = draft.reader_features | {*action.readers}, draft.writer_features | {*action.writers}
+    refuse(why_illegal_features(readers) or why_illegal_features(writers), "features")
+    validate_readable(readers, draft.cluster_id)
+    draft.reader_features, draft.writer_features = readers, writers
+
+
+def why_illegal_features(names: Collection[str]) -> str | None:
+    """Bounds of their number, and of each name."""
+    if len(names) > MAX_FEATURES:
+        return f"{len(names)} features, expected at most {MAX_FEATURES}"
+    for name in names:
+        if not _NAME.fullmatch(name):
+            return f"feature {name[:100]!r}, expected lower-case letters, digits, '.', '_' and '-'"
+    return None
+
+
+def validate_readable(readers: Collection[str], cluster_id: str) -> None:
+    """Raise UnsupportedVersionError UNSUPPORTED_METADATA if a reader has to know more than we do."""
+    _validate(readers, READER_FEATURES, f"cluster {cluster_id}: reading it needs")
+
+
+def validate_writable(image: Image) -> None:
+    """Raise UnsupportedVersionError UNSUPPORTED_METADATA if a writer has to know more than we do."""
+    _validate(image.writer_features, WRITER_FEATURES, f"cluster {image.cluster_id}: writing to it needs")
+
+
+def _validate(needed: Collection[str], known: Collection[str], what: str) -> None:
+    if unknown := sorted(set(needed) - set(known)):
+        raise UnsupportedVersionError(
+            "UNSUPPORTED_METADATA",
+            f"{what} the features {', '.join(unknown)}, which this sparklog does not know",
+            fix="upgrade sparklog on this machine",
+        )
+
+
+# --- settings ----------------------------------------------------------------------------------------
 
 
 class SetConfigs(ActionBase, tag="set_configs", frozen=True, kw_only=True):

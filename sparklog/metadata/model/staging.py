@@ -1,9 +1,9 @@
 """Records of transactions: stage_extents, in the place of append_extents.
 
 What is staged is durable, and no record of the log yet: it has no offsets, nobody reads it, and the client
-is told base offset -1. The end of its transaction appends it, or drops it (ending.py). Its sequence numbers
-count from the moment when it is staged, whatever becomes of it: a client of the first protocol goes on behind
-what it has aborted.
+is told base offset -1. The end of its transaction appends it, or drops it (transactions.py). Its sequence
+numbers count from the moment when it is staged, whatever becomes of it: a client of the first protocol goes
+on behind what it has aborted.
 
     first protocol    the partition was added before (`opens_ms` -1)
     second protocol   the batch adds its partition, and opens the transaction if none is; the first batch of
@@ -16,7 +16,8 @@ order else.
 
 Invariants: an extent is of the producer and epoch of a transaction that is open, in one of its partitions;
     (producer id, epoch, sequence) is staged at most once in a partition, and not after it was appended.
-Not here: bounds of an extent's fields (extent.py), what a sequence means (sequences.py), offsets (ending.py).
+Not here: bounds of an extent's fields (extent_list.py), what a sequence means (sequences.py), offsets
+    (transactions.py).
 Concurrency: pure functions; a judge belongs to one call.
 Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; Kafka ProducerAppendInfo, KIP-890.
 """
@@ -25,10 +26,17 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
-from sparklog.metadata.model.columns import Column, column_of, expanded
-from sparklog.metadata.model.draft import ImageDraft, PartitionDraft
-from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, why_illegal_extent
+from sparklog.metadata.model.action import (
+    ActionBase,
+    ActionRefusedError,
+    Column,
+    column_of,
+    expanded,
+    invalid_plan,
+    refuse,
+)
+from sparklog.metadata.model.draft import ImageDraft, OpenTransaction, PartitionDraft
+from sparklog.metadata.model.extent_list import NO_PRODUCER_ID, DraftExtent, why_illegal_extent
 from sparklog.metadata.model.extents import sequence_refusal, sequenced
 from sparklog.metadata.model.image import Image, PartitionState, ProducerState
 from sparklog.metadata.model.sequences import (
@@ -41,8 +49,6 @@ from sparklog.metadata.model.sequences import (
     remember,
 )
 from sparklog.metadata.model.sweeping import refuse_expired, validate_births
-from sparklog.metadata.model.transaction_draft import OpenTransaction
-from sparklog.metadata.model.transaction_refusals import fenced, full, too_large, wrong_state
 from sparklog.metadata.model.transaction_values import (
     MAX_ROOT_STAGED_BYTES,
     MAX_ROOT_WEIGHT,
@@ -56,6 +62,10 @@ from sparklog.metadata.model.transaction_values import (
     TOPIC_WEIGHT,
     TopicPartition,
     Transaction,
+    fenced,
+    full,
+    too_large,
+    wrong_state,
 )
 from sparklog.metadata.model.transactions import opened
 

@@ -13,18 +13,19 @@ What was live once and is dead need not wait for that: retire_segments names dea
 Invariants: what is retired is dead, and stays dead. Whatever an action makes live was born at or after the
     horizon, or is live already, as of the actions before it; the horizon is at most the birth of the commit
     that moves it.
-Not here: making names (log/names.py), removing files.
+Not here: making names (log/segment_file.py), removing files.
 Sources: FORMAT.md#segments-and-extents; adr/0019; tests/models/sweeping.py.
 """
 
+import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from sparklog.errors import RetriableError
-from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan
+from sparklog.metadata.model.action import MAX_OFFSET, ActionBase, ActionRefusedError, Int64, invalid_plan
 from sparklog.metadata.model.draft import ImageDraft
-from sparklog.metadata.model.image import NO_HORIZON, Image
-from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
+from sparklog.metadata.model.image import NO_DELETE_HORIZON_MS, NO_HORIZON, Cleaned, Image
 from sparklog.metadata.model.retired import (
     MAX_RANGES,
     NO_BIRTH,
@@ -34,6 +35,80 @@ from sparklog.metadata.model.retired import (
     since_horizon,
     with_retired,
 )
+
+# --- compacting --------------------------------------------------------------------------------------
+#
+# How far a partition's log has been compacted: note_cleaned.
+#
+# Invariants: the first dirty offset only goes up, never beyond the log's end. Below it no two records that a
+# key can be told of have the same key, unless one of them lies in an extent that could not be rewritten.
+# Not here: what compaction keeps and removes (maintenance/), replacing extents (extents.py).
+# Sources: FORMAT.md#metadata-log; Kafka's cleaner-offset-checkpoint.
+
+
+class NoteCleaned(ActionBase, tag="note_cleaned", frozen=True, kw_only=True):
+    """Offsets below `first_dirty_offset` are compacted.
+
+    Fields:
+        delete_horizon_ms: the latest time until which a tombstone among them is kept; -1: there is none.
+    """
+
+    topic_id: str
+    partition: Int64
+    first_dirty_offset: Int64
+    delete_horizon_ms: Int64 = NO_DELETE_HORIZON_MS
+
+
+# --- effect ------------------------------------------------------------------------------------------
+
+
+def note_cleaned(draft: ImageDraft, action: NoteCleaned) -> None:
+    """The next round begins there."""
+    partition = draft.partition(action.topic_id, action.partition)
+    state = partition.flushed()
+    reason = _why_illegal(action, state.cleaned, state.log_end_offset)
+    if reason is not None:
+        raise ActionRefusedError(reason)
+    cleaned = Cleaned(action.first_dirty_offset, action.delete_horizon_ms)
+    partition.state = msgspec.structs.replace(state, cleaned=cleaned)
+
+
+def _why_illegal(action: NoteCleaned, cleaned: Cleaned, log_end_offset: int) -> str | None:
+    where = f"partition {action.partition} of topic {action.topic_id}"
+    if not cleaned.first_dirty_offset <= action.first_dirty_offset <= log_end_offset:
+        return (
+            f"{where}: first dirty offset {action.first_dirty_offset}, expected "
+            f"{cleaned.first_dirty_offset} to {log_end_offset}"
+        )
+    if action.delete_horizon_ms < NO_DELETE_HORIZON_MS:
+        return f"{where}: delete horizon {action.delete_horizon_ms}, expected -1 or a time"
+    return None
+
+
+# --- plan --------------------------------------------------------------------------------------------
+
+
+def plan_note_cleaned(image: Image, topic_id: str, partition: int, cleaned: Cleaned) -> NoteCleaned | None:
+    """Note how far a partition is compacted; None when that is known already.
+
+    Raises:
+        UnknownTopicError: the topic is gone.
+        InvalidRequestError: INVALID_ACTIONS.
+    """
+    state = image.partition_of(topic_id, partition)
+    action = NoteCleaned(
+        topic_id=topic_id,
+        partition=partition,
+        first_dirty_offset=cleaned.first_dirty_offset,
+        delete_horizon_ms=cleaned.delete_horizon_ms,
+    )
+    reason = _why_illegal(action, state.cleaned, state.log_end_offset)
+    if reason is not None:
+        raise invalid_plan(reason)
+    return None if cleaned == state.cleaned else action
+
+
+# --- sweeping ----------------------------------------------------------------------------------------
 
 
 class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_only=True):
@@ -88,7 +163,7 @@ def pass_horizon(draft: ImageDraft, horizon: int) -> None:
     draft.retired.forget([one for one in retired.removed_bytes if born_of(one) < horizon])
     pending = {one: at_ms for one, at_ms in retired.pending.items() if born_of(one) >= horizon}
     ranges = since_horizon(retired.ranges, horizon)
-    draft.retired.change(replace(retired, ranges=ranges, pending=pending))
+    draft.retired.change(dataclasses.replace(retired, ranges=ranges, pending=pending))
 
 
 def retire_segments(draft: ImageDraft, action: RetireSegments) -> None:
@@ -104,7 +179,9 @@ def retire_segments(draft: ImageDraft, action: RetireSegments) -> None:
     for segment in action.gone:
         pending.pop(segment, None)
     draft.retired.forget((*action.segments, *action.left))
-    draft.retired.change(replace(retired, ranges=ranges, pending=pending, checked_ms=action.time_ms))
+    draft.retired.change(
+        dataclasses.replace(retired, ranges=ranges, pending=pending, checked_ms=action.time_ms)
+    )
 
 
 def _with(retired: Retired, segments: Sequence[str]) -> dict[str, tuple[RetiredRange, ...]]:

@@ -2,22 +2,58 @@
 
 Invariants: a topic's id and its name are each taken once; partitions only get more, and start empty at
 offset 0.
-Not here: settings of topics (settings.py), how many partitions a root may have (capacity.py).
+Not here: settings of topics (settings.py).
 """
 
 from collections.abc import Mapping
 
 from sparklog.errors import InvalidRequestError
-from sparklog.metadata.model.action import ActionBase, ActionRefusedError, refuse
-from sparklog.metadata.model.broker_values import PartitionLeadership
-from sparklog.metadata.model.capacity import validate_room
+from sparklog.metadata.model.action import ActionBase, ActionRefusedError, Int64, is_id, refuse
 from sparklog.metadata.model.draft import ImageDraft, TopicDraft
 from sparklog.metadata.model.extent_list import ExtentList
-from sparklog.metadata.model.ids import is_id
-from sparklog.metadata.model.image import Image, PartitionState
-from sparklog.metadata.model.numbers import Int64
+from sparklog.metadata.model.image import (
+    Image,
+    PartitionLeadership,
+    PartitionState,
+    why_illegal_topic_name,
+    why_no_new_topic_name,
+)
 from sparklog.metadata.model.settings import validate_configs, why_illegal_configs
-from sparklog.metadata.model.topic_names import why_illegal_topic_name, why_no_new_topic_name
+
+# --- capacity ----------------------------------------------------------------------------------------
+#
+# How many partitions a root may have: each is kept in memory by every reader, and in every snapshot.
+#
+# A bound on what is planned, not on what a log may hold: roots with more are read as they are.
+#
+# Invariants: a plan that passes does not take the root beyond its setting, `sparklog.max.partitions`.
+# Not here: or one request (sparklog_server/admin/changes.py).
+# Concurrency: pure functions.
+
+
+MAX_PARTITIONS_KEY = "sparklog.max.partitions"  # a setting of the root; declared in log/config.py
+DEFAULT_MAX_PARTITIONS = 200_000
+
+
+def validate_room(image: Image, added: int) -> None:
+    """Raise InvalidRequestError TOO_MANY_PARTITIONS if so many more would be too many."""
+    present = image.partition_count
+    limit = _limit(image.configs)
+    if present + added > limit:
+        raise InvalidRequestError(
+            "TOO_MANY_PARTITIONS",
+            f"root: found {present} partitions and {added} more to be made, expected at most {limit} in all",
+            fix=f"Ask for fewer, delete topics, or raise {MAX_PARTITIONS_KEY} of the root",
+        )
+
+
+def _limit(configs: Mapping[str, str]) -> int:
+    text = configs.get(MAX_PARTITIONS_KEY, "")
+    return int(text) if text.isascii() and text.isdigit() else DEFAULT_MAX_PARTITIONS
+
+
+# --- topics ------------------------------------------------------------------------------------------
+
 
 MAX_PARTITIONS = 100_000
 

@@ -5,22 +5,156 @@ partitions, groups and staged extents. In a partition what a transaction has sta
 gaps; `staging`, `deadlines` and the totals say the same as the transactions, found quicker.
 Bounds: every process that uses the root holds all of it, and reads it when it opens the root. So what clients
 can add is bounded by its weight: the bytes that it takes there.
-Not here: how they come to be (transactions.py, staging.py, ending.py), changing them (transaction_draft.py).
+Not here: how they come to be (transactions.py, staging.py, transactions.py), changing them (draft.py).
 Concurrency: immutable.
 Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; Kafka TransactionMetadata.
 """
 
 import enum
+import zlib
 from bisect import bisect_left
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final, Generic, TypeVar, overload
 
 import numpy as np
 
+from sparklog.errors import FencedError, InvalidRequestError, RetriableError, why_not_utf8
 from sparklog.metadata.model.extent_list import ExtentList
-from sparklog.metadata.model.shared_map import SharedMap
-from sparklog.utf8 import why_not_utf8
+
+# --- shared map --------------------------------------------------------------------------------------
+#
+# A dictionary of which a changed copy shares what did not change: it is in buckets, by key.
+#
+# For what images hold much of and commits change little of: a change copies the list of buckets and one
+# bucket, not all entries.
+# Invariants: which bucket a key is in depends on the key alone, and so does the order of iteration on the
+#     keys and, within a bucket, the order in which they came: the same in all processes. A map is never
+#     changed.
+# Not here: what is in it.
+# Concurrency: a map is immutable; a draft belongs to one thread.
+
+
+K = TypeVar("K", bound=str | int)
+V = TypeVar("V")
+D = TypeVar("D")
+BUCKETS: Final = 256  # of 256 entries each where there are 65,536
+_MASK: Final = BUCKETS - 1
+
+
+def _bucket_of(key: str | int) -> int:
+    """Not by `hash`, which is another one in each process."""
+    number = key if isinstance(key, int) else zlib.crc32(key.encode("utf-8", "surrogatepass"))
+    return number & _MASK
+
+
+class SharedMap(Mapping[K, V]):
+    """See the module's docstring."""
+
+    __slots__ = ("_buckets", "_length")
+
+    def __init__(self, items: Iterable[tuple[K, V]] = ()) -> None:
+        nothing: dict[K, V] = {}
+        self._buckets: list[dict[K, V]] = [nothing] * BUCKETS
+        for key, value in items:
+            number = _bucket_of(key)
+            if self._buckets[number] is nothing:
+                self._buckets[number] = {}
+            self._buckets[number][key] = value
+        self._length = sum(map(len, self._buckets))
+
+    @classmethod
+    def _of(cls, buckets: list[dict[K, V]], length: int) -> "SharedMap[K, V]":
+        found: SharedMap[K, V] = cls.__new__(cls)
+        found._buckets, found._length = buckets, length
+        return found
+
+    def __getitem__(self, key: K) -> V:
+        return self._buckets[_bucket_of(key)][key]
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, /, default: V | D) -> V | D: ...
+    def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
+        """As of a dictionary."""
+        return self._buckets[_bucket_of(key)].get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str | int) and key in self._buckets[_bucket_of(key)]
+
+    def __iter__(self) -> Iterator[K]:
+        return chain.from_iterable(self._buckets)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def values(self) -> ValuesView[V]:
+        """As fast as a dictionary's."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[K, V]:
+        """As fast as a dictionary's."""
+        return _Items(self)
+
+
+class _Values(ValuesView[V]):
+    _mapping: SharedMap[str | int, V]
+
+    def __iter__(self) -> Iterator[V]:
+        return chain.from_iterable(bucket.values() for bucket in self._mapping._buckets)
+
+
+class _Items(ItemsView[K, V], Generic[K, V]):
+    _mapping: SharedMap[K, V]
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return chain.from_iterable(bucket.items() for bucket in self._mapping._buckets)
+
+
+class SharedMapDraft(Generic[K, V]):
+    """A map that is being changed; after `done` it is of no more use."""
+
+    __slots__ = ("_before", "_buckets", "_length", "_own")
+
+    def __init__(self, before: SharedMap[K, V]) -> None:
+        self._before = before
+        self._buckets = before._buckets
+        self._length = len(before)
+        self._own: set[int] = set()
+
+    def get(self, key: K) -> V | None:
+        """As of what has been changed so far."""
+        return self._buckets[_bucket_of(key)].get(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        bucket = self._own_bucket(key)
+        self._length += key not in bucket
+        bucket[key] = value
+
+    def remove(self, key: K) -> None:
+        """KeyError if it is not there."""
+        del self._own_bucket(key)[key]
+        self._length -= 1
+
+    def done(self) -> SharedMap[K, V]:
+        """The map; the one before, if nothing was changed."""
+        return SharedMap._of(self._buckets, self._length) if self._own else self._before
+
+    def _own_bucket(self, key: K) -> dict[K, V]:
+        number = _bucket_of(key)
+        if number not in self._own:
+            if not self._own:
+                self._buckets = list(self._buckets)
+            self._own.add(number)
+            self._buckets[number] = dict(self._buckets[number])
+        return self._buckets[number]
+
+
+# --- transaction values ------------------------------------------------------------------------------
+
 
 NO_NUMBER = -1
 NOTHING_OPEN = 0  # in the place of a transaction's number: they count from 1
@@ -341,3 +475,62 @@ def why_no_new_transactional_id(transactional_id: str) -> str | None:
     if size <= MAX_TRANSACTIONAL_ID_LENGTH:
         return None
     return f"a new transactional id of {size} bytes in UTF-8, expected at most {MAX_TRANSACTIONAL_ID_LENGTH}"
+
+
+# --- transaction refusals ----------------------------------------------------------------------------
+#
+# What plans of transactions refuse, and how; transactions.py says what each error is to Kafka's clients.
+#
+# Not here: what is refused when actions are applied (the actions' modules).
+# Concurrency: pure functions.
+
+
+def unmapped(transactional_id: str, producer_id: int, known: Transaction | None) -> InvalidRequestError:
+    """The error for a producer id that is not the transactional id's."""
+    expected = "which is unknown" if known is None else f"whose producer id is {known.producer_id}"
+    name = transactional_id[:MAX_TRANSACTIONAL_ID_LENGTH]  # of an unknown one the length is the client's
+    return InvalidRequestError(
+        "PRODUCER_UNMAPPED",
+        f"transactional id {name!r}: found producer id {producer_id}, {expected}",
+        fix="initialise the producer again; a transactional id that is not used for "
+        "transactional.id.expiration.ms is forgotten",
+    )
+
+
+def fenced(known: Transaction, producer_id: int, producer_epoch: int) -> FencedError:
+    """The error for a producer that is no longer the transactional id's."""
+    return FencedError(
+        "PRODUCER_FENCED",
+        f"transactional id {known.transactional_id!r}: found producer {producer_id} in epoch "
+        f"{producer_epoch}, expected {known.producer_id} in epoch {known.producer_epoch}",
+        fix="close this producer: another with its transactional id was initialised, or its transaction took "
+        "longer than its timeout and was aborted",
+    )
+
+
+def wrong_state(known: Transaction, found: str, fix: str) -> InvalidRequestError:
+    """The error for what the phase of a transaction does not allow."""
+    return InvalidRequestError(
+        "TRANSACTION_STATE",
+        f"transactional id {known.transactional_id!r}, transaction {known.number} ({known.phase}): {found}",
+        fix=fix,
+    )
+
+
+def too_large(known: Transaction, found: str) -> InvalidRequestError:
+    """The error for what a transaction has no room for."""
+    return InvalidRequestError(
+        "TRANSACTION_TOO_LARGE",
+        f"transactional id {known.transactional_id!r}, transaction {known.number}: found {found} are allowed",
+        fix="abort it, and commit more often",
+    )
+
+
+def full(found: str) -> RetriableError:
+    """The error for what a root has no room for."""
+    return RetriableError(
+        "TRANSACTIONS_FULL",
+        f"root: found {found} are allowed",
+        fix="end transactions that are open (`sparklog transactions list`), or wait until unused ids are "
+        "forgotten (transactional.id.expiration.ms); then try again",
+    )

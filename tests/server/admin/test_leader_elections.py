@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.errors import FencedError
 from sparklog.metadata import Image, PartitionLeadership, plan_assign_replicas
-from sparklog_server.admin.leader_elections import Elections, ElectionType
+from sparklog_server.admin.leaders import Elections, ElectionType
 from tests.metadata.cluster_roots import TOPIC, applied, cluster, fenced, leadership, led
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN

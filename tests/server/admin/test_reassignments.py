@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.errors import FencedError
 from sparklog.metadata import Image, PartitionLeadership
-from sparklog_server.admin.reassignments import Named, Reassignments, under_way
+from sparklog_server.admin.leaders import Named, Reassignments, under_way
 from tests.metadata.cluster_roots import applied, cluster, elected, fenced, leadership, led
 
 ZERO = ("orders", 0)

@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any
 
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.responses import make
 from tests.server.fetch.stored import TOPIC, offsets_of
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient, request_types

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.responses import make
 from tests.server.api.fetching import FIRST_EPOCH
 from tests.server.fetch.stored import TOPIC
 from tests.support.wire_client import WireClient, request_types

@@ -7,7 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog.log.root_config import NEWEST_TRANSACTION_VERSION
+from sparklog.log.config import NEWEST_TRANSACTION_VERSION
 from sparklog.metadata import SetConfigs
 from sparklog_server.api.registry import declared_apis
 from tests.support.running_broker import RunningBroker

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import sparklog
-from sparklog.log.broker_keys import broker_key
-from sparklog.log.root_config import TRANSACTION_VERSION_KEY
+from sparklog.log.config import TRANSACTION_VERSION_KEY, broker_key
 from sparklog_server.settings.config import SETTINGS
 from sparklog_server.settings.updating import DYNAMIC, TOPIC_DEFAULTS, Update, update_of
 from tests.server.api.config_requests import BROKER, DELETE, SET, TOPIC, alter, describe, resource, synonyms

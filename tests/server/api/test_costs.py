@@ -18,17 +18,17 @@ from kio.index import load_payload_module, load_request_schema
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
-from sparklog_server.groups.offsets_to_commit import OffsetToCommit
-from sparklog_server.network.limits import ByteBudget
-from sparklog_server.protocol.answers import HeldAnswer
-from sparklog_server.protocol.api_entry import RequestContext
-from sparklog_server.protocol.entities import make
+from sparklog_server.groups.offsets import OffsetToCommit
+from sparklog_server.network.frames import ByteBudget
+from sparklog_server.protocol.apis import RequestContext
 from sparklog_server.protocol.messages import (
     RequestHeader,
     encode_response,
     examine_request,
     message_codec,
 )
+from sparklog_server.protocol.responses import make
+from sparklog_server.protocol.wire import HeldAnswer
 from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import batch
 from tests.support.running_broker import RunningBroker

@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog_server.protocol.entities import topic_uuid
+from sparklog_server.protocol.responses import topic_uuid
 from tests.server.api.controlling import settled
 from tests.server.api.topic_requests import topic
 from tests.support.running_broker import RunningBroker

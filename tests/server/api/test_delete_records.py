@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sparklog.errors import StorageError
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.responses import make
 from tests.server.api.listing import listed
 from tests.server.fetch.stored import TOPIC, StoredLog
 from tests.support.running_broker import RunningBroker

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog_server.protocol.entities import topic_uuid
+from sparklog_server.protocol.responses import topic_uuid
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 

@@ -8,7 +8,7 @@ import sparklog
 from sparklog.log.config import TopicConfig
 from sparklog.log.setting import declared_settings
 from sparklog_server.settings.config import SETTINGS
-from sparklog_server.settings.setting_names import ROOT_KEYS
+from sparklog_server.settings.updating import ROOT_KEYS
 from tests.server.api.config_requests import (
     BROKER,
     GROUP,

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.client.broker_root import find_broker_root
+from sparklog.client.brokers import find_broker_root
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.storage.root_rules import root_rules
 from sparklog_server.api import log_dir_listing
-from sparklog_server.protocol import answers
+from sparklog_server.protocol import wire
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
@@ -62,7 +62,7 @@ def test_a_root_that_would_make_an_answer_too_large_is_told_without_topics(
     asker: WireClient, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create_topic("t", 40)
-    monkeypatch.setattr(answers, "MAX_ANSWER_BYTES", 1_000)
+    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 1_000)
     for version in range(1, 5):
         (refused,) = asker.ask(35, version, topics=None).results
         assert (refused.error_code.name, refused.log_dir, refused.topics) == (
@@ -118,7 +118,7 @@ def test_others_have_turns_while_many_partitions_are_looked_at(
     asker: WireClient, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create_topic("t", 10_000)
-    turns = Counting(monkeypatch, answers.Pace, "made")
+    turns = Counting(monkeypatch, wire.Pace, "made")
     assert len(sizes(describe(asker))) == 10_000
     assert turns.taken() >= 10
 

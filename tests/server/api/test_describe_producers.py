@@ -31,7 +31,7 @@ def test_producers_of_a_partition_are_described(transactor: TransactionClient) -
 def test_what_would_make_an_answer_too_large_is_refused(
     transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", 300)
+    monkeypatch.setattr("sparklog_server.protocol.wire.MAX_ANSWER_BYTES", 300)
     topics = [{"_": "TopicRequest", "name": "orders", "partition_indexes": [0, 1]}]
     (found,) = transactor.ask(DESCRIBE_PRODUCERS, 0, topics=topics).topics
     assert [one.error_code.name for one in found.partitions] == ["none", "unknown_server_error"]

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog_server.api import describe_topic_partitions
-from sparklog_server.protocol.entities import topic_id_text
+from sparklog_server.protocol.responses import topic_id_text
 from tests.server.api.controlling import settled
 from tests.support.wire_client import WireClient
 

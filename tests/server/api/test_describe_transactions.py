@@ -40,7 +40,7 @@ def test_what_would_make_an_answer_too_large_is_refused(
 ) -> None:
     for name in ("app", "app-2"):
         transactor.add(producer_of(transactor.initialise(name)), ("orders", 0), name=name)
-    monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", 800)
+    monkeypatch.setattr("sparklog_server.protocol.wire.MAX_ANSWER_BYTES", 800)
     one, two = transactor.ask(DESCRIBE, 0, transactional_ids=["app", "app-2"]).transaction_states
     assert (one.error_code.name, len(one.topics)) == ("none", 1)
     assert (two.error_code.name, two.topics) == ("unknown_server_error", ())
@@ -59,7 +59,7 @@ def test_names_count_as_bytes_and_topics_beside_their_partitions(
         transactor.add(producer_of(transactor.initialise(name)), ("orders", 0), name=name)
 
     def fitting(most: int, *names: str) -> list[str]:
-        monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", most)
+        monkeypatch.setattr("sparklog_server.protocol.wire.MAX_ANSWER_BYTES", most)
         told = transactor.ask(DESCRIBE, 0, transactional_ids=names).transaction_states
         return [one.transactional_id for one in told if one.error_code.name == "none"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog_server.dispatch import dispatcher
 from sparklog_server.protocol import messages
-from sparklog_server.protocol.answers import HeldAnswer
+from sparklog_server.protocol.wire import HeldAnswer
 from tests.server.api.group_requests import (
     GROUP_SETTINGS,
     GROUP_TOPICS,

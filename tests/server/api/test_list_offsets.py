@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.metadata import plan_advance_log_start
 from sparklog_server.api import delete_records, list_offsets, offset_for_leader_epoch
-from sparklog_server.fetch.offsets import offset_of_max_timestamp
+from sparklog_server.fetch.reader import offset_of_max_timestamp
 from sparklog_server.root.live_root import LiveRoot
 from tests.server.api.listing import list_all, listed
 from tests.server.fetch.stored import TOPIC, StoredLog, stored_log

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.client.transaction_view import chosen
+from sparklog.client.cluster_view import chosen
 from tests.server.api.transacting import LIST, TransactionClient, producer_of
 from tests.support.running_broker import RunningBroker
 
@@ -78,7 +78,7 @@ def test_an_answer_that_would_be_too_large_is_refused(
     transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer_of(transactor.initialise())
-    monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", 200)
+    monkeypatch.setattr("sparklog_server.protocol.wire.MAX_ANSWER_BYTES", 200)
     assert list(transactor.listed()) == ["app"]
     refused = transactor.ask(LIST, 0, state_filters=["x" * 30, "y" * 30])
     assert (refused.error_code.name, refused.unknown_state_filters) == ("unknown_server_error", ())
@@ -94,7 +94,7 @@ def test_ids_count_as_bytes(
     """57 MB were counted as 31."""
     name = character * 100
     producer_of(transactor.initialise(name))
-    monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", 500)
+    monkeypatch.setattr("sparklog_server.protocol.wire.MAX_ANSWER_BYTES", 500)
     answer = transactor.ask(LIST, 0)
     assert [one.transactional_id for one in answer.transaction_states] == ([name] if fits else [])
     assert answer.error_code.name == ("none" if fits else "unknown_server_error")

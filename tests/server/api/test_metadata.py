@@ -8,9 +8,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog_server.admin.topic_creation import MAX_CREATED
-from sparklog_server.protocol import answers
-from sparklog_server.protocol.entities import topic_id_text, topic_uuid
+from sparklog_server.admin.topics import MAX_CREATED
+from sparklog_server.protocol import wire
+from sparklog_server.protocol.responses import topic_id_text, topic_uuid
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
@@ -170,7 +170,7 @@ def test_topics_that_would_make_an_answer_too_large_are_refused(
         topic_id = created(log, name, partitions=1 if name == "c" else 20)
         by_id = {"topic_id": topic_id, "name": None} if version == 12 else {"name": name}
         asked.append({"_": "MetadataRequestTopic", **by_id})
-    monkeypatch.setattr(answers, "MAX_ANSWER_BYTES", 1_000)
+    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 1_000)
     told = asker.ask(METADATA, version, topics=asked, allow_auto_topic_creation=False).topics
     assert [(one.name, one.error_code.name, len(one.partitions)) for one in told] == [
         ("a", "none", 20),
@@ -186,16 +186,16 @@ def test_others_have_turns_between_topics_of_many_partitions(
     for name in ("a", "b"):
         log.create_topic(name, partitions=10_000)
     made: list[int] = []
-    pace = answers.Pace.made
+    pace = wire.Pace.made
 
-    async def noted(self: answers.Pace, count: int) -> None:
+    async def noted(self: wire.Pace, count: int) -> None:
         made.append(count)
         await pace(self, count)
 
-    monkeypatch.setattr(answers.Pace, "made", noted)
+    monkeypatch.setattr(wire.Pace, "made", noted)
     told = asker.ask(METADATA, 9, topics=named("a", "b"), allow_auto_topic_creation=False).topics
     assert [len(one.partitions) for one in told] == [10_000, 10_000]
-    assert sum(made) > 2 * answers.SLICE
+    assert sum(made) > 2 * wire.SLICE
 
 
 def test_authorized_operations_when_asked_for(asker: WireClient) -> None:

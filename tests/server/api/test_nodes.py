@@ -7,8 +7,8 @@ from typing import Any
 from sparklog.metadata import BrokerListener, Image, empty_image, plan_join_broker
 from sparklog_server.api.nodes import hint_of, node_of, nodes_of, nodes_of_leaders
 from sparklog_server.cluster.leadership import Leadership
-from sparklog_server.protocol.nodes import LeaderHint, Node
-from sparklog_server.settings.addresses import AdvertisedListener
+from sparklog_server.protocol.metadata_response import LeaderHint, Node
+from sparklog_server.settings.network import AdvertisedListener
 from tests.metadata.cluster_roots import FOUNDING, applied, cluster, elected, fenced, led
 
 INSIDE, OUTSIDE = AdvertisedListener("inside-1", 9092), AdvertisedListener("outside-1", 19092)

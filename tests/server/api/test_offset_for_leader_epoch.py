@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.errors import StorageError
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.responses import make
 from tests.server.fetch.stored import TOPIC, StoredLog
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient, request_types

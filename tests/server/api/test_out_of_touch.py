@@ -153,7 +153,7 @@ def test_who_joins_again_and_is_out_of_touch_refuses_clients_too(
     async def never(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("sparklog_server.cluster.registering.Registering.again", never)
+    monkeypatch.setattr("sparklog_server.cluster.membership.Registering.again", never)
     client, resigned = two.client(A), resigned_of(two.brokers[A])
     two.controller.fence(A)
     assert resigned.wait(60)
@@ -170,7 +170,7 @@ def test_who_cannot_listen_again_ends(two: Two, touch: Touch, monkeypatch: pytes
     def listen(_: Any) -> None:
         raise OSError(errno.EADDRINUSE, "Address already in use")
 
-    monkeypatch.setattr("sparklog_server.network.listener.Listener.listen", listen)
+    monkeypatch.setattr("sparklog_server.network.server.Listener.listen", listen)
     touch.find()
     until(lambda: broker.lifecycle.has_failed, what="it fails")
 

@@ -16,7 +16,7 @@ from sparklog.format.codec import Codec
 from sparklog.metadata import BrokerListener, RequireFeatures
 from sparklog_server.api import init_producer_id, produce
 from sparklog_server.api.registry import declared_apis
-from sparklog_server.protocol.entities import topic_uuid
+from sparklog_server.protocol.responses import topic_uuid
 from tests.server.api.producing import ONE, now_batch, sequenced
 from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import batch

@@ -8,7 +8,7 @@ import pytest
 from kio.index import load_request_schema
 
 from sparklog_server.api.registry import DeclaredApi, api, declared_apis
-from sparklog_server.protocol.api_keys import ApiKey
+from sparklog_server.protocol.apis import ApiKey
 
 # Beyond these something would be advertised that does not work.
 HIGHEST = {0: 13, 1: 17, 3: 13, 8: 9, 9: 9, 10: 4}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import sparklog
-from sparklog_server.protocol import answers
+from sparklog_server.protocol import wire
 from tests.support.wire_client import WireClient
 
 DESCRIBE_GROUPS, OFFSET_FETCH, FIND, DESCRIBE_CONFIGS, LOG_DIRS, LEAVE, LIST_GROUPS = (
@@ -95,7 +95,7 @@ def test_what_is_beyond_the_limit_is_refused(
     for group in ("g", "h"):
         join(asker, group, 60_000)
         commit(asker, f"offsets-{group}", 100)
-    monkeypatch.setattr(answers, "MAX_ANSWER_BYTES", 99_000)
+    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 99_000)
     described = asker.ask(DESCRIBE_GROUPS, 5, groups=["g", "h"]).groups
     assert [(one.error_code.name, len(one.members)) for one in described] == [
         ("none", 1),
@@ -105,10 +105,10 @@ def test_what_is_beyond_the_limit_is_refused(
     assert [one.error_code.name for one in fetched] == ["none", "unknown_server_error"]
     listed = asker.ask(LIST_GROUPS, 4)
     assert (listed.error_code.name, len(listed.groups)) == ("none", 4)
-    monkeypatch.setattr(answers, "MAX_ANSWER_BYTES", 600)
+    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 600)
     listed = asker.ask(LIST_GROUPS, 4)
     assert (listed.error_code.name, listed.groups) == ("unknown_server_error", ())
-    monkeypatch.setattr(answers, "MAX_ANSWER_BYTES", 99_000)
+    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 99_000)
     resources = [
         {"_": "DescribeConfigsResource", "resource_type": 2, "resource_name": f"{number}",
          "configuration_keys": None}

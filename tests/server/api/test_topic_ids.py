@@ -9,7 +9,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog_server.protocol.entities import topic_uuid
+from sparklog_server.protocol.responses import topic_uuid
 from tests.server.api.controlling import settled
 from tests.server.api.fetching import FETCH, asked, fetch, offsets, partitions_of
 from tests.server.api.producing import ONE

@@ -13,9 +13,9 @@ from kio.static.constants import EntityType
 from sparklog.metadata import Image, new_id, plan_create_topic
 from sparklog_server.api import topic_listing
 from sparklog_server.api.topic_listing import TopicListing
-from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.messages import message_codec
 from sparklog_server.protocol.metadata_response import Led, after_topics, count_bytes, encode_topic, rows_led
+from sparklog_server.protocol.responses import make
 from tests.metadata.cluster_roots import applied, cluster, fenced, led
 
 

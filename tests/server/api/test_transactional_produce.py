@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.client import SparkLog
 from sparklog.metadata import TransactionPhase
-from sparklog_server.protocol.entities import topic_uuid
+from sparklog_server.protocol.responses import topic_uuid
 from tests.server.api.producing import ONE, now_batch, sequenced
 from tests.server.publish.asking import Part, ProducingClient
 from tests.server.publish.batches import with_header

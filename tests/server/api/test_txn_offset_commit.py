@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import sparklog
-from sparklog_server.coordination.reading import Reading
+from sparklog_server.coordination.records import Reading
 from sparklog_server.coordination.state_log import StateLog
 from tests.server.api.group_requests import (
     DELETE,

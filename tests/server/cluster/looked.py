@@ -7,9 +7,7 @@ from typing import Any
 from sparklog.clock import ManualClock
 from sparklog.metadata import RegisteredBroker
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.heartbeats import Beat
-from sparklog_server.cluster.looking import Looking
-from sparklog_server.cluster.observer import Observer
+from sparklog_server.cluster.liveness import Beat, Looking, Observer
 
 INTERVAL_MS, LOOKS, SILENT, UNREAD = 1_000, 3, 8, 9
 PATIENCE_MS = 10  # real ones; the observer's are of its clock

@@ -9,7 +9,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import FatalStorageError, InvalidRequestError, StorageError
 from sparklog.metadata import Action, Image, MetadataLog
-from sparklog.metadata.documents.paths import commit_of
+from sparklog.metadata.documents.properties import commit_of
 from sparklog.storage import MemoryStore
 from tests.server.publish.surroundings import Surroundings
 from tests.support.told import Told
@@ -71,7 +71,7 @@ def test_a_part_that_is_refused_is_told_once_and_tried_again(
             return []
 
         await surroundings.membership.start()
-        monkeypatch.setattr("sparklog_server.cluster.duties.plan_completions", refuse_twice)
+        monkeypatch.setattr("sparklog_server.cluster.elections.plan_completions", refuse_twice)
         log.create_topic("orders", 1)
         await surroundings.controller.start()
         (orders,) = surroundings.root.image.topics["orders"].partitions

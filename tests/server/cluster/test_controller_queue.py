@@ -9,7 +9,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.metadata import Action, Image
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster.membership import Registration
 from tests.server.publish.surroundings import Surroundings
 from tests.support.roots import opened
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.log.root_config import RootConfig
+from sparklog.log.config import RootConfig
 from sparklog.metadata import (
     NO_NODE,
     Action,
@@ -15,8 +15,7 @@ from sparklog.metadata import (
     plan_create_topic,
     plan_fence_broker,
 )
-from sparklog_server.cluster.assigning import Assigning
-from sparklog_server.cluster.duties import Duties, Known, plan_entering
+from sparklog_server.cluster.elections import Assigning, Duties, Known, plan_entering
 from tests.metadata.cluster_roots import (
     FOUNDING,
     TOPIC,
@@ -161,7 +160,7 @@ def test_a_join_is_made_though_what_is_due_with_it_is_refused(monkeypatch: pytes
     def refused(_image: Image, *, controller_epoch: int) -> list[Action]:
         raise InvalidRequestError("INVALID_ACTIONS", f"in epoch {controller_epoch}", fix="nothing")
 
-    monkeypatch.setattr("sparklog_server.cluster.duties.plan_takeover", refused)
+    monkeypatch.setattr("sparklog_server.cluster.elections.plan_takeover", refused)
     image = led(cluster(), [2, 2, 3])
     assert leaders(entered(image, 2)) == [NO_NODE, NO_NODE, 3]
 
@@ -184,7 +183,7 @@ def test_a_part_that_is_refused_holds_up_no_other(monkeypatch: pytest.MonkeyPatc
     """One cannot be planned, and what another one planned does not apply."""
     too_late = ElectLeaders(controller_epoch=1, topics=(TOPIC,), partition=(0,), leader=1, leader_epoch=9)
     monkeypatch.setattr(
-        "sparklog_server.cluster.duties.plan_takeover", lambda _image, *, controller_epoch: [too_late]
+        "sparklog_server.cluster.elections.plan_takeover", lambda _image, *, controller_epoch: [too_late]
     )
 
     def unreadable(_image: Image) -> RootConfig:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from sparklog.client.placement import alternating, spread_replicas
+from sparklog.client.cluster_view import alternating, spread_replicas
 from sparklog.metadata import (
     NO_NODE,
     Image,
@@ -14,7 +14,7 @@ from sparklog.metadata import (
     plan_begin_controlled_shutdown,
     plan_create_topic,
 )
-from sparklog_server.cluster import selectors
+from sparklog_server.cluster import elections
 from sparklog_server.cluster.elections import (
     is_imbalanced,
     plan_failover,
@@ -51,10 +51,10 @@ OF_TWO = PartitionLeadership((1, 2, 3), 2, 5)
     ],
 )
 def test_three_rules(usable: set[int], offline: int, preferred: int, shutdown: int) -> None:
-    assert selectors.offline(OF_TWO, usable) == offline
-    assert selectors.preferred(OF_TWO, usable) == preferred
-    assert selectors.controlled_shutdown(OF_TWO, usable) == shutdown
-    assert selectors.preferred(PartitionLeadership(), usable) == NO_NODE
+    assert elections.offline(OF_TWO, usable) == offline
+    assert elections.preferred(OF_TWO, usable) == preferred
+    assert elections.controlled_shutdown(OF_TWO, usable) == shutdown
+    assert elections.preferred(PartitionLeadership(), usable) == NO_NODE
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_three_rules(usable: set[int], offline: int, preferred: int, shutdown: i
     ],
 )
 def test_the_rule_of_a_reassignment(target: tuple[int, ...], usable: set[int], leader: int) -> None:
-    assert selectors.reassigned(OF_TWO, target, usable) == leader
+    assert elections.reassigned(OF_TWO, target, usable) == leader
 
 
 def leaders(image: Image) -> list[int]:
@@ -83,7 +83,7 @@ def test_a_dead_brokers_partitions_go_to_others_in_one_commit() -> None:
     assert leaders(after) == [1, 1, NO_NODE, 3]
     assert [leadership(after, one).leader_epoch for one in range(4)] == [2, 1, 2, 1]
     assert after.brokers[2].is_fenced
-    assert selectors.in_sync(leadership(after), after) == (1, 3)
+    assert elections.in_sync(leadership(after), after) == (1, 3)
     assert plan_failover(after, 2, controller_epoch=1) == []
     assert plan_failover(after, 9, controller_epoch=1) == []
 
@@ -94,7 +94,7 @@ def test_who_comes_back_leads_what_nobody_does_and_then_what_it_should() -> None
     after = applied(back, *plan_takeover(back, controller_epoch=1))
     assert leaders(after) == [1, 1, 1]
     assert plan_takeover(after, controller_epoch=1) == []
-    assert selectors.in_sync(leadership(led(after, {0: 2})), after) == (2, 1, 3)
+    assert elections.in_sync(leadership(led(after, {0: 2})), after) == (2, 1, 3)
 
 
 def test_what_should_be_led_by_its_first_replica() -> None:
@@ -116,7 +116,7 @@ def test_controlled_shutdown_hands_over_what_it_can() -> None:
     after = applied(image, *plan_hand_over(image, controller_epoch=1))
     assert leaders(after) == [1, 2, 3]
     assert plan_hand_over(after, controller_epoch=1) == []
-    assert selectors.usable_brokers(after) == {1, 3}
+    assert elections.usable_brokers(after) == {1, 3}
 
 
 def test_new_partitions_whoever_made_them() -> None:
@@ -158,7 +158,7 @@ def test_a_newcomer_is_a_replica_where_there_were_too_few_brokers() -> None:
 
 
 def test_as_many_actions_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("sparklog.metadata.model.columns", "sparklog_server.cluster.elections"):
+    for module in ("sparklog.metadata.model.action", "sparklog_server.cluster.elections"):
         monkeypatch.setattr(f"{module}.MAX_PARTITIONS_OF_ACTION", 2)
     image = elected(joined(applied(empty_image("C" * 22), FOUNDING), 1, 2), 1)
     image = applied(image, plan_create_topic(image, "orders", 5, topic_id=TOPIC))

@@ -10,7 +10,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import CorruptLogError, FatalStorageError, FencedError, SparklogError, StorageError
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.following import Follower
-from sparklog_server.root.attention import Attention
+from sparklog_server.root.live_root import Attention
 from sparklog_server.runtime.lifecycle import Lifecycle
 from tests.server.publish.surroundings import Surroundings
 from tests.support.roots import opened

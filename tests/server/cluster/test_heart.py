@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.heart import Heart
+from sparklog_server.cluster.liveness import Heart
 from tests.server.network.conftest import until
 from tests.support.told import Told
 

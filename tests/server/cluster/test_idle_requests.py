@@ -9,7 +9,7 @@ from typing import Any
 from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
 from sparklog.metadata import MetadataLog
-from sparklog.metadata.documents.paths import HEARTBEATS
+from sparklog.metadata.documents.properties import HEARTBEATS
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 from sparklog_server.broker import CONTROLLER_POLL_MS, Broker

@@ -9,11 +9,11 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.metadata import new_id, plan_fence_broker, plan_join_broker
-from sparklog.metadata.documents.paths import HEARTBEATS
+from sparklog.metadata.documents.properties import HEARTBEATS
 from sparklog.storage import IndefinitePutError, MemoryStore
-from sparklog_server.cluster import joining
-from sparklog_server.cluster.heartbeats import Heartbeat
-from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster import membership as joining
+from sparklog_server.cluster.liveness import Heartbeat
+from sparklog_server.cluster.membership import Registration
 from tests.server.publish.surroundings import Surroundings
 from tests.support.broker_process import until
 from tests.support.roots import opened
@@ -48,7 +48,7 @@ def test_who_is_fenced_while_it_joins_notices_without_another_commit(
     async def main() -> None:
         resumed = asyncio.Event()
         membership.on_resumed(resumed.set)
-        monkeypatch.setattr("sparklog_server.cluster.registering.join", join_and_be_fenced)
+        monkeypatch.setattr("sparklog_server.cluster.membership.join", join_and_be_fenced)
         await membership.start()
         if fenced_join == 2:
             fence(log)
@@ -124,7 +124,7 @@ def test_a_join_of_its_own_that_arrives_unnoticed_is_not_taken_for_another_proce
         await fenced(surroundings)
         before = membership.current()
         refusing.append(Refusing(store, is_done=is_done))
-        monkeypatch.setattr("sparklog_server.cluster.registering.join", join_or_be_refused)
+        monkeypatch.setattr("sparklog_server.cluster.membership.join", join_or_be_refused)
         surroundings.root.show()
         await asyncio.wait_for(resumed.wait(), 10)
         assert tries == ["PUBLISH_UNRESOLVED"]
@@ -156,7 +156,7 @@ def test_who_stops_while_it_joins_again_leaves_no_registration(
         await fenced(surroundings)
         before = membership.current()
         refusing = Refusing(store, is_done=False)
-        monkeypatch.setattr("sparklog_server.cluster.registering.join", join_in_vain)
+        monkeypatch.setattr("sparklog_server.cluster.membership.join", join_in_vain)
         surroundings.root.show()
         await asyncio.wait_for(has_tried.wait(), 10)
         refusing.is_over()

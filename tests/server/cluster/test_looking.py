@@ -9,7 +9,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import FatalStorageError, StorageError
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.heartbeats import Heartbeat, heartbeat_name, read_heartbeats, say_nothing
+from sparklog_server.cluster.liveness import Heartbeat, heartbeat_name, read_heartbeats, say_nothing
 from tests.server.cluster.looked import INTERVAL_MS, LOOKS, PATIENCE_MS, SILENT, UNREAD, Looked
 
 

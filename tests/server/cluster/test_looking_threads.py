@@ -10,7 +10,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.heartbeats import Heartbeat, heartbeat_name
+from sparklog_server.cluster.liveness import Heartbeat, heartbeat_name
 from tests.server.cluster.looked import INTERVAL_MS, LOOKS, SILENT, UNREAD, Looked, until
 
 HANGING = range(20, 25)

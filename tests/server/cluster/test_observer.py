@@ -3,8 +3,14 @@
 from sparklog.clock import ManualClock
 from sparklog.metadata import RegisteredBroker
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.heartbeats import Beat, Heartbeat, heartbeat_name, read_heartbeats
-from sparklog_server.cluster.observer import Observer, looks_until_dead
+from sparklog_server.cluster.liveness import (
+    Beat,
+    Heartbeat,
+    Observer,
+    heartbeat_name,
+    looks_until_dead,
+    read_heartbeats,
+)
 
 INTERVAL_MS = 2_000
 

@@ -9,7 +9,7 @@ from sparklog.metadata import (
     PartitionLeadership,
     plan_assign_replicas,
 )
-from sparklog_server.cluster.reassignment import begun, plan_completions, plan_reassignments, reassigning
+from sparklog_server.cluster.elections import begun, plan_completions, plan_reassignments, reassigning
 from tests.metadata.cluster_roots import TOPIC, applied, cluster, fenced, joined, leadership, led
 
 KEY = (TOPIC, 0)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sparklog.metadata import NO_NODE, Image, plan_create_topic
-from sparklog_server.cluster.replicas import ToldReplicas, told_replicas
+from sparklog_server.cluster.elections import ToldReplicas, told_replicas
 from tests.metadata.cluster_roots import applied, cluster, fenced, led
 
 

@@ -157,7 +157,7 @@ def test_who_cannot_join_again_for_a_fault_of_its_own_stops(
     async def broken(*_words: object, **_options: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("sparklog_server.cluster.registering.join", broken)
+    monkeypatch.setattr("sparklog_server.cluster.membership.join", broken)
     with sparklog.open(root) as log:
         fence = plan_fence_broker(log.image, 2, brokers[2].broker.membership.current().broker_epoch)
         assert fence is not None

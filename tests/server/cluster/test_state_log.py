@@ -14,8 +14,17 @@ from sparklog.metadata import (
     plan_delete_topic,
 )
 from sparklog_server.cluster import state_log
-from sparklog_server.cluster.state_log import changes, tell_changes
-from sparklog_server.cluster.transitions import NEXT, Broker, Partition, Replica, State, TopicState, way
+from sparklog_server.cluster.state_log import (
+    NEXT,
+    Broker,
+    Partition,
+    Replica,
+    State,
+    TopicState,
+    changes,
+    tell_changes,
+    way,
+)
 from tests.metadata.cluster_roots import TOPIC, applied, cluster, elected, epoch_of, fenced, joined, led
 from tests.support.told import Told
 

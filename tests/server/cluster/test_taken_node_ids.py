@@ -11,8 +11,7 @@ import pytest
 import sparklog
 from sparklog.errors import FencedError
 from sparklog.metadata import plan_begin_controlled_shutdown
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ApiKey, ErrorCode
 from sparklog_server.runtime.lifecycle import BrokerState
 from tests.support.broker_process import until
 from tests.support.brokers import Brokers

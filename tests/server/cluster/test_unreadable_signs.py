@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.errors import FencedError, StorageError
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.heartbeats import heartbeat_name
+from sparklog_server.cluster.liveness import heartbeat_name
 from sparklog_server.runtime.lifecycle import BrokerState
 from tests.support.brokers import Brokers
 from tests.support.running_broker import RunningBroker

@@ -14,7 +14,7 @@ from sparklog.metadata import (
     plan_begin_controlled_shutdown,
     plan_create_topic,
 )
-from sparklog_server.cluster.unregistering import plan_unregistering
+from sparklog_server.cluster.elections import plan_unregistering
 from tests.metadata.cluster_roots import (
     FOUNDING,
     TOPIC,

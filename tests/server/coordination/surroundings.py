@@ -23,13 +23,13 @@ from sparklog.metadata import (
     plan_append,
 )
 from sparklog_server.cluster.leadership import LEADER_EPOCH, Images, Leader, Leadership
-from sparklog_server.cluster.registration import Registration
-from sparklog_server.coordination.host import Host
+from sparklog_server.cluster.membership import Registration
+from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
 from sparklog_server.root.live_root import LiveRoot
-from sparklog_server.runtime.timer import Timer
+from sparklog_server.runtime.timing import Timer
 from sparklog_server.settings.config import ServerConfig
 from tests.support.several_brokers import take_over
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from sparklog.metadata import NO_NODE
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
 from tests.server.coordination.controller import Controller
 from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys, decode
 

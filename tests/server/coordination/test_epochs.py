@@ -7,10 +7,10 @@ import pytest
 
 from sparklog.errors import FencedError
 from sparklog.metadata import NO_NODE
-from sparklog_server.coordination.appends import outcome_of
-from sparklog_server.coordination.log_status import LogStatus
-from sparklog_server.coordination.reading import Reading
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.coordination.internal_topic import LogStatus
+from sparklog_server.coordination.records import Reading
+from sparklog_server.coordination.state_log import outcome_of
+from sparklog_server.protocol.apis import ErrorCode
 from tests.server.coordination.controller import Controller
 from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys
 

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 import pytest
 
-from sparklog_server.coordination.log_status import LogStatus
+from sparklog_server.coordination.internal_topic import LogStatus
 from tests.server.coordination.toy import Entry, Ledger, Toy, Toys
 
 

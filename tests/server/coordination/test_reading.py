@@ -11,8 +11,7 @@ from sparklog.client import SparkLog
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import plan_append
 from sparklog.storage.s3 import S3Store
-from sparklog_server.coordination.reading import Reading
-from sparklog_server.coordination.records import encode_records
+from sparklog_server.coordination.records import Reading, encode_records
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from tests.server.coordination.toy import LEDGER, PARTITIONS, TOPIC, Entry, Toy, Toys, encode

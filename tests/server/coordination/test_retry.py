@@ -3,8 +3,8 @@
 import asyncio
 
 from sparklog.clock import ManualClock
-from sparklog_server.coordination.retry import RETRY_READ_MS, Retry
-from sparklog_server.runtime.timer import Timer
+from sparklog_server.coordination.internal_topic import RETRY_READ_MS, Retry
+from sparklog_server.runtime.timing import Timer
 
 
 def test_once_after_the_last_failure_and_not_after_a_cancel() -> None:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from sparklog.errors import RetriableError, StorageError
-from sparklog_server.coordination.log_status import LogStatus
+from sparklog_server.coordination.internal_topic import LogStatus
 from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys, decode
 
 STEPS = 60

@@ -3,7 +3,7 @@
 import asyncio
 
 from sparklog.errors import CorruptLogError
-from sparklog_server.coordination.retry import RETRY_READ_MS
+from sparklog_server.coordination.internal_topic import RETRY_READ_MS
 from sparklog_server.coordination.staging import SETTLE_MS
 from tests.server.coordination.staged_entries import A, B, begun, failing, staged_by_another, stages
 from tests.server.coordination.toy import Entry, Toy, Toys

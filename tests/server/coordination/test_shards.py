@@ -6,9 +6,9 @@ import pytest
 
 from sparklog.errors import FencedError, RetriableError
 from sparklog.metadata import plan_add_partitions
-from sparklog_server.coordination.appends import outcome_of
-from sparklog_server.coordination.log_status import LogStatus
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.coordination.internal_topic import LogStatus
+from sparklog_server.coordination.state_log import outcome_of
+from sparklog_server.protocol.apis import ErrorCode
 from tests.foreign_records import append_foreign
 from tests.server.coordination.toy import PARTITIONS, TOPIC, Entry, Toy, Toys
 

@@ -6,8 +6,7 @@ import pytest
 
 from sparklog.errors import StorageError
 from sparklog.metadata import plan_advance_log_start
-from sparklog_server.coordination.log_status import LogStatus
-from sparklog_server.coordination.retry import RETRY_READ_MS
+from sparklog_server.coordination.internal_topic import RETRY_READ_MS, LogStatus
 from tests.server.coordination.staged_entries import (
     A,
     B,

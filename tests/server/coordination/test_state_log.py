@@ -8,10 +8,11 @@ import pytest
 import sparklog
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError, StorageError
 from sparklog.metadata import Action, Image, plan_advance_log_start
-from sparklog_server.coordination import reading, records, state_log
-from sparklog_server.coordination.appends import outcome_of
-from sparklog_server.coordination.log_status import LogStatus
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.coordination import records, state_log
+from sparklog_server.coordination import records as reading
+from sparklog_server.coordination.internal_topic import LogStatus
+from sparklog_server.coordination.state_log import outcome_of
+from sparklog_server.protocol.apis import ErrorCode
 from tests.foreign_records import append_foreign, damage
 from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys
 from tests.support.removing import merge, remove_dead

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sparklog.clock import ManualClock
 from sparklog.errors import CorruptLogError, InvalidRequestError
-from sparklog_server.coordination.internal_topic import InternalTopic
-from sparklog_server.coordination.log_status import LogStatus
+from sparklog_server.coordination.internal_topic import InternalTopic, LogStatus
 from sparklog_server.coordination.shards import Shards
 from sparklog_server.coordination.state_log import StateLog
 from tests.foreign_records import append_foreign

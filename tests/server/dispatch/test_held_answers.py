@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.network.limits import ByteBudget
-from sparklog_server.protocol.answers import SMALL_BYTES, HeldAnswer, held_bytes
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.wire import FileRegion
+from sparklog_server.network.frames import ByteBudget
+from sparklog_server.protocol.apis import ApiKey
+from sparklog_server.protocol.wire import SMALL_BYTES, FileRegion, HeldAnswer, held_bytes
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient

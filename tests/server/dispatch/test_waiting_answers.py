@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.network.limits import ByteBudget
-from sparklog_server.protocol.answers import HeldAnswer
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.wire import Response
+from sparklog_server.network.frames import ByteBudget
+from sparklog_server.protocol.apis import ApiKey
+from sparklog_server.protocol.wire import HeldAnswer, Response
 from tests.server.dispatch.test_held_answers import altered, created, named
 from tests.server.network.conftest import request, response, serving
 from tests.server.network.conftest import until as until_so

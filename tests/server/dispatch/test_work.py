@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.dispatch import work
-from sparklog_server.dispatch.work import ELEMENT_BYTES, WORK_BYTES
+from sparklog_server.dispatch import dispatcher
+from sparklog_server.dispatch.dispatcher import ELEMENT_BYTES, WORK_BYTES
 from sparklog_server.protocol.wire import CloseConnectionError, Response
 from tests.server.network.conftest import request, response, serving, until
 
 Run = Callable[[Any], Any]
-FEW, MANY = work.FEW_ELEMENTS, 20_000
+FEW, MANY = dispatcher.FEW_ELEMENTS, 20_000
 
 
 def topics(count: int) -> bytes:
@@ -92,15 +92,15 @@ def test_it_is_given_back_whatever_becomes_of_the_request(run: Run) -> None:
     run(main)
 
 
-MUCH: Any = SimpleNamespace(elements=work.MANY_ELEMENTS + 1)  # what examining a request returned
-LITTLE: Any = SimpleNamespace(elements=work.MANY_ELEMENTS)
+MUCH: Any = SimpleNamespace(elements=dispatcher.MANY_ELEMENTS + 1)  # what examining a request returned
+LITTLE: Any = SimpleNamespace(elements=dispatcher.MANY_ELEMENTS)
 
 
 def test_others_have_turns_between_requests_that_name_thousands(run: Run) -> None:
     """A hundred at once were all walked over before a bystander was answered."""
 
     async def main() -> None:
-        turns = work.Turns()
+        turns = dispatcher.Turns()
         walked_at: list[tuple[int, Any]] = []
         turn = 0
 
@@ -111,7 +111,7 @@ def test_others_have_turns_between_requests_that_name_thousands(run: Run) -> Non
 
             assert await turns.examine(size, walk) is found
 
-        sent = [(60_000, MUCH)] * 20 + [(60_000, LITTLE)] * 5 + [(work.SMALL_FRAME_BYTES, MUCH)] * 5
+        sent = [(60_000, MUCH)] * 20 + [(60_000, LITTLE)] * 5 + [(dispatcher.SMALL_FRAME_BYTES, MUCH)] * 5
         tasks = [asyncio.ensure_future(examine(*one)) for one in sent]
         while not all(one.done() for one in tasks):
             turn += 1
@@ -127,7 +127,7 @@ def test_others_have_turns_between_requests_that_name_thousands(run: Run) -> Non
 
 def test_who_is_cancelled_while_others_have_their_turn_holds_nobody_up(run: Run) -> None:
     async def main() -> None:
-        turns = work.Turns()
+        turns = dispatcher.Turns()
         waiting = [asyncio.ensure_future(turns.examine(60_000, lambda: MUCH)) for _ in range(5)]
         await asyncio.sleep(0)
         for one in waiting[1::2]:

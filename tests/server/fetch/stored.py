@@ -14,8 +14,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.format.codec import Codec
 from sparklog.format.decode import decode_records, scan_batches
-from sparklog.format.encode import EncodeOptions, encode_batches
-from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Extent, PartitionState, ReplaceExtents, plan_append

@@ -9,10 +9,9 @@ import pytest
 
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.reader import StoredReader
-from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.service import WAITING_BYTES
-from sparklog_server.fetch.sessions import PARTITION_BYTES, FetchSessions
-from sparklog_server.protocol.answers import SMALL_BYTES, HeldAnswer
+from sparklog_server.fetch.sessions import PARTITION_BYTES, FetchSessions, PartitionAnswer
+from sparklog_server.protocol.wire import SMALL_BYTES, HeldAnswer
 from tests.server.api.fetching import FETCH, asked, fetch, partitions_of, request_fields, waiting
 from tests.server.fetch.stored import TOPIC, StoredLog, stored_log
 from tests.server.fetch.test_sessions import A0, A1, B0, ids, keys_of, make_sessions, open_session, wants

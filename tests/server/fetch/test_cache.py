@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.format.decode import scan_batches
-from sparklog_server.fetch.batches import BatchBlock, FetchedBatches
-from sparklog_server.fetch.cache import BLOCK_BYTES, TailCache
+from sparklog_server.fetch.cache import BLOCK_BYTES, BatchBlock, FetchedBatches, TailCache
 from tests.server.fetch.stored import bytes_of, encoded, offsets_of
 
 MIB = 1 << 20

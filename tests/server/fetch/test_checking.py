@@ -18,9 +18,9 @@ from sparklog.metadata import (
     plan_join_broker,
 )
 from sparklog_server.cluster.leadership import Leadership
-from sparklog_server.fetch.checking import Wanted, check, preferred_replica
+from sparklog_server.fetch.service import Wanted, check, preferred_replica
 from sparklog_server.fetch.sessions import PartitionFetch
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
 from tests.metadata.cluster_roots import (
     FOUNDING,
     LISTENERS,

@@ -1,6 +1,6 @@
 """Only what has consumers is kept in memory."""
 
-from sparklog_server.fetch.followed import FOLLOWED_MS, FollowedPartitions
+from sparklog_server.fetch.cache import FOLLOWED_MS, FollowedPartitions
 
 
 def test_followed_for_a_while_after_each_read() -> None:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import sparklog
 from sparklog_server.cluster.leadership import Leadership
-from sparklog_server.fetch.open_segments import OpenSegments
-from sparklog_server.fetch.reader import StoredReader
+from sparklog_server.fetch.reader import OpenSegments, StoredReader
 from tests.server.fetch.stored import TOPIC, bytes_of, offsets_of, stored_log
 
 

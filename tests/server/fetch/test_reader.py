@@ -17,7 +17,7 @@ from sparklog.metadata import PartitionState
 from sparklog.storage import LocalStore
 from sparklog_server.cluster.leadership import Leader, Leadership
 from sparklog_server.fetch import reader as reader_module
-from sparklog_server.fetch.batches import FetchedBatches
+from sparklog_server.fetch.cache import FetchedBatches
 from sparklog_server.fetch.reader import StoredReader
 from sparklog_server.protocol.wire import FileRegion
 from tests.server.fetch.stored import TOPIC, StoredLog, bytes_of, offsets_of, stored_log

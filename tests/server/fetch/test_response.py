@@ -14,9 +14,9 @@ from kio.index import load_entity_module
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
-from sparklog_server.fetch.response import PartitionAnswer, encode_fetch_response
-from sparklog_server.protocol.entities import make, topic_id_text
-from sparklog_server.protocol.nodes import LeaderHint, Node
+from sparklog_server.fetch.sessions import PartitionAnswer, encode_fetch_response
+from sparklog_server.protocol.metadata_response import LeaderHint, Node
+from sparklog_server.protocol.responses import make, topic_id_text
 from sparklog_server.protocol.wire import Chunk, FileRegion
 
 VERSIONS = range(4, 18)

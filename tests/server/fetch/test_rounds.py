@@ -14,18 +14,15 @@ from sparklog.metadata import plan_append
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 from sparklog_server.cluster.leadership import Leadership
-from sparklog_server.fetch import away as away_module
+from sparklog_server.fetch import reader as away_module
 from sparklog_server.fetch import reader as reader_module
-from sparklog_server.fetch import rounds as rounds_module
-from sparklog_server.fetch.batches import FetchedBatches
-from sparklog_server.fetch.cache import TailCache
-from sparklog_server.fetch.checking import Wanted
+from sparklog_server.fetch import service as rounds_module
+from sparklog_server.fetch.cache import FetchedBatches, TailCache
 from sparklog_server.fetch.reader import StoredReader
-from sparklog_server.fetch.response import PartitionAnswer
-from sparklog_server.fetch.rounds import Rounds
-from sparklog_server.fetch.sessions import PartitionFetch
+from sparklog_server.fetch.service import Rounds, Wanted
+from sparklog_server.fetch.sessions import PartitionAnswer, PartitionFetch
 from sparklog_server.metrics import Metrics
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.root.live_root import LiveRoot
 from tests.server.fetch.stored import TOPIC, StoredLog, bytes_of, encoded, offsets_of
 from tests.support.removing import merge, remove_dead

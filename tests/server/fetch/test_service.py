@@ -14,15 +14,13 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import DataLossError
 from sparklog.log.read_plan import extent_span
-from sparklog.log.span import Span
+from sparklog.log.segment_file import Span
 from sparklog.metadata import plan_advance_log_start
 from sparklog.storage import MemoryStore, StoreTraits
 from sparklog_server.cluster.leadership import Leadership
-from sparklog_server.fetch.open_segments import Lease, OpenSegments
-from sparklog_server.fetch.reader import StoredReader
-from sparklog_server.fetch.response import PartitionAnswer
+from sparklog_server.fetch.reader import Lease, OpenSegments, StoredReader
 from sparklog_server.fetch.service import Fetched
-from sparklog_server.fetch.sessions import PartitionFetch
+from sparklog_server.fetch.sessions import PartitionAnswer, PartitionFetch
 from tests.server.fetch.stored import TOPIC, StoredLog, bytes_of, offsets_of, stored_log
 from tests.support.roots import opened
 from tests.support.running_broker import RunningBroker

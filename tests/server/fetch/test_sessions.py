@@ -7,13 +7,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog_server.fetch import sessions as sessions_module
-from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
     MAX_EPOCH,
     FetchContext,
     FetchSessions,
+    PartitionAnswer,
     PartitionFetch,
 )
 

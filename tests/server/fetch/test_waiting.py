@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.metadata import Extent, ExtentList, PartitionLeadership, PartitionState
+from sparklog_server.fetch.service import DelayedFetch, countable_bytes
 from sparklog_server.fetch.sessions import PartitionFetch
-from sparklog_server.fetch.waiting import DelayedFetch, countable_bytes
 
 
 def state(*extents: tuple[int, int, int], log_start: int = 0, log_end: int | None = None) -> PartitionState:

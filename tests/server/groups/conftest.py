@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.clock import ManualClock
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.groups.messages import JoinRequest, JoinResult, SyncRequest, SyncResult

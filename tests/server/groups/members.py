@@ -4,11 +4,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.format.group_metadata import GroupValue
+from sparklog.format.consumer_offsets import GroupValue
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import (
     Answer,
     Effect,
+    GroupState,
     Instant,
     JoinRequest,
     JoinResult,
@@ -18,7 +19,6 @@ from sparklog_server.groups.messages import (
     SyncResult,
 )
 from sparklog_server.groups.rebalancing import GroupLimits
-from sparklog_server.groups.transitions import GroupState
 
 E, P, C, S, D = GroupState
 NONE = ErrorCode.none

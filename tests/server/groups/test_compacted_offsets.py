@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog.client.groups import partition_for_group
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.clock import SystemClock
 from sparklog.maintenance import CompactionLimits, compact
 from tests.server.groups.conftest import Host, Roots

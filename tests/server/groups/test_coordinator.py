@@ -9,9 +9,8 @@ from kio.schema.errors import ErrorCode
 import sparklog
 from sparklog.errors import FencedError, RetriableError
 from sparklog.format.consumer_offsets import OffsetKey, encode_offset_key
-from sparklog_server.groups.messages import Leaving
-from sparklog_server.groups.offsets_to_commit import OffsetToCommit
-from sparklog_server.groups.transitions import GroupState
+from sparklog_server.groups.messages import GroupState, Leaving
+from sparklog_server.groups.offsets import OffsetToCommit
 from tests.foreign_records import append_foreign, damage
 
 if TYPE_CHECKING:

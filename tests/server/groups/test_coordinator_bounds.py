@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.format.group_metadata import GroupValue, encode_group_value
+from sparklog.format.consumer_offsets import GroupValue, encode_group_value
 from sparklog.log.setting import declared_settings
 from sparklog_server.groups.coordinator import MAX_PROTOCOLS
-from sparklog_server.groups.messages import Leaving, SyncRequest
-from sparklog_server.groups.offsets_to_commit import OffsetToCommit
+from sparklog_server.groups.messages import GroupState, Leaving, SyncRequest
+from sparklog_server.groups.offsets import OffsetToCommit
 from sparklog_server.groups.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes, record_bytes
-from sparklog_server.groups.transitions import GroupState
 from sparklog_server.settings.groups import GroupSettings
 from tests.server.groups.test_coordinator import to_commit
 from tests.server.groups.test_staged_commits import begun, by, end

@@ -9,8 +9,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.clock import ManualClock
 from sparklog.metadata import plan_delete_topic
 from sparklog_server.groups import expiry
-from sparklog_server.groups.messages import Leaving
-from sparklog_server.groups.transitions import GroupState
+from sparklog_server.groups.messages import GroupState, Leaving
 from tests.server.groups.test_coordinator import DAY_MS, WEEK_MS, offsets, state, to_commit
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.format.consumer_offsets import OffsetKey
-from sparklog_server.coordination.planned_writes import PLANNED_AT_MOST
+from sparklog_server.coordination.state_log import PLANNED_AT_MOST
 from sparklog_server.groups import coordinator
-from sparklog_server.groups.offsets_log import GroupsState, OffsetRecord
+from sparklog_server.groups.offsets import GroupsState, OffsetRecord
 from tests.server.groups.test_coordinator import busy, offsets, to_commit
 from tests.server.groups.test_coordinator_tombstones import arrive, commit_elsewhere
 from tests.server.groups.test_staged_commits import begun, by

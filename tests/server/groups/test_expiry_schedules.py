@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog.client.offsets_topic import OFFSETS_TOPIC
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.format.consumer_offsets import OffsetKey, OffsetValue, decode_key, decode_offset_value
 from sparklog_server.publish.parts import PartOutcome
 from tests.server.groups.test_coordinator import WEEK_MS, busy, offsets, to_commit

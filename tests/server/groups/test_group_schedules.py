@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from sparklog.format.group_metadata import GroupValue, decode_group_value, encode_group_value
+from sparklog.format.consumer_offsets import GroupValue, decode_group_value, encode_group_value
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import (
     Answer,
     Effect,
+    GroupState,
     Instant,
     JoinRequest,
     JoinResult,
@@ -25,7 +26,6 @@ from sparklog_server.groups.messages import (
 )
 from sparklog_server.groups.rebalancing import GroupLimits
 from sparklog_server.groups.roster import PENDING_BYTES
-from sparklog_server.groups.transitions import GroupState
 
 LIMITS = GroupLimits(max_size=4, initial_rebalance_delay_ms=30)
 PROTOCOLS = ("range", "roundrobin", "sticky")

@@ -4,7 +4,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog_server.groups.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
+from sparklog_server.groups.rebalancing import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tests.server.groups.members import NONE, C, E, Members, P, S, value_of
 
 

@@ -8,8 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.metadata import NO_NODE
 from sparklog_server.coordination.shards import LEADER_WAIT_MS
-from sparklog_server.groups.messages import Leaving
-from sparklog_server.groups.transitions import GroupState
+from sparklog_server.groups.messages import GroupState, Leaving
 from tests.server.coordination.controller import Controller
 from tests.server.groups.test_coordinator import offsets, state, to_commit
 

@@ -7,8 +7,8 @@ import pytest
 
 from sparklog.metadata import plan_delete_topic
 from sparklog_server.coordination.staging import StagedBy
-from sparklog_server.groups.transitions import GroupState
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.groups.messages import GroupState
+from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.publish.parts import InTransaction
 from tests.server.groups.test_coordinator import DAY_MS, WEEK_MS, offsets, to_commit
 from tests.server.groups.test_moving_groups import identity, move

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.groups import roster, subscription
-from sparklog_server.groups.subscription import names_in, topics_end, topics_of
+from sparklog_server.groups import messages, roster
+from sparklog_server.groups.messages import names_in, topics_end, topics_of
 from tests.server.groups.members import Members
 
 
@@ -82,7 +82,7 @@ def test_the_same_topics_are_gone_through_once(monkeypatch: pytest.MonkeyPatch) 
         gone_through.append(topics)
         return names_in(topics)
 
-    monkeypatch.setattr(subscription, "names_in", names)
+    monkeypatch.setattr(messages, "names_in", names)
     group = stable(*(subscription_to("a", user_data=bytes([number])) for number in range(5))).group
     assert group.subscribed_among({"a"}) == frozenset(("a",))
     assert len(gone_through) == 1
@@ -100,7 +100,7 @@ def test_who_asks_for_no_topic_goes_through_none(monkeypatch: pytest.MonkeyPatch
 
 
 def test_too_many_topics_are_perhaps_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "MOST_TOPICS", 3)
+    monkeypatch.setattr(messages, "MOST_TOPICS", 3)
     assert stable(*[subscription_to("a", "b", "c")] * 3).group.subscribed_among({"x"}) == frozenset()
     others = stable(subscription_to("a", "b"), subscription_to("c", "d")).group
     assert others.subscribed_among({"x"}) is None

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog_server.groups.transitions import (
+from sparklog_server.groups.messages import (
     ANSWERS,
     TRANSITIONS,
     GroupState,

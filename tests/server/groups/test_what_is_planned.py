@@ -8,8 +8,7 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog.metadata import plan_delete_topic
-from sparklog_server.groups.messages import Leaving
-from sparklog_server.groups.transitions import GroupState
+from sparklog_server.groups.messages import GroupState, Leaving
 from sparklog_server.publish.parts import PartOutcome
 from tests.server.groups.test_coordinator import WEEK_MS, busy, offsets, to_commit
 from tests.server.groups.test_coordinator_tombstones import ORDERS, arrive, commit_elsewhere, delete

@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import sparklog
 from sparklog.errors import InvalidRequestError
-from sparklog_server.http import connections
-from sparklog_server.http.connections import MAX_CONNECTIONS
-from sparklog_server.observe.documentation import describe_metrics
+from sparklog_server.http import endpoint
+from sparklog_server.http.endpoint import MAX_CONNECTIONS
+from sparklog_server.observe.collector import describe_metrics
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
 from tests.server.groups.test_coordinator import to_commit
@@ -349,7 +349,7 @@ def test_idle_connections_do_not_make_a_broker_ill(broker: RunningBroker, sent: 
 
 
 def test_a_connection_without_a_request_ends(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "IDLE_SECONDS", 0.01)
     (silent,) = idle_connections(broker, 1)
     try:
         with contextlib.suppress(ConnectionResetError):

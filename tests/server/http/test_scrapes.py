@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sparklog_server.http import connections
-from sparklog_server.http.connections import MAX_CONNECTIONS
+from sparklog_server.http import endpoint
+from sparklog_server.http.endpoint import MAX_CONNECTIONS
 from sparklog_server.observe.collector import Scraper
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
@@ -61,7 +61,7 @@ def connection_count(broker: RunningBroker) -> int:
 @pytest.mark.usefixtures("long_text")
 def test_who_reads_slowly_is_told_all(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """After ten seconds of a connection the rest was cut off, in the middle of a line."""
-    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(endpoint, "IDLE_SECONDS", 0.5)
     with ask(broker) as reading:
         received = b""
         while not received.endswith(b"\r\n\r\n"):
@@ -77,8 +77,8 @@ def test_who_reads_slowly_is_told_all(broker: RunningBroker, monkeypatch: pytest
 
 @pytest.mark.usefixtures("long_text")
 def test_who_takes_nothing_is_let_go(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.01)
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(endpoint, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "ANSWER_SECONDS", 0.1)
     with ask(broker) as asking:
         with contextlib.suppress(ConnectionResetError):
             asking.recv(1)  # the answer has begun, or is over already

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sparklog.client import round_process
-from sparklog.client.round_process import RoundAnswer, RoundRequest, encode_request
-from sparklog.maintenance.choose_compactions import Dirtiness
+from sparklog.client import rounds as round_process
+from sparklog.client.rounds import RoundAnswer, RoundRequest, encode_request
+from sparklog.maintenance.choose import Dirtiness
 from sparklog_server.maintenance import service
 from sparklog_server.metrics import Metrics
 from sparklog_server.settings.config import ServerConfig

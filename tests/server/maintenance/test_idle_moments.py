@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog_server.maintenance.idle_moments import IdleMoments
+from sparklog_server.maintenance.service import IdleMoments
 
 
 class Broker:

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from sparklog.client import round_process
-from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest
-from sparklog_server.maintenance import running_round
-from sparklog_server.maintenance.running_round import RunningRound
+from sparklog.client import rounds
+from sparklog.client.rounds import RoundAnswer, RoundProcess, RoundRequest
+from sparklog_server.maintenance import service
+from sparklog_server.maintenance.service import RunningRound
 
 REQUEST = RoundRequest(root="file:///nowhere", cluster_id="C" * 22)
 SPEAKS = 'import sys; sys.stdin.readline(); print(\'{"error": "nothing to do"}\')'
@@ -18,7 +18,7 @@ HANGS = "import signal; signal.pause()"
 
 
 def command_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
-    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: [*words] if not is_urgent else [])
+    monkeypatch.setattr(rounds, "command", lambda *, is_urgent: [*words] if not is_urgent else [])
 
 
 def test_a_round_says_what_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_a_round_that_is_broken_off_before_it_has_begun_ends(monkeypatch: pytest
 
 
 def test_a_round_that_does_not_break_off_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_round, "END_SECONDS", 0.01)
+    monkeypatch.setattr(service, "END_SECONDS", 0.01)
     command_of(monkeypatch, sys.executable, "-c", HANGS)
 
     async def run() -> RoundAnswer:
@@ -96,7 +96,7 @@ def test_a_round_that_does_not_break_off_is_killed(monkeypatch: pytest.MonkeyPat
 
 def test_a_process_that_cannot_even_be_killed_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits in a storage that hangs, where signals do not reach it."""
-    monkeypatch.setattr(running_round, "END_SECONDS", 0.01)
+    monkeypatch.setattr(service, "END_SECONDS", 0.01)
     command_of(monkeypatch, "cat")
     gone = threading.Event()
     wait = RoundProcess.wait

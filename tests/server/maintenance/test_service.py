@@ -12,15 +12,14 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.client import round_process
-from sparklog.client.round_process import RoundRequest, encode_request
+from sparklog.client import rounds
+from sparklog.client.rounds import RoundRequest, encode_request
 from sparklog.clock import ManualClock
 from sparklog.maintenance import Budget, due_steps
-from sparklog.maintenance.choose_compactions import Dirtiness
+from sparklog.maintenance.choose import Dirtiness
 from sparklog.metadata import Transaction, TransactionPhase, empty_image
 from sparklog.metadata.model.transaction_values import transactions_of
-from sparklog_server.maintenance.idle_moments import IdleMoments
-from sparklog_server.maintenance.service import MaintenanceService
+from sparklog_server.maintenance.service import IdleMoments, MaintenanceService
 from sparklog_server.metrics import Metrics
 from sparklog_server.settings.config import ServerConfig
 from tests.server.http.test_endpoint import scrape, value
@@ -145,8 +144,8 @@ def test_what_can_wait_waits_while_the_broker_is_busy(monkeypatch: pytest.Monkey
 
     answers = iter([False, False, True])
     monkeypatch.setattr(IdleMoments, "may_begin", lambda _: next(answers))
-    monkeypatch.setattr(round_process, "encode_request", noted)
-    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: ["true"])
+    monkeypatch.setattr(rounds, "encode_request", noted)
+    monkeypatch.setattr(rounds, "command", lambda *, is_urgent: ["true"])
     looks = iter([("expire", "merge"), ("merge",), ("merge", "vacuum")])
 
     async def run() -> None:
@@ -181,8 +180,8 @@ def test_transactions_are_no_rounds_matter_where_a_broker_looks(monkeypatch: pyt
         asked.append(request.steps)
         return encode_request(request)
 
-    monkeypatch.setattr(round_process, "encode_request", noted)
-    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: ["true"])
+    monkeypatch.setattr(rounds, "encode_request", noted)
+    monkeypatch.setattr(rounds, "command", lambda *, is_urgent: ["true"])
     looks: list[object] = []
 
     async def run() -> None:
@@ -232,8 +231,8 @@ def test_other_settings_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         over.set()
         return encode_request(request)
 
-    monkeypatch.setattr(round_process, "encode_request", noted)
-    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: ["true"])
+    monkeypatch.setattr(rounds, "encode_request", noted)
+    monkeypatch.setattr(rounds, "command", lambda *, is_urgent: ["true"])
     waits = {**SOON, "log.cleaner.backoff.ms": "86400000", "log.retention.check.interval.ms": "86400000"}
     changed = {
         **SOON,
@@ -274,7 +273,7 @@ def test_a_round_is_asked_for_as_the_settings_say(
         asked.append(request)
         return encode_request(request)
 
-    monkeypatch.setattr(round_process, "encode_request", noted)
+    monkeypatch.setattr(rounds, "encode_request", noted)
     with sparklog.open(directory) as log:
         log.create_topic("t", 1)
         for number in range(256):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog_server.metrics.histogram import Histogram
+from sparklog_server.metrics.metrics import Histogram
 
 DURATIONS = st.floats(min_value=0.001, max_value=1e7, allow_nan=False)
 

@@ -15,9 +15,8 @@ from sparklog_server.api.services import Services
 from sparklog_server.dispatch.dispatcher import Dispatcher
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
-from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
-from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.root.attention import Attention
+from sparklog_server.protocol.apis import ApiEntry, ApiKey, RequestContext
+from sparklog_server.root.live_root import Attention
 from sparklog_server.settings.config import ServerConfig
 
 METADATA_V0 = struct.pack(">i", 0)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparklog_server.network.limits import ByteBudget, ConnectionQuota
+from sparklog_server.network.frames import ByteBudget, ConnectionQuota
 
 
 async def settle() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from sparklog.clock import SystemClock
 from sparklog_server.metrics import Metrics
-from sparklog_server.network.listener import Listener
-from sparklog_server.network.server import Network
+from sparklog_server.network.server import Listener, Network
 from sparklog_server.settings.config import ServerConfig
 from tests.server.network.conftest import until
 from tests.server.network.test_connection import Run

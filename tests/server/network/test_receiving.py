@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.clock import ManualClock
-from sparklog_server.network.frames import FrameError, FrameReader
-from sparklog_server.network.limits import ByteBudget
-from sparklog_server.network.receiving import IN_A_ROW, SocketReceiver
+from sparklog_server.network.frames import IN_A_ROW, ByteBudget, FrameError, FrameReader, SocketReceiver
 from tests.server.network.conftest import request, response, serving, until
 
 Run = Callable[[Any], Any]
@@ -72,7 +70,7 @@ def test_the_loop_is_told_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
     async def main() -> None:
         loop = Loop(asyncio.get_running_loop())
-        monkeypatch.setattr("sparklog_server.network.receiving.asyncio.get_running_loop", lambda: loop)
+        monkeypatch.setattr("sparklog_server.network.frames.asyncio.get_running_loop", lambda: loop)
         with pair() as (receiver, _, theirs):
             for number in range(50):
                 waiting = asyncio.ensure_future(received(receiver, 100))

@@ -6,8 +6,12 @@ from prometheus_client.core import Metric
 
 from sparklog.metadata import Image
 from sparklog_server.metrics.metrics import Metrics
-from sparklog_server.observe.cluster_families import cluster_families, replica_families, standing_of
-from sparklog_server.observe.log_families import partition_families
+from sparklog_server.observe.families import (
+    cluster_families,
+    partition_families,
+    replica_families,
+    standing_of,
+)
 from sparklog_server.observe.observation import Observation
 from tests.metadata.cluster_roots import cluster, fenced, led
 

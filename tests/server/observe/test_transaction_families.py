@@ -5,8 +5,8 @@ from dataclasses import replace
 from sparklog.metadata import Transaction, TransactionPhase
 from sparklog.metadata.model.transaction_values import PartitionSet, transactions_of
 from sparklog_server.metrics.metrics import Gauge, Metrics
+from sparklog_server.observe.families import transaction_families
 from sparklog_server.observe.observation import Observation
-from sparklog_server.observe.transaction_families import transaction_families
 from tests.metadata.cluster_roots import cluster
 
 NOW_MS = 1_000_000

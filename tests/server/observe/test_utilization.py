@@ -1,6 +1,6 @@
 """How idle the loop and the storage threads are."""
 
-from sparklog_server.observe.utilization import WINDOW_SAMPLES, Sample, Utilization
+from sparklog_server.observe.observation import WINDOW_SAMPLES, Sample, Utilization
 
 
 def test_utilization_is_that_of_the_last_minute() -> None:

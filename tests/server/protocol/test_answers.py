@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.network.limits import ByteBudget
-from sparklog_server.protocol import answers
-from sparklog_server.protocol.answers import MAX_ANSWER_BYTES, HeldAnswer, in_slices
+from sparklog_server.network.frames import ByteBudget
+from sparklog_server.protocol import wire
+from sparklog_server.protocol.wire import MAX_ANSWER_BYTES, HeldAnswer, in_slices
 
 
 def test_an_answer_has_a_limit() -> None:
@@ -113,10 +113,10 @@ def test_others_have_turns_while_many_pieces_are_made() -> None:
 
     assert asyncio.run(main()) == list(range(2_000))
     gaps = [later - earlier for earlier, later in itertools.pairwise(turns)]
-    assert max(gaps) <= answers.SLICE
+    assert max(gaps) <= wire.SLICE
 
 
-@pytest.mark.parametrize("size", [0, answers.SMALL_BYTES])
+@pytest.mark.parametrize("size", [0, wire.SMALL_BYTES])
 def test_small_answers_are_not_counted(size: int) -> None:
     budget = ByteBudget(1)
     answer = HeldAnswer(budget)

@@ -13,8 +13,8 @@ from kio.static.constants import EntityType
 import sparklog.errors
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.metadata import new_id
-from sparklog_server.protocol.entities import field, make, maker, topic_id_text, topic_uuid
-from sparklog_server.protocol.errors import BY_CODE, error_code
+from sparklog_server.protocol.apis import BY_CODE, error_code
+from sparklog_server.protocol.responses import field, make, maker, topic_id_text, topic_uuid
 
 
 def types(key: int, version: int) -> Any:

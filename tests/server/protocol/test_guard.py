@@ -15,14 +15,18 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from sparklog_server.api.registry import bind_apis
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.guard import MAX_ELEMENTS, Guarded, MalformedRequestError, guarded, read_uvarint
 from sparklog_server.protocol.messages import (
+    MAX_ELEMENTS,
     MAX_HEADER_TAGS,
+    Guarded,
+    MalformedRequestError,
     UnsupportedRequestError,
     codec_for,
     examine_request,
+    guarded,
     message_codec,
     parse_header,
+    read_uvarint,
 )
 from tests.server.fuzzing import fuzzed_frames, random_request, served_versions
 

@@ -10,8 +10,7 @@ from kio.index import load_payload_module
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.log_dirs_response import FLEXIBLE_FROM, encode_log_dir, encode_log_dir_topic
+from sparklog_server.protocol.responses import FLEXIBLE_FROM, encode_log_dir, encode_log_dir_topic, make
 
 MOST = (1 << 63) - 1
 PARTITIONS = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, MOST)), max_size=20)

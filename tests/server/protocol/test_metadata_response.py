@@ -11,7 +11,6 @@ from kio.index import load_payload_module
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
-from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.metadata_response import (
     Led,
     Replicas,
@@ -25,6 +24,7 @@ from sparklog_server.protocol.metadata_response import (
     rows_led,
     topics_like,
 )
+from sparklog_server.protocol.responses import make
 
 NODE = st.integers(-1, 2**31 - 1)
 NODES = st.lists(NODE, max_size=3).map(tuple)

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from kio.index import load_payload_module
 from kio.static.constants import EntityType
 
-from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.messages import encode_response, message_codec
-from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce
+from sparklog_server.protocol.responses import ProducedPartition, encode_produce, make
 from sparklog_server.protocol.wire import Chunk, FileRegion, Response
 
 INT32 = st.integers(0, 2**31 - 1)

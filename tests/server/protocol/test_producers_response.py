@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from kio.index import load_payload_module
 from kio.static.constants import EntityType
 
-from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.protocol.messages import encode_response, message_codec
-from sparklog_server.protocol.producers_response import (
+from sparklog_server.protocol.responses import (
     Producers,
     encode_partition,
     encode_producers,
     encode_topics,
+    make,
 )
 from sparklog_server.protocol.wire import Chunk, FileRegion, Response
 

@@ -12,8 +12,7 @@ from kio.index import load_payload_module, load_response_schema
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
-from sparklog_server.protocol.entities import Recurring, make
-from sparklog_server.protocol.response_writer import response_writer
+from sparklog_server.protocol.responses import Recurring, make, response_writer
 from tests.server.fuzzing import random_entity, served_versions
 
 _ROUNDS = 20

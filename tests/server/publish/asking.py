@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.responses import make
 from tests.support.wire_client import WireClient, request_types
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22

@@ -8,7 +8,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.log.config import TopicConfig
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster.membership import Registration
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.support.roots import opened
 from tests.support.several_brokers import take_over

@@ -4,17 +4,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from sparklog.client import SparkLog
-from sparklog.format.encoded_batches import EncodedBatches
-from sparklog_server.cluster.assigning import Assigning
+from sparklog.format.encode import EncodedBatches
 from sparklog_server.cluster.controller import Controller
+from sparklog_server.cluster.elections import Assigning
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
+from sparklog_server.publish.produced_batches import TopicRules
 from sparklog_server.publish.publisher import Publisher
-from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import Lifecycle
-from sparklog_server.settings.addresses import AdvertisedListener
 from sparklog_server.settings.config import ServerConfig
+from sparklog_server.settings.network import AdvertisedListener
 
 
 class Surroundings:

@@ -12,8 +12,7 @@ from sparklog.errors import RetriableError
 from sparklog.format.codec import Codec
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.backlog import PART_BYTES, REQUESTS_AT_LEAST, Backlog, Submission
-from sparklog_server.publish.checkers import Checkers
-from sparklog_server.publish.part_checks import CheckTerms, unchecked_part
+from sparklog_server.publish.checkers import Checkers, CheckTerms, unchecked_part
 from sparklog_server.publish.parts import AppendPart, SentAwayError, UncheckedPart
 from tests.server.publish.batches import NOW_MS, batch, rules
 from tests.server.publish.surroundings import Surroundings

@@ -1,7 +1,7 @@
 """Which segments a bundle goes to."""
 
 from sparklog.client import SparkLog
-from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster.membership import Registration
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.server.publish.batches import part
 from tests.server.publish.test_bundle_writer import orders

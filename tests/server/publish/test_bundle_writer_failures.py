@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import FatalStorageError, InvalidRequestError, RetriableError, StorageError
-from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.storage import LocalStore, MemoryStore
-from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster.membership import Registration
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.server.publish.batches import part
 from tests.server.publish.test_bundle_writer import FULL, failing, offsets, orders, values
@@ -230,7 +230,7 @@ def test_a_new_epoch_forgets_the_failed_batch(
 @pytest.fixture
 def small_memory(log: SparkLog, registration: Registration, monkeypatch: pytest.MonkeyPatch) -> BundleWriter:
     """It remembers three failed first batches."""
-    monkeypatch.setattr("sparklog_server.publish.failed_first_batches.MAX_FLOORS", 3)
+    monkeypatch.setattr("sparklog_server.publish.bundle_plan.MAX_FLOORS", 3)
     return BundleWriter(log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {}))
 
 

@@ -8,14 +8,13 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.client.publish import share_accepted
-from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.encode import EncodedBatches
 from sparklog.metadata import AcceptedDraft, Image, PublishResult, RequestApplied
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.bundle_commit import Written
-from sparklog_server.publish.parts import AppendPart, InTransaction
-from sparklog_server.publish.runs import make_runs
+from sparklog_server.publish.bundle_writer import Written
+from sparklog_server.publish.parts import AppendPart, InTransaction, make_runs
 from tests.metadata.broker_requests import draft
 from tests.metadata.combining_publishers import (
     REMOTE,

@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.metadata import ExpireProducers, replacement
-from sparklog_server.protocol.errors import ErrorCode, error_code
+from sparklog_server.protocol.apis import ErrorCode, error_code
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart
 from tests.server.publish.batches import NOW_MS, batch, part

@@ -12,8 +12,8 @@ from sparklog.errors import FencedError
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import NO_NODE, plan_create_topic
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.registration import Registration
-from sparklog_server.protocol.errors import ErrorCode, error_code
+from sparklog_server.cluster.membership import Registration
+from sparklog_server.protocol.apis import ErrorCode, error_code
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart
 from tests.server.publish.surroundings import Surroundings

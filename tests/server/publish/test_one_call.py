@@ -16,13 +16,19 @@ from hypothesis import strategies as st
 
 from sparklog.errors import SparklogError
 from sparklog.format.codec import XERIAL_HEADER, Codec, compress, decompress_at_once
-from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.encode import EncodedBatches
 from sparklog.format.kernels import PlainBatch
 from sparklog.format.record_batch import HEADER
-from sparklog_server.publish.at_once import PLAIN_BYTES, SECONDS, Scratch, stored_at_once
-from sparklog_server.publish.part_checks import CheckTerms, check_together, checked_at_once, unchecked_part
+from sparklog_server.publish.checkers import CheckTerms, check_together, checked_at_once, unchecked_part
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError
-from sparklog_server.publish.produced_batches import BatchRules, check_produced
+from sparklog_server.publish.produced_batches import (
+    PLAIN_BYTES,
+    SECONDS,
+    BatchRules,
+    Scratch,
+    check_produced,
+    stored_at_once,
+)
 from tests.server.publish.batches import NOW_MS, batch, rules, with_header
 from tests.server.publish.test_part_checks import part_of
 
@@ -42,7 +48,7 @@ TIMES = st.sampled_from([-(2**63), -1, 0, NOW_MS, NOW_MS + 5, 2**62, 2**62 + 1, 
 def no_time_passes() -> Iterator[None]:
     """But in the test that is about it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparklog_server.publish.at_once.thread_time", lambda: 0.0)
+        patch.setattr("sparklog_server.publish.produced_batches.thread_time", lambda: 0.0)
         yield
 
 
@@ -252,7 +258,7 @@ def test_what_may_be_done_at_once_is_bounded_in_all() -> None:
 
 def test_what_may_be_done_at_once_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     used = 0.0
-    monkeypatch.setattr("sparklog_server.publish.at_once.thread_time", lambda: used)
+    monkeypatch.setattr("sparklog_server.publish.produced_batches.thread_time", lambda: used)
     scratch = Scratch()
     tiny = part_of(batch([b"t" * 300], codec=Codec.LZ4))
     used = SECONDS

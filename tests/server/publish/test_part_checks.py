@@ -13,18 +13,19 @@ from kio.schema.errors import ErrorCode
 from sparklog.errors import SparklogError
 from sparklog.format.codec import Codec
 from sparklog.format.record_batch import HEADER, LENGTH_END, parse_header
-from sparklog_server.publish.at_once import Scratch
-from sparklog_server.publish.check_memory import CheckMemory, Reservation
-from sparklog_server.publish.checkers import check_all
-from sparklog_server.publish.part_checks import (
+from sparklog_server.publish.checkers import (
     MAX_GRANTED_BYTES,
     MAX_RATIO,
     QUICK_RECORDS,
+    CheckMemory,
     CheckTerms,
+    Reservation,
+    check_all,
     check_together,
     unchecked_part,
 )
 from sparklog_server.publish.parts import AppendPart, InTransaction, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.produced_batches import Scratch
 from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import NOW_MS, batch, rules, with_header
 from tests.support.broker_process import until

@@ -10,14 +10,14 @@ from kio.schema.errors import ErrorCode
 from sparklog.format.batch_table import scan_batches
 from sparklog.format.codec import Codec, compress
 from sparklog.format.decode import decode_records
-from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.encode import EncodedBatches
 from sparklog.format.record_batch import (
     HEADER,
     BatchHeader,
     encode_header,
     validate_batch,
 )
-from sparklog_server.publish.part_checks import CheckTerms, check_together, unchecked_part
+from sparklog_server.publish.checkers import CheckTerms, check_together, unchecked_part
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
 from sparklog_server.publish.produced_batches import BatchRules, check_produced
 from tests.server.publish.batches import NOW_MS, batch, raw_header, rules, with_header

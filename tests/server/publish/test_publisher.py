@@ -14,10 +14,9 @@ from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.metadata import Background, CreateTopic, MetadataLog, MetadataSettings, plan_create_topic
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.backlog import Submission
-from sparklog_server.publish.checkers import SHARE_BYTES, shares_of
-from sparklog_server.publish.part_checks import QUICK_BYTES
+from sparklog_server.publish.checkers import QUICK_BYTES, SHARE_BYTES, shares_of
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
-from sparklog_server.publish.producer_ids import BLOCK_IDS, ProducerIds
+from sparklog_server.publish.publisher import BLOCK_IDS, ProducerIds
 from tests.server.publish.batches import batch, part
 from tests.server.publish.surroundings import Surroundings
 from tests.support.roots import opened

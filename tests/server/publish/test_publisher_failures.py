@@ -12,7 +12,7 @@ from sparklog.errors import FatalStorageError, FencedError, RetriableError, Stor
 from sparklog.maintenance import restore
 from sparklog.metadata import plan_create_topic
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.part_checks import QUICK_BYTES
+from sparklog_server.publish.checkers import QUICK_BYTES
 from tests.server.publish.surroundings import Surroundings
 from tests.server.publish.test_publisher import Gate, orders, run, unchecked
 from tests.support.roots import opened

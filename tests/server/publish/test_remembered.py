@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog_server.publish.remembered import Remembered
+from sparklog_server.publish.first_batches import Remembered
 
 
 def filled(most: int, *entries: tuple[int, str]) -> Remembered[int, str]:

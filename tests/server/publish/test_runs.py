@@ -6,7 +6,7 @@ from sparklog.format.batch_table import scan_batches
 from sparklog.format.decode import decode_records
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
-from sparklog_server.publish.runs import concat_batches, make_runs, shifted
+from sparklog_server.publish.parts import concat_batches, make_runs, shifted
 from tests.server.publish.batches import TOPIC_ID, batch, part
 
 

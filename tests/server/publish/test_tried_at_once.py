@@ -10,11 +10,16 @@ from sparklog.client import SparkLog
 from sparklog.errors import SparklogError
 from sparklog.format.codec import Codec
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.at_once import PLAIN_BYTES
 from sparklog_server.publish.backlog import Backlog, Submission
-from sparklog_server.publish.checkers import Checkers
-from sparklog_server.publish.part_checks import TRIED_BYTES, TRIED_GZIP_BYTES, CheckTerms, unchecked_part
+from sparklog_server.publish.checkers import (
+    TRIED_BYTES,
+    TRIED_GZIP_BYTES,
+    Checkers,
+    CheckTerms,
+    unchecked_part,
+)
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.produced_batches import PLAIN_BYTES
 from tests.server.publish.batches import NOW_MS, batch, rules
 from tests.server.publish.surroundings import Surroundings
 from tests.server.publish.test_part_checks import part_of
@@ -27,7 +32,7 @@ BOMB = batch([NOISE * 600], codec=Codec.ZSTD)
 
 @pytest.fixture(autouse=True)
 def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog_server.publish.at_once.thread_time", lambda: 0.0)
+    monkeypatch.setattr("sparklog_server.publish.produced_batches.thread_time", lambda: 0.0)
 
 
 def usual(codec: Codec, size: int = 2000) -> bytes:

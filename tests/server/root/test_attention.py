@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.root import attention as module
-from sparklog_server.root.attention import LINGER_SECONDS, Attention
+from sparklog_server.root import live_root as module
+from sparklog_server.root.live_root import LINGER_SECONDS, Attention
 
 LONG = 3600.0
 

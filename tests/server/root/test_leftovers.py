@@ -8,12 +8,11 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.metadata import MetadataLog, MetadataSettings
-from sparklog.metadata.documents.paths import manifest_name
+from sparklog.metadata.documents.properties import manifest_name
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import UNFINISHED_MS
 from sparklog_server.metrics import Metrics
-from sparklog_server.root.leftovers import DAY_MS, Leftovers
-from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.root.live_root import DAY_MS, Leftovers, LiveRoot
 
 
 class Swept(MemoryStore):

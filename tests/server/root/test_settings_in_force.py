@@ -8,12 +8,11 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.log.broker_keys import broker_key
+from sparklog.log.config import broker_key
 from sparklog.metadata import SetConfigs
 from sparklog.storage import MemoryStore
 from sparklog_server.metrics import Metrics
-from sparklog_server.root.live_root import LiveRoot
-from sparklog_server.root.settings_in_force import SettingsInForce
+from sparklog_server.root.live_root import LiveRoot, SettingsInForce
 from sparklog_server.settings.config import ServerConfig
 from tests.support.roots import opened
 from tests.support.told import Told

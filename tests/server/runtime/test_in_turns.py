@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog_server.runtime.in_turns import in_turns
+from sparklog_server.runtime.lifecycle import in_turns
 
 
 @given(st.lists(st.integers(0, 9)), st.integers(0, 20))

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog_server.runtime.purgatory import DelayedOperation, Purgatory, WatchKey
-from sparklog_server.runtime.timing_wheel import TimerEntry, TimingWheel
+from sparklog_server.runtime.timing import DelayedOperation, Purgatory, TimerEntry, TimingWheel, WatchKey
 
 
 class WheelSchedule:

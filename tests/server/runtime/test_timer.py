@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sparklog.clock import ManualClock, SystemClock
-from sparklog_server.runtime import timer as timer_module
-from sparklog_server.runtime.timer import Timer
+from sparklog_server.runtime import timing as timer_module
+from sparklog_server.runtime.timing import Timer
 
 
 def test_callbacks_come_in_order_and_cancelled_ones_do_not() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog_server.runtime.timing_wheel import MAX_TIME_MS, TimerEntry, TimingWheel
+from sparklog_server.runtime.timing import MAX_TIME_MS, TimerEntry, TimingWheel
 
 
 def nothing() -> None:

@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog_server.settings.addresses import parse_addresses, plain_host
 from sparklog_server.settings.config import ServerConfig
+from sparklog_server.settings.network import parse_addresses, plain_host
 
 
 def test_hosts_ports_and_names() -> None:

@@ -1,9 +1,8 @@
 """The names of settings at the broker and in a root."""
 
-from sparklog.log.config import TopicConfig
-from sparklog.log.root_config import OWNERS_KEYS, RootConfig
+from sparklog.log.config import OWNERS_KEYS, RootConfig, TopicConfig
 from sparklog.log.setting import declared_settings
-from sparklog_server.settings.setting_names import BROKER_NAMES, ROOT_KEYS
+from sparklog_server.settings.updating import BROKER_NAMES, ROOT_KEYS
 
 
 def test_every_topic_setting_has_one_name_at_the_broker() -> None:

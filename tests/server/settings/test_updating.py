@@ -2,11 +2,9 @@
 
 import pytest
 
-from sparklog.log.broker_keys import broker_key
-from sparklog_server.settings.config import SETTINGS, ServerConfig
-from sparklog_server.settings.in_force import config_in_force, topic_defaults_in_force
-from sparklog_server.settings.setting_names import ROOT_KEYS
-from sparklog_server.settings.updating import DYNAMIC, TOPIC_DEFAULTS, Update, update_of
+from sparklog.log.config import broker_key
+from sparklog_server.settings.config import SETTINGS, ServerConfig, config_in_force, topic_defaults_in_force
+from sparklog_server.settings.updating import DYNAMIC, ROOT_KEYS, TOPIC_DEFAULTS, Update, update_of
 
 STARTED_WITH = ServerConfig.parse({"num.io.threads": "4", "max.connections": "100"})
 

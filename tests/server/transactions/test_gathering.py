@@ -8,8 +8,8 @@ import pytest
 
 from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.metadata import BeginProducer, Image, plan_begin_producer
-from sparklog_server.transactions import gathering
-from sparklog_server.transactions.gathering import Decision, Gathering
+from sparklog_server.transactions import coordinator
+from sparklog_server.transactions.coordinator import Decision, Gathering
 from tests.server.transactions.conftest import Root
 
 
@@ -107,7 +107,7 @@ def test_a_failure_of_the_commit_leaves_nothing_without_a_collector(root: Root) 
 def test_what_is_heavy_is_in_a_commit_of_its_own(root: Root) -> None:
     async def work() -> None:
         gathered = Gathering(root.commits)
-        heavy = gathered.submit("a", initialising("a"), weight=gathering.MOST_WEIGHT)
+        heavy = gathered.submit("a", initialising("a"), weight=coordinator.MOST_WEIGHT)
         await asyncio.gather(heavy, gathered.submit("b", initialising("b")))
 
     asyncio.run(work())
@@ -115,7 +115,7 @@ def test_what_is_heavy_is_in_a_commit_of_its_own(root: Root) -> None:
 
 
 def test_too_many_that_wait_are_refused(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "MOST_WAITING", 2)
+    monkeypatch.setattr(coordinator, "MOST_WAITING", 2)
     operations = [(name, initialising(name)) for name in ("a", "b", "c")]
     *made, refused = asyncio.run(together(Gathering(root.commits), *operations))
     assert made == [0, 1]

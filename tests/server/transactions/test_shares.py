@@ -8,8 +8,7 @@ import pytest
 from sparklog.errors import RetriableError, SparklogError
 from sparklog.metadata import MAX_ROOT_WEIGHT, PARTITION_WEIGHT, TOPIC_WEIGHT
 from sparklog.metadata.model import transactions as model
-from sparklog_server.transactions.coordinator import Producer
-from sparklog_server.transactions.shares import ClientShares
+from sparklog_server.transactions.coordinator import ClientShares, Producer
 from tests.server.api.producing import now_batch
 from tests.server.api.transacting import TransactionClient, producer_of
 from tests.server.transactions.conftest import Root

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError
 from sparklog.metadata import TransactionPhase
-from sparklog_server.runtime.timer import Timer
+from sparklog_server.runtime.timing import Timer
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.transactions.coordinator import Producer
 from sparklog_server.transactions.sweep import TransactionSweep

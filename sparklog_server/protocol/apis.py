@@ -1,0 +1,199 @@
+"""The numbers of Kafka's APIs that are served.
+
+Sources: Kafka ApiKeys.
+"""
+
+import enum
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import msgspec
+from kio.schema.errors import ErrorCode
+
+from sparklog.errors import (
+    CorruptLogError,
+    DataLossError,
+    FencedError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    SparklogError,
+    StorageError,
+    UnknownTopicError,
+    UnsupportedVersionError,
+)
+from sparklog_server.protocol.wire import HeldAnswer
+from sparklog_server.settings.network import AdvertisedListener
+
+# --- api entry ---------------------------------------------------------------------------------------
+#
+# A served API, and what is known of one request beside its body.
+#
+# An entry's `handle` is bound to whatever its handler needs: who calls it knows nothing of the parts of a
+# broker, and whoever reads requests and sends responses needs no more than this.
+# Not here: which APIs there are (api/), reading and writing of bytes (messages.py).
+# Sources: Kafka ApiKeys, RequestContext.
+
+
+class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a handler may know of a request beside its body."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str
+    connection_id: int
+    peer_host: str
+    listener: AdvertisedListener
+    types: ModuleType
+    answer: HeldAnswer
+
+
+Handle = Callable[[Any, RequestContext], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiEntry:
+    """A served API.
+
+    Fields:
+        name: Kafka's, from the handler's: handle_list_offsets is ListOffsets.
+        pipelined: the next request of the connection may start before this one is answered.
+        waits: the handler waits for something to happen elsewhere (records, other members). It does not
+            count as being worked on, since five hundred idle consumers must not use up queued.max.requests,
+            and it may be cancelled (asyncio) when the client goes away.
+        counts: one that waits, but for a moment, and for no other request: what comes of its elements counts
+            as work, as that of those that do not wait.
+    """
+
+    key: int
+    name: str
+    versions: range
+    handle: Handle
+    pipelined: bool = False
+    waits: bool = False
+    counts: bool = False
+
+
+# --- errors ------------------------------------------------------------------------------------------
+#
+# From our errors to Kafka's error codes: what a client should do next is the same on both sides.
+#
+# Invariants: an exact code of apis.py wins over its class; every class of the tree has an answer.
+# Sources: Kafka Errors.java (retriable or not), sparklog/errors.py.
+
+
+__all__ = ["ErrorCode", "error_code"]
+
+BY_CODE = {
+    "APPEND_TOO_LARGE": ErrorCode.record_list_too_large,
+    "BATCH_TOO_LARGE": ErrorCode.message_too_large,
+    "CONFIG_OUT_OF_BOUNDS": ErrorCode.invalid_config,
+    "CORRUPT_BATCH": ErrorCode.corrupt_message,
+    "DUPLICATE_SEQUENCE": ErrorCode.duplicate_sequence_number,
+    "INVALID_BATCH": ErrorCode.invalid_record,
+    "INVALID_CONFIG_VALUE": ErrorCode.invalid_config,
+    "INVALID_GROUP": ErrorCode.invalid_group_id,
+    "INVALID_PARTITION_COUNT": ErrorCode.invalid_partitions,
+    "INVALID_TOPIC_CONFIG": ErrorCode.invalid_config,
+    "INVALID_TOPIC_NAME": ErrorCode.invalid_topic_exception,
+    "OFFSET_OUT_OF_RANGE": ErrorCode.offset_out_of_range,
+    "OUT_OF_ORDER_SEQUENCE": ErrorCode.out_of_order_sequence_number,
+    "PRODUCER_FENCED": ErrorCode.invalid_producer_epoch,
+    "PRODUCER_UNMAPPED": ErrorCode.invalid_producer_id_mapping,
+    "RECORD_TOO_LARGE": ErrorCode.message_too_large,
+    "TIMESTAMP_OUT_OF_RANGE": ErrorCode.invalid_timestamp,
+    "TOO_MANY_PARTITIONS": ErrorCode.policy_violation,
+    "TOPIC_EXISTS": ErrorCode.topic_already_exists,
+    # Producers send again then, all of them, and look for nobody else before.
+    "TRANSACTION_CHANGED": ErrorCode.not_enough_replicas,
+    "TRANSACTIONS_FULL": ErrorCode.not_enough_replicas,
+    "TRANSACTION_STATE": ErrorCode.invalid_txn_state,
+    "TRANSACTION_TOO_LARGE": ErrorCode.transaction_abortable,
+    "TRANSACTION_UNKNOWN": ErrorCode.not_enough_replicas,
+    "UNKNOWN_CONFIG": ErrorCode.invalid_config,
+    "UNKNOWN_PRODUCER": ErrorCode.unknown_producer_id,
+    "UNSUPPORTED_ATTRIBUTES": ErrorCode.invalid_record,
+    "UNSUPPORTED_CODEC": ErrorCode.unsupported_compression_type,
+    "UNSUPPORTED_CONFIG": ErrorCode.invalid_config,
+    "UNSUPPORTED_MAGIC": ErrorCode.unsupported_for_message_format,
+}
+
+# In this order: a subclass before its base.
+_BY_CLASS: tuple[tuple[type[BaseException], ErrorCode], ...] = (
+    (UnknownTopicError, ErrorCode.unknown_topic_or_partition),
+    (InvalidRequestError, ErrorCode.invalid_request),
+    (OffsetOutOfRangeError, ErrorCode.offset_out_of_range),
+    (RetriableError, ErrorCode.request_timed_out),
+    (FencedError, ErrorCode.not_leader_or_follower),
+    (CorruptLogError, ErrorCode.kafka_storage_error),
+    (DataLossError, ErrorCode.kafka_storage_error),
+    (StorageError, ErrorCode.kafka_storage_error),
+    (UnsupportedVersionError, ErrorCode.kafka_storage_error),
+    (SparklogError, ErrorCode.unknown_server_error),
+    (TimeoutError, ErrorCode.request_timed_out),
+)
+
+
+def error_code(error: BaseException) -> ErrorCode:
+    """Kafka's code of an error; UNKNOWN_SERVER_ERROR for what is no error of ours."""
+    if isinstance(error, SparklogError) and error.code in BY_CODE:
+        return BY_CODE[error.code]
+    for kind, code in _BY_CLASS:
+        if isinstance(error, kind):
+            return code
+    return ErrorCode.unknown_server_error
+
+
+# --- api keys ----------------------------------------------------------------------------------------
+
+
+class ApiKey(enum.IntEnum):
+    """Kafka's names and numbers."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_QUORUM = 55
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
