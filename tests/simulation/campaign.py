@@ -84,7 +84,7 @@ class Campaign:
     def run(
         self, operations: int, *, jobs: int = 1, report: Callable[[str], object] = lambda text: None
     ) -> None:
-        """Go on until so many operations have ended well, or too many histories failed."""
+        """Go on until so many operations have ended well, of all kinds, or too many histories failed."""
         start_ms = self._clock.monotonic_ms()
         next_report = operations // 20
         for totals in self._alone() if jobs == 1 else self._in_parallel(jobs):
@@ -93,7 +93,8 @@ class Campaign:
                 report(str(outcome))
             self.took_ms = self._clock.monotonic_ms() - start_ms
             done = self.totals.operations.total()
-            if done >= operations or len(self.totals.failures) >= MAX_FAILURES:
+            is_done = done >= operations and self.totals.histories.keys() >= set(self._kinds)
+            if is_done or len(self.totals.failures) >= MAX_FAILURES:
                 return
             if done >= next_report:
                 next_report += operations // 20
