@@ -108,13 +108,12 @@ class Listener:
     async def accept(self) -> None:
         """Accept until cancelled."""
         assert self._socket is not None
-        loop = asyncio.get_running_loop()
         quota = self._shared.quota
         while True:
             await quota.wait_for_room()
             await self._listens.wait()
             try:
-                sock, peer = await loop.sock_accept(self._socket)
+                sock, peer = await self._next(self._socket)
             except OSError as error:
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     _log.error("%s: cannot accept: %s", self.address, error)
@@ -136,6 +135,17 @@ class Listener:
             metrics.connection_accepted()
             self._set_options(sock)
             self._on_accept(sock, host, self.advertised)
+
+    async def _next(self, listening: socket.socket) -> tuple[socket.socket, Any]:
+        """As asyncio's sock_accept, which leaves a socket open that it accepts as it is cancelled."""
+        while True:
+            try:
+                sock, peer = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                await _readable(listening.fileno())
+            else:
+                sock.setblocking(False)
+                return sock, peer
 
     async def _has_room(self, sock: socket.socket) -> bool:
         """Wait until one that was accepted may be counted in: another listener may have had the last place.
@@ -164,6 +174,16 @@ class Listener:
         size = self._shared.settings.socket_send_buffer_bytes
         if size != -1:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    seen = asyncio.Event()
+    loop.add_reader(fd, seen.set)
+    try:
+        await seen.wait()
+    finally:
+        loop.remove_reader(fd)
 
 
 def _bind(sock: socket.socket, address: tuple[str, int]) -> None:

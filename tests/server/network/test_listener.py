@@ -1,7 +1,9 @@
 """A port is taken when the broker starts, and listened to when it can answer."""
 
 import asyncio
+import contextlib
 import errno
+import gc
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -203,3 +205,32 @@ def test_telling_it_twice_changes_nothing(serving: Serving) -> None:
         await serving.connects()
 
     serving.run(act)
+
+
+def test_what_connects_while_it_is_stopped_is_not_left_open(
+    make: Make, port: int, accepted: list[socket.socket]
+) -> None:
+    """Whichever turn of the loop it is: asyncio's sock_accept drops one that it has just accepted."""
+    for turns in range(1, 7):
+        listener = make()
+        listener.bind()
+        listener.listen()
+
+        async def stop(listener: Listener = listener, turns: int = turns) -> None:
+            accepting = asyncio.create_task(listener.accept())
+            for _ in range(3):
+                await asyncio.sleep(0)
+            with connect(port) as client:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                accepting.cancel()
+                await asyncio.wait([accepting])
+                listener.close()
+                while accepted:
+                    accepted.pop().close()
+                gc.collect()
+                client.settimeout(10)
+                with contextlib.suppress(ConnectionResetError):
+                    assert client.recv(1) == b""
+
+        asyncio.run(stop())
