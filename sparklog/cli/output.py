@@ -84,8 +84,6 @@ def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str 
 
 # --- stopping ----------------------------------------------------------------------------------------
 #
-# To be asked to stop by a signal, while the same thread waits.
-#
 # threading.Event is not for that. Its `wait` has a lock for moments; a handler that runs in such a moment, in
 # the same thread, waits in `set` for that lock, and the thread for its handler: for ever. Here what wakes who
 # waits is a byte in a pipe.
@@ -97,7 +95,7 @@ LONGEST_SECONDS = 86_400.0 * 365
 
 
 class Stop:
-    """See the module's docstring."""
+    """To be asked to stop by a signal, while the same thread waits."""
 
     def __init__(self) -> None:
         self._is_asked = False

@@ -477,7 +477,7 @@ NewAppender = Callable[[Sequencer], PartitionedAppender]
 
 
 class UnstagedRows:
-    """See the module's docstring."""
+    """See the comment at the head of this section."""
 
     def __init__(self, new_appender: NewAppender, sequencer: Sequencer) -> None:
         """`new_appender`: for topics as they are when it is called."""

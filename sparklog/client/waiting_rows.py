@@ -151,8 +151,6 @@ def group_rows(partition: npt.NDArray[np.integer]) -> list[tuple[int, npt.NDArra
 
 # --- partition spool ---------------------------------------------------------------------------------
 #
-# Encoded batches of many partitions on the local disk, until they are written by partition.
-#
 # Each time that the buffer of an appender is full, each partition that has rows gets an extent. A task of
 # 256 MB with keys of 1,000 partitions would have 8,000, of 32 KB each; and 200 such tasks more than a commit
 # has room for. So where extents are many, batches wait here, and are written to the segment one partition
@@ -200,7 +198,7 @@ class SpooledBatches:
 
 
 class PartitionSpool(Closing):
-    """See the module's docstring."""
+    """Encoded batches of many partitions on the local disk, until they are written by partition."""
 
     def __init__(self, *, limit_bytes: int | None = None) -> None:
         """`limit_bytes`: by default SPOOL_BYTES."""

@@ -77,7 +77,7 @@ def _never() -> bool:
 
 
 class Fetched:
-    """See the module's docstring."""
+    """See the comment at the head of this section."""
 
     def __init__(
         self, store: Store, spans: Iterable[Span], *, is_time_over: Callable[[], bool] = _never

@@ -81,8 +81,6 @@ def lane_of(topic: str, config: TopicConfig, traits: StoreTraits) -> str:
 
 # --- synced segments ---------------------------------------------------------------------------------
 #
-# How much of each segment is durable: what may be published.
-#
 # Invariants: a draft passes only if a sync that succeeded covered it, in whatever thread that sync ran.
 # Bounds: MAX_SYNCED segments, those of drafts that wait to be published; the least recently used one is
 #     forgotten first, as forgotten would mean not durable.
@@ -93,7 +91,7 @@ MAX_SYNCED = 10_000
 
 
 class SyncedSegments:
-    """See the module's docstring."""
+    """How much of each segment is durable: what may be published."""
 
     def __init__(self) -> None:
         self._durable: dict[str, int] = {}  # by segment, up to where; the least recently used first
@@ -212,8 +210,6 @@ def drafts_together(appends: Sequence[Append], segment: str, position: int) -> l
 
 # --- growing index -----------------------------------------------------------------------------------
 #
-# The sparse index of a segment that is being written: entries gather, and go out with each sync.
-#
 # An entry (offset of a batch within its extent, position of the batch) for the first batch that starts in
 # each
 #     stretch of index.interval.bytes.
@@ -229,7 +225,7 @@ ENTRY_BYTES = 8
 
 
 class GrowingIndex:
-    """See the module's docstring."""
+    """The sparse index of a segment that is being written: entries gather, and go out with each sync."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
@@ -296,8 +292,6 @@ class GrowingIndex:
 
 # --- open segment ------------------------------------------------------------------------------------
 #
-# A segment that a process is appending to, and the strictest limits of the topics in it.
-#
 # Invariants: batches refer to nothing before the segment's last sync. A segment grows for half of MAX_AGE_MS
 #     at most, whatever segment.ms says: a sweep leaves a week to what was written and not published yet
 #     (adr/0019), and half of it belongs to whoever has written last.
@@ -309,7 +303,7 @@ MAX_AGE_MS = 302_400_000  # half a week
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class OpenSegment:
-    """See the module's docstring."""
+    """A segment that a process is appending to, and the strictest limits of the topics in it."""
 
     name: str
     lane: str

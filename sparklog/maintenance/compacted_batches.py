@@ -58,8 +58,6 @@ from sparklog.metadata import NO_DELETE_HORIZON_MS
 
 # --- offset map --------------------------------------------------------------------------------------
 #
-# The last offset of each key, in a table of fixed size: open addressing over NumPy columns.
-#
 # Invariants: what `latest` says of a key is the largest offset that `put` was given with it; nothing is ever
 #     forgotten. A table that is full takes no more, and says from which row on.
 # Memory: 24 bytes a slot, as Kafka's; the slots are a power of two, of which nine tenths are used.
@@ -75,7 +73,7 @@ _U = np.uint64
 
 
 class OffsetMap:
-    """See the module's docstring."""
+    """The last offset of each key, in a table of fixed size: open addressing over NumPy columns."""
 
     def __init__(self, buffer_bytes: int, most_keys: int) -> None:
         """`most_keys`: so many keys may come; fewer than the buffer has room for spare memory."""

@@ -205,7 +205,7 @@ def take(acquire: Callable[[bool, float], bool], taken: list[bool], timeout_seco
 
 
 class Looks:
-    """See the module's docstring."""
+    """See the comment at the head of this section."""
 
     def __init__(self, follower: Follower, show: Callable[[Image, Moment], None]) -> None:
         """`show`: an image, and a moment at which it was the newest, or newer."""

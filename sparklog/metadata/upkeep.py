@@ -42,8 +42,6 @@ from sparklog.storage import Store
 
 # --- background --------------------------------------------------------------------------------------
 #
-# Work beside whoever waits for a publish: in steps, in a thread that lives as long as there is some.
-#
 # A piece of work is a generator; what it does from one `yield` to the next is a step, which is bounded. What
 # comes newly goes before what is there already (a snapshot before the rest of a cleaning), and is forgotten
 # if something newer comes before its turn, since it comes due again.
@@ -92,7 +90,7 @@ class AtOnce:
 
 
 class Background:
-    """See the module's docstring."""
+    """Work beside whoever waits for a publish: in steps, in a thread that lives as long as there is some."""
 
     def __init__(self, name: str) -> None:
         self._name = name

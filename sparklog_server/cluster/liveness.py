@@ -125,8 +125,6 @@ def read_heartbeats(store: Store, node_ids: Iterable[int]) -> dict[int, Beat]:
 
 # --- observer ----------------------------------------------------------------------------------------
 #
-# Whom to take for dead: brokers of whom nothing newer was seen at so many looks in a row.
-#
 # Looks are counted, not time. Time passes while this process stands still, and while the storage answers
 # nobody; whoever goes by it then takes everybody for dead that he has not looked at. Each look that counts
 # has an interval of its own, and a living broker writes in each, whatever else happens:
@@ -193,7 +191,7 @@ class _Observed:
 
 
 class Observer:
-    """See the module's docstring."""
+    """Whom to take for dead: brokers of whom nothing newer was seen at so many looks in a row."""
 
     def __init__(self, *, interval_ms: int, looks: int) -> None:
         """`looks`: so many without anything newer mean death; see looks_until_dead."""
@@ -245,8 +243,6 @@ class Observer:
 
 
 # --- looking -----------------------------------------------------------------------------------------
-#
-# Looking at signs of life: beside what the controller does, and each look beside those that hang.
 #
 # A request to the storage may hang for as long as its time-out: for half a minute, where a connection is
 # dead. Neither the controller waits for it, nor the next look, an interval later, which has another
@@ -332,7 +328,7 @@ class _Threads(Generic[_T]):
 
 
 class Looking:
-    """See the module's docstring."""
+    """Looking at signs of life: beside what the controller does, and each look beside those that hang."""
 
     def __init__(
         self,

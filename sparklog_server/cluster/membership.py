@@ -64,8 +64,6 @@ from sparklog_server.settings.network import AdvertisedListener
 
 # --- registration ------------------------------------------------------------------------------------
 #
-# A broker's registration, its right to publish: a commit made it, and another one ends it.
-#
 # What the broker publishes says its node id and broker epoch, and under which leader epochs it has accepted
 # what it appends: a replay checks both (sparklog/metadata/model/registry.py). A publisher asks for the
 # registration of now, once for each plan: a broker that was fenced may have joined again, with another epoch.
@@ -96,7 +94,7 @@ def nothing_more(_image: Image, _actions: Sequence[Action]) -> Sequence[Action]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """See the module's docstring."""
+    """A broker's registration, its right to publish: a commit made it, and another one ends it."""
 
     node_id: int
     broker_epoch: int
@@ -352,8 +350,6 @@ def _standing(image: Image, node_id: int) -> RegisteredBroker | None:
 
 # --- registering -------------------------------------------------------------------------------------
 #
-# How a broker's registrations begin and end: at its start, again after a fence, and with its stop.
-#
 # How a broker stops, so that its clients notice next to nothing: it says so in a commit, the controller hands
 # over what it leads while it still serves, and only then it is fenced, by itself. Its next start need not
 # wait for a session to be over.
@@ -374,7 +370,7 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
 
 
 class Registering:
-    """See the module's docstring."""
+    """How a broker's registrations begin and end: at its start, again after a fence, and with its stop."""
 
     def __init__(
         self,

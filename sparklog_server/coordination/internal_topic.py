@@ -21,8 +21,6 @@ from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.timing import Timer, TimerEntry
 
 # --- host --------------------------------------------------------------------------------------------
-#
-# What coordinators and their state logs are built on: the parts of the broker that they were given.
 
 
 class Role(Protocol):
@@ -45,7 +43,7 @@ class Appender(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """See the module's docstring."""
+    """What coordinators and their state logs are built on: the parts of the broker that they were given."""
 
     root: LiveRoot
     role: Role
@@ -111,8 +109,6 @@ class LogStatus(enum.Enum):
 
 # --- retry -------------------------------------------------------------------------------------------
 #
-# What failed is tried again a moment later, once, however often it has failed until then.
-#
 # Invariants: one alarm at a time. Who failed for every image that came would else try as often each second,
 #     for ever.
 # Concurrency: event loop.
@@ -122,7 +118,7 @@ RETRY_READ_MS: Final = 1_000  # nothing else may happen: who would commit waits 
 
 
 class Retry:
-    """See the module's docstring."""
+    """What failed is tried again a moment later, once, however often it has failed until then."""
 
     def __init__(self, timer: Timer, what: Callable[[], None]) -> None:
         self._timer = timer
@@ -143,8 +139,6 @@ class Retry:
 
 # --- landmarks ---------------------------------------------------------------------------------------
 #
-# What is to be done when a log is applied up to an offset: all that is below, and nothing that is above.
-#
 # A topic is deleted, and what groups have committed for it is to go; but what is committed after that is for
 # another topic of its name. Where the log ends in the image of the deletion tells them apart, at the moment
 # in which it is applied up to there, and not later.
@@ -152,7 +146,7 @@ class Retry:
 
 
 class Landmarks:
-    """See the module's docstring."""
+    """Runs callbacks when a log is applied up to an offset: with all that is below it, and nothing above."""
 
     def __init__(self) -> None:
         self._ahead: list[tuple[int, Callable[[], None]]] = []

@@ -214,8 +214,6 @@ def _binary_array(values: Sequence[bytes | None]) -> pa.BinaryArray:
 
 # --- reading -----------------------------------------------------------------------------------------
 #
-# Reading state logs: what is wanted in one turn of the loop together, in threads of their own.
-#
 # A coordinator that takes partitions over reads them all from their start. One after the other, in the
 # threads that serve consumers, each would ask for every small commit by itself, behind consumers that do the
 # same for records, while the members of its groups wait.
@@ -235,7 +233,7 @@ class _Wanted(Generic[RecordT]):
 
 
 class Reading(Generic[RecordT]):
-    """See the module's docstring."""
+    """Reading state logs: what is wanted in one turn of the loop together, in threads of their own."""
 
     def __init__(self, root: LiveRoot, topic: InternalTopic[RecordT]) -> None:
         self._root = root

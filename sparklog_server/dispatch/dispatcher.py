@@ -43,8 +43,6 @@ from sparklog_server.settings.network import NetworkSettings
 
 # --- slots -------------------------------------------------------------------------------------------
 #
-# One of the queued.max.requests slots, as one request holds it.
-#
 # Slots have no shares, other than the room for requests, work and answers: a few hundred connections of one
 # address can have all of them. So nobody may hold one who waits for what a client decides, such as the
 # reading of an answer; whoever begins to wait so gives it back, and goes on without it.
@@ -53,7 +51,7 @@ from sparklog_server.settings.network import NetworkSettings
 
 
 class HeldSlot:
-    """See the module's docstring."""
+    """One of the queued.max.requests slots, as one request holds it."""
 
     __slots__ = ("_is_held", "_slots")
 

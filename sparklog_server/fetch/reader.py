@@ -46,8 +46,6 @@ from sparklog_server.protocol.wire import FileRegion
 
 # --- away --------------------------------------------------------------------------------------------
 #
-# Segments that an object store has not given for as long as its patience lasted: minutes.
-#
 # They are not asked for again for a while, but refused at once. Where only some objects are away (of a set of
 # disks that has lost its quorum), each fetch that names a partition which needs one would else take minutes,
 # with all of its others, and so would the next one: the consumer has given up long before.
@@ -64,7 +62,7 @@ class StillAwayError(UnreadableSegmentError):
 
 
 class AwaySegments:
-    """See the module's docstring."""
+    """Segments that an object store has not given for as long as its patience lasted: minutes."""
 
     def __init__(self) -> None:
         self._away: dict[str, tuple[float, UnreadableSegmentError]] = {}  # until when, and why
@@ -247,8 +245,6 @@ class OpenSegments:
 
 # --- gathered ----------------------------------------------------------------------------------------
 #
-# What a turn of reading needs of an object store, for all of its partitions, fetched at once.
-#
 # A fetch names many partitions, and a consumer that is far behind needs many small extents of each. An object
 # store takes a round trip for each request, and the extents of one publish lie in one object: so they are
 # asked for by object, several at a time, the next ones of each partition first.
@@ -290,7 +286,7 @@ Plan = tuple[list[Piece], int]  # without pieces: the offset to go on at
 
 
 class Gathered:
-    """See the module's docstring."""
+    """What a turn of reading needs of an object store, for all of its partitions, fetched at once."""
 
     def __init__(
         self, store: Store, plans: Sequence[Plan | None], *, is_time_over: Callable[[], bool]

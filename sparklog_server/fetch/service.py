@@ -215,8 +215,6 @@ def preferred_replica(image: Image, state: PartitionState, rack: str) -> int:
 
 # --- rounds ------------------------------------------------------------------------------------------
 #
-# A turn of reading from storage, for consumers: some partitions of a fetch, one after the other.
-#
 # Invariants: a turn ends when enough is read, or READ_SECONDS after it began, but for what is in memory by
 #     then: the consumer asks again for the rest. A partition whose bytes are damaged or gone is answered with
 #     an error and logged, and harms no other. A file that is missing has been merged or has expired, as the
@@ -231,7 +229,7 @@ Round = list[tuple[Wanted, FetchedBatches | None]]
 
 
 class Rounds:
-    """See the module's docstring."""
+    """A turn of reading from storage, for consumers: some partitions of a fetch, one after the other."""
 
     def __init__(self, root: LiveRoot, reader: StoredReader, cache: TailCache) -> None:
         self._root = root

@@ -46,8 +46,6 @@ from sparklog_server.settings.groups import GroupSettings
 
 # --- deletion ----------------------------------------------------------------------------------------
 #
-# Deleting groups and offsets because somebody asks for it.
-#
 # Deleting is writing tombstones; they count when they are durable, like everything else.
 # Invariants: what is deleted is what there is when the tombstones come to the log: planned anew where others
 #     (Spark, a client without a broker) commit in between, so that no commit goes by halves; a group that
@@ -57,7 +55,7 @@ from sparklog_server.settings.groups import GroupSettings
 
 
 class Deletion:
-    """See the module's docstring."""
+    """Deleting groups and offsets because somebody asks for it."""
 
     def __init__(self, table: GroupTable, staged: StagedCommits) -> None:
         self._table = table

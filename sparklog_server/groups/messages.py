@@ -320,7 +320,7 @@ Effect = Answer | StoreGroup
 
 
 class Generation:
-    """See the module's docstring."""
+    """See the comment at the head of this section."""
 
     __slots__ = ("generation_id", "protocol", "protocol_type", "state", "state_since_ms")
 

@@ -146,8 +146,6 @@ def expired_offsets(
 
 # --- offsets on their way ----------------------------------------------------------------------------
 #
-# Offsets that have been handed to the log and are not applied yet: for what is planned next, they count.
-#
 # What is appended later is later in the log. So who plans what to delete by what is applied alone, deletes a
 # commit that it has not seen:
 # 1. a group's offset 10 has expired, and its commit of 20 is on its way to the log;
@@ -168,7 +166,7 @@ _NONE: Final[Mapping[TopicPartition, _Coming]] = MappingProxyType({})
 
 
 class OffsetsOnTheirWay:
-    """See the module's docstring."""
+    """Offsets that were handed to the log and are not applied yet. What is planned next counts them."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[TopicPartition, _Coming]] = {}
@@ -236,8 +234,6 @@ class OffsetsOnTheirWay:
 
 # --- pending offsets ---------------------------------------------------------------------------------
 #
-# Offsets that open transactions may be about to commit: which of a group's are not stable.
-#
 # Who asks for stable offsets is to wait for these (KIP-447): the records up to which they tell may be
 # processed by somebody who is about to commit that.
 #
@@ -253,7 +249,7 @@ _PENDING_OFFSETS_NOTHING: Final[Mapping[TopicPartition, int]] = MappingProxyType
 
 
 class PendingOffsets:
-    """See the module's docstring."""
+    """Offsets that open transactions may be about to commit: which of a group's are not stable."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Counter[TopicPartition]] = {}

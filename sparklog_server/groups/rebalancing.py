@@ -253,8 +253,6 @@ class Rebalancing:
 
 # --- joining -----------------------------------------------------------------------------------------
 #
-# JoinGroup: who may become a member, and what that does to the generation there is.
-#
 # Invariants: an id is given to one member; whoever has a place in the group keeps it; a static member's new
 #     id is told to nobody before it is durable.
 # Beyond Kafka: a static member that comes back with other topics makes the group rebalance.
@@ -270,7 +268,7 @@ _REBALANCES_FROM: Final = (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, Gr
 
 
 class Joining:
-    """See the module's docstring."""
+    """JoinGroup: who may become a member, and what that does to the generation there is."""
 
     __slots__ = ("_generation", "_limits", "_rebalancing", "_replies", "_roster", "_writes")
 

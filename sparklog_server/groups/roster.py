@@ -423,8 +423,6 @@ class Replies:
 
 # --- writes ------------------------------------------------------------------------------------------
 #
-# Records of a group that are on their way to the log, and what is to be done when they have arrived.
-#
 # Invariants: a write is handed out once, when it has arrived; what it holds counts until then. Of static
 #     members that come back one write of a generation is on its way at a time, which is of the whole group:
 #     those that come meanwhile share the next one.
@@ -469,7 +467,7 @@ class Write:
 
 
 class Writes:
-    """See the module's docstring."""
+    """Records of a group that are on their way to the log, and what is to be done when they have arrived."""
 
     __slots__ = ("_coming_back", "_effects", "_generation", "_next_write_id", "_roster", "_writes")
 

@@ -215,8 +215,6 @@ class GroupTable:
 
 # --- room --------------------------------------------------------------------------------------------
 #
-# Is there room for what a member brings: in memory, and in the one record that says all of a group?
-#
 # Invariants: who is there may go on as before, but not grow.
 # Concurrency: event loop only.
 # Sources: Kafka GroupMetadataManager.storeGroup, which answers UNKNOWN_SERVER_ERROR where a group's record is
@@ -224,7 +222,7 @@ class GroupTable:
 
 
 class Room:
-    """See the module's docstring."""
+    """Is there room for what a member brings: in memory, and in the one record that says all of a group?"""
 
     def __init__(self, settings: GroupSettings, table: GroupTable) -> None:
         self._settings = settings

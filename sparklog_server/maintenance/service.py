@@ -47,8 +47,6 @@ from sparklog_server.settings.groups import MaintenanceSettings
 
 # --- running round -----------------------------------------------------------------------------------
 #
-# The process of one round, as the event loop sees it: begun, heard, broken off, and gone with its owner.
-#
 # A thread begins it and waits for it, and not the loop: uvloop forks, and runs Python in the child before
 # that is another program, without the threads that hold what it may need; and the loop waits for it, the
 # longer the more memory the broker has. `subprocess` runs nothing in between.
@@ -66,7 +64,7 @@ _Order = Callable[[RoundProcess], None]
 
 
 class RunningRound:
-    """See the module's docstring."""
+    """The process of one maintenance round: started, read, cancelled, and ended with its owner."""
 
     def __init__(self, request: RoundRequest, *, is_urgent: bool) -> None:
         """Begin it. That there can be no process is told by `answer`; OSError: there can be no thread."""

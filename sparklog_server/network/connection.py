@@ -113,8 +113,6 @@ Dispatch = Callable[[Frame, Origin, WaitForTurn], Awaitable[Request]]
 
 # --- shared ------------------------------------------------------------------------------------------
 #
-# What all connections of a broker share: settings, limits, and what requests are given to.
-#
 # Concurrency: event loop only.
 
 
@@ -123,7 +121,7 @@ RunBlocking = Callable[..., Awaitable[Any]]
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
-    """See the module's docstring."""
+    """What all connections of a broker share: settings, limits, and what requests are given to."""
 
     settings: NetworkSettings
     dispatch: Dispatch

@@ -29,8 +29,6 @@ from sparklog_server.settings.network import (
 
 # --- listener ----------------------------------------------------------------------------------------
 #
-# One listening socket: its port, and its connections, each counted in before it costs anything.
-#
 # A port is taken when the broker starts, so that one that is taken already is told before anything is
 # written.
 # It listens only while it can answer: else clients are refused at once, and go on to another broker, instead
@@ -49,7 +47,7 @@ OnAccept = Callable[[socket.socket, str, AdvertisedListener], None]
 
 
 class Listener:
-    """See the module's docstring."""
+    """One listening socket: its port, and its connections, each counted in before it costs anything."""
 
     def __init__(self, shared: Shared, address: ListenerAddress, on_accept: OnAccept) -> None:
         self._shared = shared

@@ -440,7 +440,7 @@ MAX_FLOORS = 10_000
 
 
 class FailedFirstBatches(Remembered[ProducerKey, Floor]):
-    """See the module's docstring."""
+    """See the comment at the head of this section."""
 
     def __init__(self) -> None:
         super().__init__(MAX_FLOORS)

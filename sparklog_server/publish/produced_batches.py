@@ -471,8 +471,6 @@ def _as_kernels_take_it(data: BytesLike) -> bytes | UInt8Array:
 
 # --- topic rules -------------------------------------------------------------------------------------
 #
-# What may be produced to a topic, and its settings in force: parsed once, kept while they are the same.
-#
 # Invariants: an answer is that of the newest image's settings; at most MAX_REMEMBERED topics are remembered.
 # Concurrency: any thread. Handlers ask on the loop, bundles are written by the publisher's thread; entries
 #     are replaced, never changed, so that at worst both parse the same.
@@ -482,7 +480,7 @@ MAX_REMEMBERED = 10_000
 
 
 class TopicRules:
-    """See the module's docstring."""
+    """What may be produced to a topic, and its settings in force: parsed once while they do not change."""
 
     def __init__(self, root: LiveRoot, *, max_decompressed_bytes: int) -> None:
         self._root = root

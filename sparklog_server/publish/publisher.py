@@ -399,8 +399,6 @@ def _stopping_error() -> RetriableError:
 
 # --- producer ids ------------------------------------------------------------------------------------
 #
-# Producer ids for idempotent producers: taken from the metadata log in blocks, handed out one by one.
-#
 # Invariants: an id is handed out once, over all brokers and restarts: a block is taken by a commit, and what
 #     a broker had left of its block when it ended is never used.
 # Concurrency: event loop; whoever comes while a block is being taken waits for it.
@@ -412,7 +410,7 @@ BLOCK_IDS = 1000
 
 
 class ProducerIds:
-    """See the module's docstring."""
+    """Producer ids for idempotent producers: taken from the metadata log in blocks, handed out one by one."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher

@@ -33,8 +33,6 @@ from sparklog_server.settings.updating import DYNAMIC
 
 # --- attention ---------------------------------------------------------------------------------------
 #
-# Does anybody wait for news of the root? While nobody does, it need not be asked for them.
-#
 # On an object store each look at the metadata log is a request, and one after the other they are what an idle
 # broker costs. So the log is followed as often as sparklog.metadata.poll.ms says while requests are worked
 # on, waiting fetches among them, and for a moment after each; else seldom. A request that finds the log
@@ -51,7 +49,10 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Attention:
-    """See the module's docstring."""
+    """Does anybody wait for news of the root?
+
+    While nobody does, it need not be asked for them.
+    """
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
@@ -105,8 +106,6 @@ class Attention:
 
 # --- leftovers ---------------------------------------------------------------------------------------
 #
-# What writers that were killed left behind: temporary files, parts of uploads that nobody will finish.
-#
 # Looked for at most once a day, when other upkeep falls due: never while somebody waits for a publish, and by
 # one thread alone. What is older than a day belongs to nobody who is still at work; a put that was suspended
 # for so long fails, with an error that says so, and is tried again. An upload may belong to a task of days,
@@ -121,7 +120,7 @@ DAY_MS = 24 * 3_600_000
 
 
 class Leftovers:
-    """See the module's docstring."""
+    """What killed writers left: temporary files, and parts of uploads that nobody will finish."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -378,8 +377,6 @@ class LiveRoot:
 
 # --- settings in force -------------------------------------------------------------------------------
 #
-# What the root says of this broker's settings, taken up while it runs.
-#
 # Invariants: `current` is as the newest image that was shown says; who listens is told when it changes, and
 #     asks `current` for what was so before. What cannot be is told of once, and passed over.
 # Not here: which settings can change (settings/updating.py), changing them (admin/).
@@ -389,7 +386,7 @@ class LiveRoot:
 
 
 class SettingsInForce:
-    """See the module's docstring."""
+    """What the root says of this broker's settings, taken up while it runs."""
 
     def __init__(self, started_with: ServerConfig, root: LiveRoot) -> None:
         self._started_with = started_with

@@ -180,8 +180,6 @@ class TimingWheel:
 
 # --- timer -------------------------------------------------------------------------------------------
 #
-# The timing wheel on the event loop: one asyncio timer for all deadlines of the broker.
-#
 # Invariants: a callback is called once, not before its delay is over, and never after `cancel`; one that
 # raises harms no other. Cancelling does not touch asyncio's timer: at worst the loop wakes up once for
 # nothing. Expiries are handed out in parts, so that a hundred thousand at once do not hold up the loop.
@@ -193,7 +191,7 @@ CALLS_AT_ONCE = 500
 
 
 class Timer:
-    """See the module's docstring."""
+    """The timing wheel on the event loop: one asyncio timer for all deadlines of the broker."""
 
     def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._clock = clock

@@ -83,8 +83,6 @@ from sparklog_server.settings.groups import TransactionSettings
 
 # --- gathering ---------------------------------------------------------------------------------------
 #
-# What producers ask of their transactions, gathered into commits: those of one moment share one.
-#
 # At once when idle; while a commit is under way the next one gathers, so that a hundred producers that end
 # their transactions at the same time wait for one or two commits, and not for a hundred.
 #
@@ -129,7 +127,7 @@ class _Operation:
 
 
 class Gathering:
-    """See the module's docstring."""
+    """What producers ask of their transactions, gathered into commits: those of one moment share one."""
 
     def __init__(self, publisher: Publishing) -> None:
         self._publisher = publisher
@@ -401,7 +399,7 @@ _FEW: Final = 1_000
 
 
 class ClientShares:
-    """See the module's docstring."""
+    """See the comment at the head of this section."""
 
     def __init__(
         self, max_ids: int = MAX_TRANSACTIONAL_IDS // (FREE_PARTS + 1), max_weight: int = MAX_ROOT_WEIGHT

@@ -115,8 +115,6 @@ def _why_illegal_producer(extent: Extent) -> str | None:
 
 # --- packed extents ----------------------------------------------------------------------------------
 #
-# A few extents of one partition in little memory: their numbers in one bytes object.
-#
 # An extent as an object takes 415 bytes, its nine numbers here 72. With 200,000 partitions, each with a few
 # new extents, that is the difference between 1.2 GB and 250 MB.
 #
@@ -134,7 +132,7 @@ _PACKED_EXTENTS_SIZE, _PACKED_EXTENTS_BASE_OFFSET = (
 
 
 class PackedExtents:
-    """See the module's docstring."""
+    """A few extents of one partition in little memory: their numbers in one bytes object."""
 
     __slots__ = ("numbers", "segments")
 

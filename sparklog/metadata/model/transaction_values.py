@@ -26,8 +26,6 @@ from sparklog.metadata.model.extent_list import ExtentList
 
 # --- shared map --------------------------------------------------------------------------------------
 #
-# A dictionary of which a changed copy shares what did not change: it is in buckets, by key.
-#
 # For what images hold much of and commits change little of: a change copies the list of buckets and one
 # bucket, not all entries.
 # Invariants: which bucket a key is in depends on the key alone, and so does the order of iteration on the
@@ -51,7 +49,7 @@ def _bucket_of(key: str | int) -> int:
 
 
 class SharedMap(Mapping[K, V]):
-    """See the module's docstring."""
+    """A dictionary of which a changed copy shares what did not change: it is in buckets, by key."""
 
     __slots__ = ("_buckets", "_length")
 
