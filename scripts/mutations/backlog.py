@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch that is compressed anew is not checked in the publisher's thread",
-        f"{PUBLISH}/part_checks.py",
+        f"{PUBLISH}/checkers.py",
         "is_quick=not may_grow and ",
         "is_quick=",
         OF_BACKLOG,

@@ -90,20 +90,6 @@ MUTANTS = (
         "tests/server/admin/test_changes.py",
     ),
     Mutant(
-        "broker: who sets what nothing acts on leaves a line in the log",
-        "sparklog_server/admin/changes.py",
-        "        warn_of_settings(actions, self._root.image)\n",
-        "",
-        "tests/server/api/test_incremental_alter_configs.py",
-    ),
-    Mutant(
-        "broker: a deposed one publishes nothing",
-        "sparklog_server/cluster/alone.py",
-        "        if image.broker is None or image.broker.incarnation_id != self.incarnation_id:\n",
-        "        if False:\n",
-        "tests/server/cluster/test_alone.py",
-    ),
-    Mutant(
         "broker: a failed fsync of the controller's stops it",
         "sparklog_server/cluster/controller.py",
         "            self._on_fatal(error)\n            raise\n",
@@ -326,20 +312,6 @@ MUTANTS = (
         "        if self.is_idle or self",
         "        if self",
         "tests/server/http/test_endpoint.py::test_a_connection_without_a_request_ends",
-    ),
-    Mutant(
-        "an address has a share of the bytes of requests",
-        "sparklog_server/network/frames.py",
-        "        return self._over_share.get(one.owner, one.holder) is one.holder\n",
-        "        return True\n",
-        "tests/server/network/test_limits.py",
-    ),
-    Mutant(
-        "who waits for its share keeps nobody else waiting",
-        "sparklog_server/network/frames.py",
-        "                    passed_over.append(self._waiting.popleft())\n                    continue\n",
-        "                    break\n",
-        "tests/server/network/test_limits.py",
     ),
     Mutant(
         "a large frame that stalls ends soon",

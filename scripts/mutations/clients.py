@@ -151,20 +151,6 @@ MUTANTS = (
         "tests/crash/test_log_kill.py tests/client/test_appender.py",
     ),
     Mutant(
-        "who sets what nothing acts on is warned",
-        "sparklog/client/admin.py",
-        "    warn_of_settings(actions, metadata.image)\n",
-        "",
-        "tests/client/test_admin.py tests/cli/test_topics.py",
-    ),
-    Mutant(
-        "doctor: settings that nothing acts on",
-        "sparklog/cli/doctor.py",
-        '        Status.WARN,\n        f"kept',
-        '        Status.OK,\n        f"kept',
-        "tests/cli/test_doctor.py",
-    ),
-    Mutant(
         "a broker's answer is judged before its place is looked at",
         "sparklog/client/brokers.py",
         "            rules.validate_place(found.root)\n            _validate_visible(found)\n",
@@ -212,20 +198,6 @@ MUTANTS = (
         '        rules.validate_cluster_id(found, f"root {store.url}")\n',
         "        del found\n",
         "tests/client/test_log.py",
-    ),
-    Mutant(
-        "looking at records ends at the first wrong one",
-        "sparklog/format/record_inspection.py",
-        "walk_records(data.data, count, row=row, at=at)",
-        "walk_records(data.data, count)",
-        "tests/format/test_record_inspection.py",
-    ),
-    Mutant(
-        "a produced batch has a bound on records",
-        "sparklog/format/produced.py",
-        "    if header.record_count > MAX_RECORDS:\n",
-        "    if False:\n",
-        "tests/format/test_record_inspection.py",
     ),
     Mutant(
         "doctor warns of a root that everybody may write to",

@@ -3,15 +3,15 @@
 from scripts.mutations.mutant import Mutant
 
 MODEL = "sparklog/metadata/model"
-REGISTRY, LEADING, ACTING = f"{MODEL}/registry.py", f"{MODEL}/leading.py", f"{MODEL}/acting.py"
-CONTROLLER, DRAFT, EXTENTS = f"{MODEL}/controller.py", f"{MODEL}/draft.py", f"{MODEL}/extents.py"
+REGISTRY, LEADING, ACTING = f"{MODEL}/registry.py", f"{MODEL}/registry.py", f"{MODEL}/registry.py"
+CONTROLLER, DRAFT, EXTENTS = f"{MODEL}/registry.py", f"{MODEL}/draft.py", f"{MODEL}/extents.py"
 OBSERVER = "sparklog_server/cluster/liveness.py"
 TESTS = "tests/metadata/test_registry.py tests/metadata/test_leading.py tests/metadata/test_acting.py"
 OF_OBSERVER = "tests/server/cluster/test_observer.py"
 SELECTORS, ELECTIONS = "sparklog_server/cluster/elections.py", "sparklog_server/cluster/elections.py"
 OF_ELECTIONS = "tests/server/cluster/test_elections.py"
 CLUSTER = "sparklog_server/cluster"
-DUTIES, OF_DUTIES = f"{CLUSTER}/duties.py", "tests/server/cluster/test_duties.py"
+DUTIES, OF_DUTIES = f"{CLUSTER}/elections.py", "tests/server/cluster/test_duties.py"
 OF_BROKERS = "tests/server/cluster/test_several_brokers.py"
 OF_TAKEN = "tests/server/cluster/test_taken_node_ids.py"
 OF_STATES = "tests/server/cluster/test_state_log.py"
@@ -31,34 +31,6 @@ MUTANTS = (
         REGISTRY,
         "    if action.broker_epoch != draft.commit:\n",
         "    if False:\n",
-        TESTS,
-    ),
-    Mutant(
-        "brokers: who joins reads what the root agreed to",
-        REGISTRY,
-        "    if oldest.metadata_version < version:\n",
-        "    if False:\n",
-        TESTS,
-    ),
-    Mutant(
-        "brokers: a root agrees to what its brokers read",
-        f"{MODEL}/settings.py",
-        "    if action.topic_id is None and draft.brokers:\n",
-        "    if False:\n",
-        TESTS,
-    ),
-    Mutant(
-        "brokers: one that is alone does not take over from several",
-        f"{MODEL}/brokers.py",
-        "    if draft.brokers or draft.controller != NO_CONTROLLER:\n",
-        "    if False:\n",
-        TESTS,
-    ),
-    Mutant(
-        "brokers: several take over from one that is alone",
-        REGISTRY,
-        "    draft.broker = None\n",
-        "",
         TESTS,
     ),
     Mutant(
@@ -171,7 +143,7 @@ MUTANTS = (
     ),
     Mutant(
         "brokers: a broker's actions end where they say",
-        f"{MODEL}/apply.py",
+        f"{MODEL}/actions.py",
         "                draft.acting = None\n",
         "                pass\n",
         TESTS,
@@ -234,13 +206,6 @@ MUTANTS = (
         OF_ELECTIONS,
     ),
     Mutant(
-        "brokers: a reassignment waits for all of its brokers",
-        REASSIGNMENT,
-        "    if not selectors.usable_brokers(image).issuperset(target):\n",
-        "    if False:\n",
-        OF_REASSIGNMENT,
-    ),
-    Mutant(
         "brokers: a leader is one of the replicas at each step of a reassignment",
         REASSIGNMENT,
         "    both = {key: through[key] for key in leaders if key in through}\n",
@@ -298,7 +263,7 @@ MUTANTS = (
     ),
     Mutant(
         "controller: partitions that a broker makes are led in the same commit",
-        f"{CLUSTER}/assigning.py",
+        f"{CLUSTER}/elections.py",
         "        if not any(isinstance(action, CreateTopic | AddPartitions) for action in making):\n",
         "        if making is not None:\n",
         OF_DUTIES,
@@ -326,49 +291,42 @@ MUTANTS = (
     ),
     Mutant(
         "brokers: who stops hands over first",
-        f"{CLUSTER}/registering.py",
+        f"{CLUSTER}/membership.py",
         "        if not can_hand_over(root.image, node_id):\n",
         "        if node_id >= 0:\n",
         OF_BROKERS,
     ),
     Mutant(
         "brokers: who has stopped is fenced",
-        f"{CLUSTER}/registering.py",
+        f"{CLUSTER}/membership.py",
         "        self._root.metadata.publish(plan)\n",
         "        plan(self._root.image)\n",
         OF_BROKERS,
     ),
     Mutant(
         "brokers: a node id that moves is refused where no lock tells",
-        f"{CLUSTER}/joining.py",
+        f"{CLUSTER}/membership.py",
         "        if moves >= _MOVES_OF_LIFE and now_ms >= until_ms:\n            break\n",
         "        if moves >= _MOVES_OF_LIFE and now_ms >= until_ms:\n            return known.broker_epoch\n",
         OF_BROKERS,
     ),
     Mutant(
         "brokers: a start waits for the end of whoever has its node id",
-        f"{CLUSTER}/registering.py",
+        f"{CLUSTER}/membership.py",
         "                if is_over or not _is_duplicate(error):\n",
         "                if is_over or error:\n",
         OF_TAKEN,
     ),
     Mutant(
         "brokers: a node id that is taken is refused at the end",
-        f"{CLUSTER}/registering.py",
+        f"{CLUSTER}/membership.py",
         "                if is_over or not _is_duplicate(error):\n",
         "                if not _is_duplicate(error):\n",
         OF_TAKEN,
     ),
     Mutant(
-        "brokers: a process whose node id is another's does not come back",
-        f"{CLUSTER}/membership.py",
-        "        if registration.is_alone or _is_anothers(self._root.image, registration):\n",
-        "        if registration.is_alone:\n",
-        OF_BROKERS,
-    ),
-    Mutant(
         "states: a way leads through nothing that does not exist",
-        f"{CLUSTER}/transitions.py",
+        f"{CLUSTER}/state_log.py",
         "                if state not in reached and state not in _NOTHING:\n",
         "                if state not in reached:\n",
         OF_STATES,

@@ -3,12 +3,12 @@
 from scripts.mutations.mutant import Mutant
 
 CLUSTER = "sparklog_server/cluster"
-DUTIES, OF_DUTIES = f"{CLUSTER}/duties.py", "tests/server/cluster/test_duties.py"
-REASSIGNMENT = f"{CLUSTER}/reassignment.py"
+DUTIES, OF_DUTIES = f"{CLUSTER}/elections.py", "tests/server/cluster/test_duties.py"
+REASSIGNMENT = f"{CLUSTER}/elections.py"
 OF_REASSIGNMENT = "tests/server/cluster/test_reassignment.py"
 OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
 OF_JOINING_AGAIN = "tests/server/cluster/test_joining_again.py"
-OBSERVER = f"{CLUSTER}/observer.py"
+OBSERVER = f"{CLUSTER}/liveness.py"
 OF_LOOKING = "tests/server/cluster/test_looking.py"
 OF_LOOKING_THREADS = "tests/server/cluster/test_looking_threads.py"
 OF_OBSERVER = "tests/server/cluster/test_observer.py"
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         "brokers: a reassignment whose target is forgotten is called off",
-        f"{CLUSTER}/unregistering.py",
+        f"{CLUSTER}/elections.py",
         "    return unless_void(after)\n",
         "    return after\n",
         OF_UNREGISTERING,
@@ -82,17 +82,10 @@ MUTANTS = (
     ),
     Mutant(
         "states: a new replica whose broker was away is new again",
-        f"{CLUSTER}/transitions.py",
+        f"{CLUSTER}/state_log.py",
         "    Replica.OFFLINE: frozenset({Replica.NEW, Replica.ONLINE, ",
         "    Replica.OFFLINE: frozenset({Replica.ONLINE, ",
         OF_STATES,
-    ),
-    Mutant(
-        "brokers: a failed fsync of the follower's stops its broker",
-        f"{CLUSTER}/following.py",
-        "            except (CorruptLogError, FatalStorageError) as error:",
-        "            except CorruptLogError as error:",
-        OF_FOLLOWER,
     ),
     Mutant(
         "brokers: a follower that has ended by a fault stops its broker",
@@ -116,120 +109,113 @@ MUTANTS = (
         "tests/server/cluster/test_controller_failures.py",
     ),
     Mutant(
-        "brokers: a try to join that arrived unnoticed is the next one's",
-        f"{CLUSTER}/registering.py",
-        "                incarnation_id=self._incarnation_id,\n",
-        "                incarnation_id=new_id(),\n",
-        OF_JOINING_AGAIN,
-    ),
-    Mutant(
         "brokers: nobody watches for the death of a registration of his own",
-        f"{CLUSTER}/joining.py",
+        f"{CLUSTER}/membership.py",
         "    if known is not None and known.incarnation_id != incarnation_id:\n",
         "    if known is not None:\n",
         OF_JOINING_AGAIN,
     ),
     Mutant(
         "brokers: who waits for an older registration's end counts its own signs of life only",
-        f"{CLUSTER}/joining.py",
+        f"{CLUSTER}/membership.py",
         "    newest, moves = Beat(known.broker_epoch, 0), -1",
         "    newest, moves = NO_BEAT, -1",
         OF_JOINING_AGAIN,
     ),
     Mutant(
         "brokers: who is fenced gives no signs of life until it has joined again",
-        f"{CLUSTER}/registering.py",
+        f"{CLUSTER}/membership.py",
         "        self.heart.pause()\n",
         "",
         OF_JOINING_AGAIN,
     ),
     Mutant(
         "brokers: who stops ends what a try to join has become",
-        f"{CLUSTER}/registering.py",
+        f"{CLUSTER}/membership.py",
         "            action = plan_fence_broker(image, known.node_id, known.broker_epoch)\n",
         "            action = plan_fence_broker(image, known.node_id, 0)\n",
         OF_JOINING_AGAIN,
     ),
     Mutant(
         "brokers: who stops ends no registration but its own",
-        f"{CLUSTER}/registering.py",
+        f"{CLUSTER}/membership.py",
         "            if known is None or known.incarnation_id != self._incarnation_id:\n",
         "            if known is None:\n",
         OF_JOINING_AGAIN,
     ),
     Mutant(
         "looks: silence that is shared is no evidence",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         " or beats == self._beats_counted:\n",
         ":\n",
         OF_LOOKING,
     ),
     Mutant(
         "looks: one that was overtaken says nothing",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         " or number < self._counted or beats",
         " or beats",
         OF_LOOKING,
     ),
     Mutant(
         "looks: so many requests for one object hang at most",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "        if self._under_way[node_id] >= self._most:\n            return None\n",
         "",
         OF_LOOKING,
     ),
     Mutant(
         "looks: one at a time would be held up by one that hangs",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "_MOST_UNDER_WAY: Final = 4 ",
         "_MOST_UNDER_WAY: Final = 1 ",
         OF_LOOKING,
     ),
     Mutant(
         "looks: however many objects hang the others are looked at",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "        if self._under_way[node_id] >= self._most:\n",
         "        if self._under_way[node_id] >= self._most or self._under_way.total() >= 16:\n",
         OF_LOOKING_THREADS,
     ),
     Mutant(
         "looks: a moment without threads is no fault of ours",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "            except BlockingIOError as error:\n                problems.append(error)\n",
         "            except ZeroDivisionError as error:\n                problems.append(error)\n",
         OF_LOOKING_THREADS,
     ),
     Mutant(
         "looks: what gets no thread takes no place",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "        loop = asyncio.get_running_loop()\n        future:",
         "        self._under_way[node_id] += 1\n        loop = asyncio.get_running_loop()\n        future:",
         OF_LOOKING_THREADS,
     ),
     Mutant(
         "looks: a replacing without a thread is tried again",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "            self._failures[registration] -= 1  # the next failure tries it again\n",
         "            pass\n",
         OF_LOOKING_THREADS,
     ),
     Mutant(
         "looks: a replacing without a thread stops no broker",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "        with contextlib.suppress(BlockingIOError):  #",
         "        with contextlib.suppress(ZeroDivisionError):  #",
         OF_LOOKING_THREADS,
     ),
     Mutant(
         "looks: one replacing hangs at most",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "_MOST_REPLACING: Final = 1\n",
         "_MOST_REPLACING: Final = 2\n",
         OF_LOOKING_THREADS,
     ),
     Mutant(
         "looks: our own sign of life arrives before anybody is asked for",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "        if not found or number <",
         "        beats = self._beats()\n        if not found or number <",
         OF_LOOKING_THREADS,
@@ -243,35 +229,35 @@ MUTANTS = (
     ),
     Mutant(
         "looks: the times of one are those of its answers",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "            answered_ms={node_id: said.answered_ms for node_id, said in found.items()},\n",
         "",
         OF_LOOKING_THREADS,
     ),
     Mutant(
         "looks: a fault of ours stops the broker",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "must not live on\n            self._on_fatal(error)\n",
         "must not live on\n",
         OF_LOOKING,
     ),
     Mutant(
         "looks: an object that cannot be read hides nobody else's death",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "        if problems and not found:\n",
         "        if problems:\n",
         OF_LOOKING,
     ),
     Mutant(
         "looks: an object that hangs keeps no other broker's waiting",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "timeout=max(first, self._interval_seconds - first)",
         "timeout=None",
         OF_LOOKING,
     ),
     Mutant(
         "looks: a storage that is slow for all says who is dead",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "timeout=max(first, self._interval_seconds - first)",
         "timeout=max(0.0, self._interval_seconds - first)",
         OF_LOOKING,
@@ -285,21 +271,21 @@ MUTANTS = (
     ),
     Mutant(
         "looks: an object that stays unreadable is replaced, once",
-        f"{CLUSTER}/looking.py",
+        f"{CLUSTER}/liveness.py",
         "        if self._failures[registration] != _FAILURES:\n",
         "        if self._failures[registration] < 2:\n",
         OF_LOOKING,
     ),
     Mutant(
         "joining: an unreadable sign of life is replaced, once",
-        f"{CLUSTER}/joining.py",
+        f"{CLUSTER}/membership.py",
         "            if unread == 1:",
         "            if unread:",
         OF_UNREADABLE,
     ),
     Mutant(
         "joining: who cannot be read is not taken for dead",
-        f"{CLUSTER}/joining.py",
+        f"{CLUSTER}/membership.py",
         "            await asyncio.sleep(interval_ms / 1000)\n            continue\n",
         "            found = {}\n",
         OF_UNREADABLE,
@@ -327,16 +313,9 @@ MUTANTS = (
     ),
     Mutant(
         "heartbeats: what replaces an unreadable one is no sign of life",
-        f"{CLUSTER}/heartbeats.py",
+        f"{CLUSTER}/liveness.py",
         "write(Beat(broker_epoch, 0))",
         "write(Beat(broker_epoch, 1 << 40))",
         OF_LOOKING,
-    ),
-    Mutant(
-        "a moment without threads ends no signs of life",
-        f"{CLUSTER}/heart.py",
-        "        except RuntimeError as error:  # as many",
-        "        except ZeroDivisionError as error:  # as many",
-        "tests/server/cluster/test_heart.py",
     ),
 )

@@ -25,13 +25,6 @@ MUTANTS = (
         "tests/storage/test_s3_patience.py",
     ),
     Mutant(
-        "combining: a request is applied once",
-        "sparklog/metadata/model/writers.py",
-        "        and (action.nonce or _was_remembered(publishers, action.publisher))\n",
-        "        and False\n",
-        "tests/metadata/test_settled_requests.py",
-    ),
-    Mutant(
         "combining: who finds no room to be remembered publishes all the same",
         "sparklog/metadata/combining.py",
         "        if can_settle(image.publishers, self.publisher):\n",
@@ -44,13 +37,6 @@ MUTANTS = (
         "if not can_settle(remembered, ticket.publisher):",
         "if not can_settle(draft.publishers, ticket.publisher):",
         "tests/metadata/test_request_clones.py",
-    ),
-    Mutant(
-        "combining: a request is applied within its window only",
-        "sparklog/metadata/model/writers.py",
-        "        if not action.base < commit <= last:\n",
-        "        if False:\n",
-        "tests/metadata/test_publishers.py",
     ),
     Mutant(
         "combining: an image remembers what has been settled for the window",
@@ -127,13 +113,6 @@ MUTANTS = (
         OF_CONDITIONS,
     ),
     Mutant(
-        "combining: a broker's part holds while it leads as it did",
-        CONDITIONS,
-        "        if not may_append(self.image, self.node_id, part):\n",
-        "        if False:\n",
-        OF_CONDITIONS,
-    ),
-    Mutant(
         "combining: a broker's part holds if it continues its producer",
         CONDITIONS,
         "        if check is SequenceCheck.NEXT:\n",
@@ -153,20 +132,6 @@ MUTANTS = (
         "            self.broken.add(place)\n",
         "            pass\n",
         OF_CONDITIONS,
-    ),
-    Mutant(
-        "combining: conditions are in requests whose version says so",
-        "sparklog/metadata/documents/document.py",
-        "    if found.act_as_broker:\n",
-        "    if False:\n",
-        OF_BROKERS,
-    ),
-    Mutant(
-        "combining: conditions are posted where the root agreed to them",
-        "sparklog/client/publish.py",
-        "    if agreed_version(image.configs) < version:\n",
-        "    if False:\n",
-        OF_BROKERS,
     ),
     Mutant(
         "combining: what was left out is judged after all that came before it in its commit",

@@ -74,13 +74,6 @@ MUTANTS = (
         "tests/server/api/test_incremental_alter_configs.py",
     ),
     Mutant(
-        "admin: __consumer_offsets keeps its number of partitions",
-        "sparklog_server/admin/topics.py",
-        "    if topic.name == OFFSETS_TOPIC:\n",
-        "    if False:\n",
-        "tests/server/api/test_create_partitions.py",
-    ),
-    Mutant(
         "command line: an empty --root does not mean the environment's",
         "sparklog/cli/framework.py",
         '    if value == "":  # a variable',

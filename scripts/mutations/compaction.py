@@ -182,13 +182,6 @@ MUTANTS = (
         "tests/metadata/test_compacting.py",
     ),
     Mutant(
-        "compaction: how far it came survives a snapshot",
-        "sparklog/metadata/documents/snapshot.py",
-        "                    cleaned=cleaned,\n",
-        "",
-        "tests/metadata/test_compacting.py",
-    ),
-    Mutant(
         "compaction: keys are told apart by all of their hash",
         "sparklog/maintenance/compacted_batches.py",
         "            same = (self._high[at] == keys.high[pending]) & (self._low[at] == keys.low[pending])\n"
@@ -253,13 +246,6 @@ MUTANTS = (
         _EDGES,
     ),
     Mutant(
-        "compaction: what is written beside it waits for the next one",
-        _CHOICE,
-        "state.extents.columns_between(0, state.extents.index_from(old.log_end_offset))",
-        "state.extents.columns()",
-        _EDGES,
-    ),
-    Mutant(
         "compaction: files that went with their extents are no error",
         _WHOLE,
         "            if self._is_there(work):  # else",
@@ -292,13 +278,6 @@ MUTANTS = (
         _ROUND,
         "        now_ms=earlier_ms,\n",
         "        now_ms=later_ms,\n",
-        "tests/maintenance/test_sober_time.py",
-    ),
-    Mutant(
-        "compaction: tombstones are kept from the later of both clocks on",
-        _ROUND,
-        "        marked_ms=later_ms,\n",
-        "        marked_ms=earlier_ms,\n",
         "tests/maintenance/test_sober_time.py",
     ),
 )

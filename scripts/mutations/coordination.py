@@ -42,13 +42,6 @@ MUTANTS = (
         "tests/server/coordination/test_state_log.py",
     ),
     Mutant(
-        "broker: a record without a key closes nobody's groups",
-        "sparklog_server/coordination/records.py",
-        " for key, value in self._latest.items() if key is not None]\n",
-        " for key, value in self._latest.items()]\n",
-        "tests/server/coordination/test_state_log.py tests/server/groups/test_coordinator.py",
-    ),
-    Mutant(
         "broker: a partition that another broker leads is handed over",
         "sparklog_server/coordination/shards.py",
         "        return leader.epoch if leader.node_id == leadership.node_id else None\n",

@@ -4,7 +4,7 @@ from scripts.mutations.mutant import Mutant
 
 AT = "sparklog_server/transactions"
 COORDINATOR, OF_COORDINATOR = f"{AT}/coordinator.py", "tests/server/transactions/test_coordinator.py"
-GATHERING, OF_GATHERING = f"{AT}/gathering.py", "tests/server/transactions/test_gathering.py"
+GATHERING, OF_GATHERING = f"{AT}/coordinator.py", "tests/server/transactions/test_gathering.py"
 OF_REFUSALS = "tests/server/api/test_refused_transactions.py"
 SWEEP, OF_SWEEP = f"{AT}/sweep.py", "tests/server/transactions/test_sweep.py"
 API = "sparklog_server/api"
@@ -19,13 +19,6 @@ MUTANTS = (
         COORDINATOR,
         "                _validate_number(image, transactional_id, producer, number)\n",
         "                pass\n",
-        OF_COORDINATOR,
-    ),
-    Mutant(
-        "transactions: and not the one that is open by the time of a look",
-        COORDINATOR,
-        "else self._number_of(transactional_id, producer)\n",
-        "else (await self._root.look(force=True), self._number_of(transactional_id, producer))[1]\n",
         OF_COORDINATOR,
     ),
     Mutant(
@@ -184,24 +177,10 @@ MUTANTS = (
     ),
     Mutant(
         "transactions: older clients are told in their words",
-        f"{AT}/refusals.py",
+        f"{AT}/coordinator.py",
         "        return ErrorCode.invalid_producer_epoch\n",
         "        return error\n",
         "tests/server/api/test_end_txn.py",
-    ),
-    Mutant(
-        "transactions: a root whose owner has not agreed offers none",
-        f"{API}/api_versions.py",
-        "    if agreed >= TRANSACTIONS_VERSION:\n",
-        "    if True:\n",
-        OF_PRODUCERS,
-    ),
-    Mutant(
-        "transactions: nor names a coordinator",
-        f"{API}/find_coordinator.py",
-        "        if why_not is None:\n",
-        "        if True:\n",
-        OF_PRODUCERS,
     ),
     Mutant(
         "transactions: internal topics are no client's to write to",

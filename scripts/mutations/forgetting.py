@@ -23,13 +23,6 @@ MUTANTS = (
         _MODEL,
     ),
     Mutant(
-        "producers: nobody is forgotten by a mark of unknown age",
-        _EXPIRING,
-        "    if not is_marked or is_astray:\n",
-        "    if not is_marked:\n",
-        _MODEL,
-    ),
-    Mutant(
         "producers: what may be a repetition of a forgotten one is not new",
         _SEQUENCES,
         "return SequenceCheck.UNKNOWN if offset is None else",
@@ -76,13 +69,6 @@ MUTANTS = (
         _EXPIRING,
         "max(before.producer_id, largest.producer_id, *(number for number, _ in gone), -1)",
         "max(before.producer_id, *(number for number, _ in gone), -1)",
-        _MODEL,
-    ),
-    Mutant(
-        "producers: what is forgotten survives in snapshots",
-        "sparklog/metadata/documents/snapshot.py",
-        "                    forgotten=forgotten,\n",
-        "",
         _MODEL,
     ),
     Mutant(

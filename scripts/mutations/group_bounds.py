@@ -42,7 +42,7 @@ MUTANTS = (
     ),
     Mutant(
         "groups: a member fits the group's record",
-        f"{GROUPS}/room.py",
+        f"{GROUPS}/table.py",
         "        return of_record <= self._settings.group_max_record_bytes\n",
         "        return True\n",
         OF_BOUNDS,
@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "groups: an assignment fits the group's record",
-        f"{GROUPS}/room.py",
+        f"{GROUPS}/table.py",
         "            and of_record <= self._settings.group_max_record_bytes\n",
         "",
         OF_BOUNDS,
@@ -70,14 +70,14 @@ MUTANTS = (
     ),
     Mutant(
         "groups: one write of static members that come back is on its way at a time",
-        f"{GROUPS}/writes.py",
+        f"{GROUPS}/roster.py",
         "        if self._coming_back and not self._are_on_their_way(Stores.STATIC_MEMBER):\n",
         "        if self._coming_back:\n",
         OF_STATIC_MEMBERS,
     ),
     Mutant(
         "groups: static members that came meanwhile are written next",
-        f"{GROUPS}/joining.py",
+        f"{GROUPS}/rebalancing.py",
         "            self._answer(one, error, now)\n        self._writes.store_who_came_back(now)\n",
         "            self._answer(one, error, now)\n",
         OF_STATIC_MEMBERS,
@@ -112,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         "groups: subscriptions to too many topics are not gone through",
-        f"{GROUPS}/subscription.py",
+        f"{GROUPS}/messages.py",
         "        return None\n    wanted = ",
         "        pass\n    wanted = ",
         OF_SUBSCRIPTIONS,
@@ -140,14 +140,14 @@ MUTANTS = (
     ),
     Mutant(
         "groups: whom somebody joined meanwhile stays, the others are deleted",
-        f"{GROUPS}/deletion.py",
+        f"{GROUPS}/expiry.py",
         "                results[group_id] = self._refuse(group_id)\n",
         "                results.setdefault(group_id, self._refuse(group_id))\n",
         OF_DELETIONS,
     ),
     Mutant(
         "groups: why one is not deleted is not why the others are not",
-        f"{GROUPS}/deletion.py",
+        f"{GROUPS}/expiry.py",
         "[one for one, refused in results.items() if not refused]",
         "[*results]",
         OF_DELETIONS,
@@ -161,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         "groups: tombstones on their way need no room",
-        f"{GROUPS}/offsets_log.py",
+        f"{GROUPS}/offsets.py",
         "            growth = 0 if record.value is None else self.growth([record])\n",
         "            growth = self.growth([record])\n",
         OF_DELETIONS,

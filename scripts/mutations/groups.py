@@ -67,13 +67,6 @@ MUTANTS = (
         "tests/server/groups/test_what_is_planned.py -k put_a_deletion_off",
     ),
     Mutant(
-        "groups: nobody else publishes tombstones, who would not look at what they were planned by",
-        "sparklog_server/publish/bundle_writer.py",
-        "        if self.registration.is_alone or self._has_places:\n",
-        "        if self.registration.is_alone:\n",
-        "tests/server/publish/test_bundles_by_others.py",
-    ),
-    Mutant(
         "groups: commits do not fail with tombstones beside them",
         "sparklog_server/publish/parts.py",
         "            and part.at_offset == first.at_offset == NO_OFFSET\n",
@@ -226,13 +219,6 @@ MUTANTS = (
         "        if len(request.protocols) > MAX_PROTOCOLS:\n",
         "        if False:\n",
         "tests/server/groups/test_coordinator_bounds.py",
-    ),
-    Mutant(
-        "broker: offsets do not expire by a wall clock that was set forward",
-        "sparklog_server/groups/expiry.py",
-        "        return min(now.wall_ms, began.wall_ms + ",
-        "        return max(now.wall_ms, began.wall_ms + ",
-        "tests/server/groups/test_coordinator_expiry.py",
     ),
     Mutant(
         "group: an old generation is refused",

@@ -136,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "several brokers: and by the epoch in which it was accepted",
-        "sparklog_server/cluster/joined.py",
+        "sparklog_server/cluster/membership.py",
         "            and leadership.leader_epoch == leader_epoch\n",
         "",
         OF_PUBLISH,
@@ -146,27 +146,6 @@ MUTANTS = (
         f"{PUBLISH}/bundle_plan.py",
         "            self.lost and producer_key(part) in self.lost\n",
         "            False\n",
-        OF_PUBLISH,
-    ),
-    Mutant(
-        "several brokers: and what comes behind it in the next bundle does not take its place",
-        f"{PUBLISH}/bundle_writer.py",
-        '_DOUBTS = frozenset({"UNKNOWN_PRODUCER", "NOT_LEADER", ',
-        '_DOUBTS = frozenset({"UNKNOWN_PRODUCER", ',
-        OF_PUBLISH,
-    ),
-    Mutant(
-        "several brokers: one that was fenced tells each part so",
-        f"{PUBLISH}/bundle_writer.py",
-        'if error.code == "BROKER_FENCED" and plan.registration.is_alone:',
-        'if error.code == "BROKER_FENCED":',
-        OF_PUBLISH,
-    ),
-    Mutant(
-        "several brokers: one that was fenced goes on",
-        f"{PUBLISH}/publisher.py",
-        "        fenced = fenced and self._membership.current().is_alone  # one of several joins again\n",
-        "",
         OF_PUBLISH,
     ),
     Mutant(
@@ -192,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         "several brokers: the epoch of a part is that of its acceptance",
-        f"{PUBLISH}/part_checks.py",
+        f"{PUBLISH}/checkers.py",
         "            leader_epoch=self._leader_epoch,\n",
         "",
         "tests/server/publish/test_part_checks.py",

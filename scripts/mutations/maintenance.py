@@ -4,13 +4,6 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "who applies a replacement checks what it removes",
-        "sparklog/metadata/model/extents.py",
-        "        if found != action.removed_crc32c:\n",
-        "        if False:\n",
-        "tests/metadata/test_replacing.py",
-    ),
-    Mutant(
         "the last batches of a producer are remembered when their extents are merged",
         "sparklog/metadata/model/extents.py",
         "        merged_batches=remember_merged(state, removed),\n",
@@ -39,13 +32,6 @@ MUTANTS = (
         "tests/maintenance/test_forgotten.py",
     ),
     Mutant(
-        "extents of who was forgotten are not merged, whoever replays it",
-        "sparklog/metadata/model/extents.py",
-        "        if not mergeable(state, there).all():\n            raise ActionRefused",
-        "        if False:\n            raise ActionRefused",
-        "tests/maintenance/test_forgotten.py",
-    ),
-    Mutant(
         "batches below the log start are forgotten",
         "sparklog/metadata/model/extents.py",
         "merged_batches=merged_above(state.merged_batches, action.log_start_offset),\n",
@@ -58,13 +44,6 @@ MUTANTS = (
         "                producers=before.producers if self.own_producers is None else self.own_producers,\n",
         "                producers=before.producers if self.own_producers is None else self.own_producers,\n"
         "                merged_batches={},\n",
-        "tests/maintenance/test_merge.py",
-    ),
-    Mutant(
-        "a snapshot has them",
-        "sparklog/metadata/documents/snapshot.py",
-        "merged_batches=topic.merged_batches.get(partition, {}),\n",
-        "\n",
         "tests/maintenance/test_merge.py",
     ),
     Mutant(
@@ -94,13 +73,6 @@ MUTANTS = (
         "return data, _absolute(*scan_stretches(data, stretches))",
         "return data, _absolute(*scan_stretches(data, stretches, verify_crc=False))",
         "tests/maintenance/test_merge.py",
-    ),
-    Mutant(
-        "what has gaps gets a segment of its own",
-        "sparklog/maintenance/choose.py",
-        'int(extents.column("size").sum()) < limits.shared_bytes and _is_dense(extents)',
-        'int(extents.column("size").sum()) < limits.shared_bytes',
-        "tests/maintenance/test_gaps.py",
     ),
     Mutant(
         "a damaged time index is found out",
@@ -171,27 +143,6 @@ MUTANTS = (
         "            self._tell_of_past_retention(plan.accepted)\n",
         "",
         "tests/server/publish/test_bundle_writer.py",
-    ),
-    Mutant(
-        "records go by themselves only where the root agrees",
-        "sparklog/maintenance/maintain.py",
-        "    return RootConfig.parse(image.configs).automatic_removal\n",
-        "    return True\n",
-        "tests/maintenance/test_maintain.py",
-    ),
-    Mutant(
-        "nobody agrees for a root that has a commit",
-        "sparklog/metadata/log.py",
-        "        founding = self._founding if image.commit == NO_COMMIT else ()\n",
-        "        founding = self._founding\n",
-        "tests/maintenance/test_maintain.py",
-    ),
-    Mutant(
-        "a root agrees by its default to nothing",
-        "sparklog/log/config.py",
-        "        AUTOMATIC_REMOVAL_KEY,\n        default=False,\n",
-        "        AUTOMATIC_REMOVAL_KEY,\n        default=True,\n",
-        "tests/maintenance/test_maintain.py",
     ),
     Mutant(
         "one round at a time on a machine",
@@ -361,12 +312,5 @@ MUTANTS = (
         "    if isinstance(topics, str):\n",
         "    if False:\n",
         "tests/maintenance/test_topic_names.py",
-    ),
-    Mutant(
-        "broker: a retention to which the root does not agree is told of",
-        "sparklog/maintenance/maintain.py",
-        '    if may_remove(image):\n        return ""\n',
-        '    if True:\n        return ""\n',
-        "tests/server/maintenance/test_maintenance.py -k told_of_once",
     ),
 )

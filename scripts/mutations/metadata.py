@@ -131,20 +131,6 @@ MUTANTS = (
         "tests/client/test_publish.py tests/metadata/test_writer_txns.py",
     ),
     Mutant(
-        "a replayed version must be above the topic's last",
-        "sparklog/metadata/model/writers.py",
-        "known = of_root if found is None else max(of_root, found.version)",
-        "known = of_root",
-        "tests/metadata/test_writer_txns.py",
-    ),
-    Mutant(
-        "a version from before versions were per topic counts for every topic",
-        "sparklog/metadata/model/image.py",
-        "return WriterTxnState(of_root, NO_COMMIT) if of_root >= version else None",
-        "return None",
-        "tests/metadata/test_writer_txns.py",
-    ),
-    Mutant(
         "a version that comes again with other content is refused",
         "sparklog/metadata/model/writers.py",
         "content != found.content",
@@ -159,25 +145,11 @@ MUTANTS = (
         "tests/metadata/test_cleaning.py",
     ),
     Mutant(
-        "a request says columns in their version only",
-        "sparklog/metadata/documents/document.py",
-        '    return (COLUMNS_VERSION, "with columns") if found.columns else (REQUEST_VERSION, "")\n',
-        '    return (REQUEST_VERSION, "")\n',
-        "tests/metadata/test_requests_of_many.py",
-    ),
-    Mutant(
         "cleaning leaves its marker before it removes",
         "sparklog/metadata/cleaning.py",
         "        put_marker(store)\n",
         "",
         "tests/metadata/test_cleaning.py",
-    ),
-    Mutant(
-        "producers' sequences survive in snapshots",
-        "sparklog/metadata/documents/snapshot.py",
-        "                    producers=stored.producers,\n",
-        "                    producers={},\n",
-        "tests/metadata/test_snapshot.py",
     ),
     Mutant(
         "sequences follow each other",
@@ -333,20 +305,6 @@ MUTANTS = (
         "            room -= len(action.extents)\n            wire.append(_append_columns",
         "            wire.append(_append_columns",
         "tests/metadata/test_extent_columns.py",
-    ),
-    Mutant(
-        "columns: documents that have any are refused by who does not know them",
-        "sparklog/metadata/documents/extent_columns.py",
-        "        return COLUMNS_VERSION\n",
-        "        return 1\n",
-        "tests/metadata/test_extent_columns.py -k version_4",
-    ),
-    Mutant(
-        "columns: a request that has any is passed over by who does not know them",
-        "sparklog/metadata/combining.py",
-        "shared.payload(), version=shared.version)",
-        "shared.payload())",
-        "tests/metadata/test_requests_of_many.py",
     ),
     Mutant(
         "combining: what others ask for is bounded by its extents",

@@ -226,13 +226,6 @@ MUTANTS: tuple[Mutant, ...] = (
         OF_SPOOL,
     ),
     Mutant(
-        "a sweep aborts no uploads of strangers",
-        "sparklog/storage/s3_probe.py",
-        "        if not is_of_segment(key[len(prefix) :]) or one",
-        "        if one",
-        "tests/storage/test_s3_uploads.py",
-    ),
-    Mutant(
         "a sweep aborts no upload of a task of days",
         "sparklog/storage/s3.py",
         "        uploads = sweep_uploads(self.client, self.url, self._prefix, began_s, dry_run=dry_run)\n",

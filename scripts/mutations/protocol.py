@@ -51,13 +51,6 @@ MUTANTS = (
         OF_NODES,
     ),
     Mutant(
-        "protocol: a leader is not named where it is fenced",
-        NODES,
-        "        if broker is None or broker.is_fenced:\n",
-        "        if broker is None:\n",
-        OF_NODES,
-    ),
-    Mutant(
         "protocol: what was told of leaders is forgotten when a broker is fenced",
         LISTING,
         "before is not None and before._brokers == image.brokers and",
@@ -86,13 +79,6 @@ MUTANTS = (
         OF_UNREGISTERING,
     ),
     Mutant(
-        "protocol: a broker that runs is not forgotten",
-        "sparklog_server/api/unregister_broker.py",
-        "        if broker is None or not broker.is_fenced:\n",
-        "        if broker is None:\n",
-        "tests/server/api/test_unregister_broker.py tests/server/api/test_answers_of_a_cluster.py",
-    ),
-    Mutant(
         "protocol: a reassignment is not called off where that would leave nobody to lead",
         "sparklog_server/admin/leaders.py",
         "            if not plan_reassignments(image, {key: None}, controller_epoch=controller_epoch):\n",
@@ -105,13 +91,6 @@ MUTANTS = (
         "            leader = wanted if wanted in usable else NO_NODE\n",
         "            leader = wanted\n",
         "tests/server/admin/test_leader_elections.py",
-    ),
-    Mutant(
-        "protocol: somebody of a list has to be there, to lead",
-        "sparklog_server/admin/assignments.py",
-        "    if image.brokers and selectors.usable_brokers(image).isdisjoint(replicas):\n",
-        "    if False:\n",
-        "tests/server/admin/test_assignments.py",
     ),
     Mutant(
         "protocol: nothing is assigned in the name of a controller that there is not",

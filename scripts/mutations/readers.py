@@ -106,13 +106,6 @@ MUTANTS = (
         "tests/log/test_removed_segments.py",
     ),
     Mutant(
-        "an append leaves a segment that was removed",
-        "sparklog/log/writer.py",
-        "        return is_too_old or segment.is_removed\n",
-        "        return is_too_old\n",
-        "tests/log/test_removed_segments.py",
-    ),
-    Mutant(
         "what was removed is not taken for what could not be made durable",
         "sparklog/log/writer.py",
         "            if not store.exists(draft.segment):\n",

@@ -4,55 +4,6 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "what nobody asked for is written as the root agrees",
-        "sparklog/maintenance/maintain.py",
-        "return step.run(round_) if step.is_agreed(round_.metadata.image) else step.withheld(round_)",
-        "return step.run(round_)",
-        "tests/maintenance/test_older_roots.py",
-    ),
-    Mutant(
-        "nobody starts a round for what a root does not agree to",
-        "sparklog/maintenance/maintain.py",
-        "step.is_agreed(image) and step.is_due(image, now_ms, terms)",
-        "step.is_due(image, now_ms, terms)",
-        "tests/maintenance/test_older_roots.py",
-    ),
-    Mutant(
-        "an append to many partitions is written as the root agrees",
-        "sparklog/metadata/documents/document.py",
-        "to_wire(actions) if most >= COLUMNS_VERSION else tuple(actions)",
-        "to_wire(actions)",
-        "tests/maintenance/test_older_roots.py",
-    ),
-    Mutant(
-        "a request is posted as the root agrees",
-        "sparklog/client/publish.py",
-        "most = agreed_version(metadata.image.configs)",
-        "most = 1000",
-        "tests/metadata/test_requests_of_many.py",
-    ),
-    Mutant(
-        "a root that says nothing agrees to what writers need",
-        "sparklog/metadata/model/agreed_version.py",
-        "else WRITERS_VERSION",
-        "else 1000",
-        "tests/maintenance/test_older_roots.py",
-    ),
-    Mutant(
-        "a damaged partition is left out of the next rounds: merging",
-        "sparklog/maintenance/choose.py",
-        " or (topic.topic_id, state.partition) in limits.but:",
-        ":",
-        "tests/maintenance/test_damaged.py",
-    ),
-    Mutant(
-        "a damaged partition is left out of the next rounds: compaction",
-        "sparklog/maintenance/choose.py",
-        " or (topic.topic_id, state.partition) in limits.but:",
-        ":",
-        "tests/maintenance/test_damaged.py",
-    ),
-    Mutant(
         "it is tried again",
         "sparklog/maintenance/budget.py",
         "if now_ms < one.until_ms <= now_ms + RETRY_MS",
@@ -227,12 +178,5 @@ MUTANTS = (
         "if text is None or options.maintenance_is_given or not options.streaming:",
         "if text is None or not options.streaming:",
         "tests/spark/test_sink_maintenance.py",
-    ),
-    Mutant(
-        "vacuum: that commits were lost is remembered",
-        "sparklog/maintenance/sweep.py",
-        "if evidence.newest_birth > image.commit or LOST_COMMITS_KEY in image.configs:",
-        "if evidence.newest_birth > image.commit:",
-        "tests/maintenance/test_older_copy.py",
     ),
 )

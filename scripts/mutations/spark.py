@@ -25,13 +25,6 @@ MUTANTS = (
         "tests/spark/test_features.py",
     ),
     Mutant(
-        "a micro-batch that a Spark without admission control has planned starts where it did",
-        "sparklog/spark/stream_reader.py",
-        "input_partitions(start, self._as_it_goes_on(end))",
-        "input_partitions(start, end)",
-        "tests/spark/test_features.py",
-    ),
-    Mutant(
         "on a Spark without admission control a topic that is dropped is reported",
         "sparklog/spark/stream_reader.py",
         "        self._plan().report_left_out(start, end)\n",
@@ -65,34 +58,6 @@ MUTANTS = (
         "compiled.search(topic) and not is_internal(topic)",
         "compiled.search(topic)",
         "tests/spark/test_subscription.py",
-    ),
-    Mutant(
-        "a micro-batch of the same number that starts elsewhere is another one",
-        "sparklog/spark/sink_root.py",
-        'parts = [*starts, b"end", *ends]',
-        "parts = [*ends]",
-        "tests/spark/test_writers.py",
-    ),
-    Mutant(
-        "a micro-batch that ends elsewhere is another one",
-        "sparklog/spark/sink_root.py",
-        'parts = [*starts, b"end", *ends]',
-        "parts = [*starts]",
-        "tests/spark/test_writers.py",
-    ),
-    Mutant(
-        "a checkpoint of another query says nothing",
-        "sparklog/spark/sink_root.py",
-        '_json_object(metadata).get("id") != query_id',
-        "False",
-        "tests/spark/test_writers.py",
-    ),
-    Mutant(
-        "a repeated micro-batch is the same whenever it was planned",
-        "sparklog/spark/sink_root.py",
-        '    _json_object(metadata)\n    return lines.split(b"\\n")',
-        '    return [metadata, *lines.split(b"\\n")]',
-        "tests/spark/test_writers.py",
     ),
     Mutant(
         "what a checkpoint says of a micro-batch is in its commit",

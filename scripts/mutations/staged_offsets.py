@@ -33,13 +33,6 @@ MUTANTS = (
         _STAGING,
     ),
     Mutant(
-        "nobody answers before what was committed meanwhile is applied",
-        f"{_COORDINATION}/state_log.py",
-        "                    await self._read(0)  # what was committed before it was known to be staged\n",
-        "",
-        _STAGING,
-    ),
-    Mutant(
         "the next transaction of a producer is another one",
         f"{_COORDINATION}/staging.py",
         "        numbers = {(one.producer_id, one.number): one for one in open_ones if one is not None}\n",
@@ -175,7 +168,7 @@ MUTANTS = (
     ),
     Mutant(
         "what failed often is tried again once",
-        f"{_COORDINATION}/retry.py",
+        f"{_COORDINATION}/internal_topic.py",
         "        self.cancel()\n",
         "",
         "tests/server/coordination/test_retry.py",
@@ -186,12 +179,5 @@ MUTANTS = (
         "            before_waiting()\n",
         "",
         "tests/server/groups/test_staged_commits.py",
-    ),
-    Mutant(
-        "only the second protocol commits offsets of a group that was not added",
-        "sparklog_server/api/txn_offset_commit.py",
-        "    opens = version >= SECOND_PROTOCOL_FROM\n",
-        "    opens = True\n",
-        "tests/server/api/test_txn_offset_commit.py",
     ),
 )

@@ -228,13 +228,6 @@ MUTANTS = (
         "tests/storage/test_s3_damaged.py",
     ),
     Mutant(
-        "S3: whether puts may land late is kept when it was answered, not before",
-        "sparklog/storage/s3_client.py",
-        "        return False if outcome_of(error) in _TAKEN else None\n",
-        "        return False\n",
-        "tests/storage/test_s3_patience.py",
-    ),
-    Mutant(
         "S3: a store that lets two writers win is refused",
         "sparklog/storage/s3_probe.py",
         "    if winners > 1:\n",
@@ -317,13 +310,6 @@ MUTANTS = (
         "    if not stat.S_ISREG(os.fstat(fd).st_mode):\n",
         "    if False:\n",
         "tests/storage/test_local_faults.py",
-    ),
-    Mutant(
-        "the lock file is opened like any file of a root",
-        "sparklog/storage/local_files.py",
-        "        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)\n",
-        "        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)\n",
-        "tests/server/cluster/test_alone.py",
     ),
     Mutant(
         "a turn that cannot be given back keeps nobody from publishing",

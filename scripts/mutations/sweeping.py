@@ -7,20 +7,6 @@ SWEEP = "sparklog/maintenance/sweep.py"
 
 MUTANTS = (
     Mutant(
-        "vacuum: what was born after the horizon stays",
-        DEAD,
-        "        if born_of(segment) < self.horizon and key not in self._spared:\n",
-        "        if key not in self._spared:\n",
-        "tests/maintenance/test_vacuum.py tests/property/test_vacuum_model.py",
-    ),
-    Mutant(
-        "vacuum: what was born at the horizon stays",
-        DEAD,
-        "        if born_of(segment) < self.horizon and key not in self._spared:\n",
-        "        if born_of(segment) <= self.horizon and key not in self._spared:\n",
-        "tests/maintenance/test_vacuum.py tests/property/test_vacuum_model.py",
-    ),
-    Mutant(
         "vacuum: what an extent refers to stays",
         DEAD,
         "        if key in self._live:\n",
@@ -95,13 +81,6 @@ MUTANTS = (
         SWEEP,
         "        if directory.modified_ms > self._now_ms - min(self._retain_ms, DAY_MS):\n",
         "        if False:\n",
-        "tests/maintenance/test_vacuum_stores.py",
-    ),
-    Mutant(
-        "vacuum: one at a time on a machine",
-        SWEEP,
-        "    with alone(metadata):\n        return",
-        "    if True:\n        return",
         "tests/maintenance/test_vacuum_stores.py",
     ),
     Mutant(

@@ -4,10 +4,10 @@ from scripts.mutations.mutant import Mutant
 
 MODEL = "sparklog/metadata/model"
 BEGINNING = f"{MODEL}/transactions.py"
-REFUSALS = f"{MODEL}/transaction_refusals.py"
+REFUSALS = f"{MODEL}/transactions.py"
 STAGING = f"{MODEL}/staging.py"
-ENDING = f"{MODEL}/ending.py"
-DRAFT = f"{MODEL}/transaction_draft.py"
+ENDING = f"{MODEL}/transactions.py"
+DRAFT = f"{MODEL}/draft.py"
 TESTS = (
     "tests/metadata/test_transactions.py tests/metadata/test_staging.py tests/metadata/test_ending.py "
     "tests/metadata/test_transactions_property.py"
@@ -101,20 +101,6 @@ MUTANTS: tuple[Mutant, ...] = (
         TESTS,
     ),
     Mutant(
-        "transactions need a root that has agreed to their documents",
-        BEGINNING,
-        "    validate_transactions_version(image)\n",
-        "",
-        TESTS,
-    ),
-    Mutant(
-        "transactional ids of a root are bounded",
-        BEGINNING,
-        "if len(image.transactions) >= MAX_TRANSACTIONAL_IDS:",
-        "if False:",
-        TESTS,
-    ),
-    Mutant(
         "partitions of a transaction are bounded",
         BEGINNING,
         "if partitions > MAX_TRANSACTION_PARTITIONS:",
@@ -183,34 +169,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "if extents >= MAX_STAGED_EXTENTS:",
         "if False:",
         TESTS,
-    ),
-    Mutant(
-        "what all transactions of a root stage is bounded",
-        STAGING,
-        "if of_root[1] + part.draft.size > MAX_ROOT_STAGED_BYTES:",
-        "if False:",
-        TESTS,
-    ),
-    Mutant(
-        "partitions that batches add to all open transactions are bounded",
-        STAGING,
-        "        if self._added_of_root >= MAX_ROOT_ADDED and not self._is_added(transaction, part.place):\n",
-        "        if False:\n",
-        TESTS,
-    ),
-    Mutant(
-        "what is added to all open transactions is bounded",
-        "sparklog/metadata/model/transactions.py",
-        "    if added > MAX_ROOT_ADDED:\n",
-        "    if False:\n",
-        "tests/metadata/test_transactions.py",
-    ),
-    Mutant(
-        "what is added is counted as it comes and goes",
-        "sparklog/metadata/model/draft.py",
-        "        self._added += transaction.added - (0 if before is None else before.added)\n",
-        "        self._added += transaction.added\n",
-        "tests/metadata/test_transactions.py",
     ),
     Mutant(
         "producers with something staged in a partition are bounded",
@@ -319,7 +277,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a producer with an open transaction is not forgotten by time",
-        f"{MODEL}/expiring.py",
+        f"{MODEL}/sequences.py",
         "if one.last_offset >= end or number in staging",
         "if one.last_offset >= end",
         TESTS,
@@ -337,34 +295,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "for column in (_BASE_OFFSET, _OFFSET_DELTA):",
         "for column in (_BASE_OFFSET,):",
         TESTS,
-    ),
-    Mutant(
-        "a snapshot says which rows are staged",
-        "sparklog/metadata/documents/snapshot.py",
-        "if min(counts, default=0) < 0 or staged > len(rows):",
-        "if False:",
-        "tests/metadata/test_transaction_snapshots.py",
-    ),
-    Mutant(
-        "a snapshot's staged extents are those of their transaction",
-        "sparklog/metadata/documents/snapshot.py",
-        "and _is_whole(one, part)",
-        "",
-        "tests/metadata/test_transaction_snapshots.py",
-    ),
-    Mutant(
-        "a request that stages is of version 9",
-        "sparklog/metadata/documents/document.py",
-        '        return STAGING_REQUEST_VERSION, "that stages"\n',
-        '        return CONDITIONS_VERSION, "of a broker"\n',
-        "tests/metadata/test_staging_requests.py",
-    ),
-    Mutant(
-        "who does not know of staging is not asked to stage",
-        "sparklog/client/publish.py",
-        "version = STAGING_REQUEST_VERSION if stages else CONDITIONS_VERSION",
-        "version = CONDITIONS_VERSION",
-        "tests/metadata/test_staging_conditions.py",
     ),
     Mutant(
         "a producer of transactions appends nothing outside of them",

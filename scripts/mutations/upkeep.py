@@ -32,13 +32,6 @@ MUTANTS = (
         "tests/metadata/test_sweeping.py",
     ),
     Mutant(
-        "sweeping: the horizon only grows",
-        "sparklog/metadata/model/sweeping.py",
-        "if not draft.sweep_horizon < action.horizon <= draft.commit:",
-        "if not 0 <= action.horizon <= draft.commit:",
-        "tests/metadata/test_sweeping.py",
-    ),
-    Mutant(
         "sweeping: the horizon survives in snapshots",
         "sparklog/metadata/documents/snapshot.py",
         "        sweep_horizon=state.sweep_horizon,\n",

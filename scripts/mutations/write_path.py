@@ -25,13 +25,6 @@ MUTANTS = (
         "tests/client/test_partition_spool.py",
     ),
     Mutant(
-        "client: a partition's batches leave the disk in the order in which they came",
-        "sparklog/client/waiting_rows.py",
-        '    order = np.argsort(partition, kind="stable")\n',
-        '    order = np.argsort(partition, kind="stable")[::-1]\n',
-        "tests/client/test_partition_spool.py",
-    ),
-    Mutant(
         "a replacement that does not apply after those before it takes nobody with it",
         "sparklog/metadata/model/extents.py",
         "            replace_extents(draft, action)\n            planned.append(action)\n",
@@ -58,13 +51,6 @@ MUTANTS = (
         "if len(writer_txns) > MAX_WRITER_TXNS:",
         "if False:",
         "tests/metadata/test_writer_txns.py",
-    ),
-    Mutant(
-        "versions of topics are in documents that older versions refuse",
-        "sparklog/metadata/model/writers.py",
-        "return FIRST_VERSION if self.topics is None and not self.content else 4",
-        "return FIRST_VERSION",
-        "tests/metadata/test_document.py tests/metadata/test_writer_txns.py",
     ),
     Mutant(
         "what waits on a local disk leaves it to others as they fill it",
