@@ -39,9 +39,9 @@ REACHES = {
     "simulation/broker_mutants.py": {"_leaderless"},
     "simulation/coordinator_mutants.py": {"_publish"},
     # Whether a lock is held shows nowhere else, but in who hangs.
-    "metadata/test_interrupted_looks.py": {"_lock", "_looks", "_beside"},
+    "metadata/test_following_interrupted.py": {"_lock", "_looks", "_beside"},
     "log/test_writer.py": {"_lock"},
-    "client/test_forks.py": {"_apply", "_writer_lock", "_retention_notice", "_lock"},
+    "client/test_log_forks.py": {"_apply", "_writer_lock", "_retention_notice", "_lock"},
 }
 PATCHES = ("setattr", "getattr", "patch", "patch.object")
 

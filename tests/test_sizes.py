@@ -1,4 +1,7 @@
-"""Modules of at most 800 lines, functions of at most 60. A larger one needs a reason."""
+"""Modules of at most 800 lines, functions of at most 60; test modules bear the name of a module.
+
+What exceeds a bound needs a reason.
+"""
 
 import ast
 from pathlib import Path
@@ -16,6 +19,44 @@ LONG_FUNCTIONS = {
 MODULES = {
     str(path.relative_to(PROJECT)): path for package in PACKAGES for path in (PROJECT / package).rglob("*.py")
 }
+
+
+# Folders whose test modules are named after the modules of a package, and the exceptions, which
+# read a page, or test several modules together.
+MIRRORED = {
+    **{
+        f"tests/{layer}": f"sparklog/{layer}"
+        for layer in ("client", "format", "log", "metadata", "spark", "storage")
+    },
+    **{
+        f"tests/server/{layer}": f"sparklog_server/{layer}"
+        for layer in ("http", "metrics", "observe", "root", "runtime")
+    },
+}
+OTHER_SUBJECTS = {
+    "tests/client": {"round_pace", "round_process", "round_state"},
+    "tests/format": {"format_md"},
+    "tests/metadata": {"format_md"},
+    "tests/spark": {
+        "cluster",
+        "memory",
+        "migration_page",
+        "s3",
+        "spark_issues",
+        "sql",
+        "through_broker",
+        "transactions",
+        "workers",
+    },
+}
+
+
+@pytest.mark.parametrize("folder", MIRRORED)
+def test_test_modules_are_named_after_modules(folder: str) -> None:
+    stems = {path.stem for path in (PROJECT / MIRRORED[folder]).rglob("*.py")}
+    tested = {path.stem.removeprefix("test_") for path in (PROJECT / folder).glob("test_*.py")}
+    named = {name for name in tested if any(f"{name}_".startswith(f"{stem}_") for stem in stems)}
+    assert tested - named == OTHER_SUBJECTS.get(folder, set())
 
 
 def test_modules_are_short_enough_to_be_read_at_once() -> None:

@@ -1,4 +1,4 @@
-"""How often a reader looks again, and at what; whole readers are in tests/client/test_files_that_go.py."""
+"""How often a reader looks again, and at what. Whole readers: tests/client/test_consumer_removed_files.py."""
 
 import logging
 from collections.abc import Callable, Iterator

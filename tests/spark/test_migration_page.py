@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import sparklog
-from tests.spark.test_stream import forget
+from tests.spark.test_stream_reader_queries import forget
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "migrate-from-kafka.md"
 pytestmark = pytest.mark.spark

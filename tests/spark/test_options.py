@@ -132,7 +132,7 @@ def test_every_declared_source_option_changes_what_is_parsed_or_says_so(
     streaming = option.only != "batch"
     base = {"path": "/log", "subscribe": "t"}
     if option in {BOOTSTRAP_SERVERS, STORAGE}:
-        return  # tests/spark/test_bootstrap_servers.py, test_storage_options.py
+        return  # tests/spark/test_options_bootstrap_servers.py, test_roots_storage_options.py
     if option.name in ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs"):
         parse_source_options({**base, option.name: "5"}, streaming=True)
         assert f"{option.name} has no effect" in caplog.text
@@ -156,7 +156,7 @@ def test_every_declared_sink_option_changes_what_is_parsed(option: Option) -> No
         "clusterId": "c", "allowedRoots": "/log", "maintenance": "off",
     }  # fmt: skip
     if option in {BOOTSTRAP_SERVERS, STORAGE, TOPIC_CONFIG} or option.name.startswith("asyncProgress"):
-        return  # tests/spark/test_bootstrap_servers.py, test_storage_options.py, and below
+        return  # tests/spark/test_options_bootstrap_servers.py, test_roots_storage_options.py, and below
     pair = {"txnAppId": "a", "txnVersion": "1"} if option.name.startswith("txn") else {}
     streaming = option.only == "stream"
     changed = parse_sink_options({**SINK, **pair, option.name: values[option.name]}, streaming=streaming)

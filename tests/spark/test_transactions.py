@@ -17,7 +17,7 @@ from sparklog.client.publish import AppendResult
 from sparklog.errors import SparklogError
 from sparklog.spark.features import ADMISSION_CONTROL
 from tests.spark.conftest import Read, Until, needs
-from tests.spark.test_stream import rows, values
+from tests.spark.test_stream_reader_queries import rows, values
 
 pytestmark = pytest.mark.spark
 PARTITIONS = {"a": 3, "b": 2}

@@ -13,7 +13,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.spark.features import ADMISSION_CONTROL
 from tests.spark.conftest import MISSING
-from tests.spark.test_stream import rows, values
+from tests.spark.test_stream_reader_queries import rows, values
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from sparklog.spark import sink_root as pinned_root
 from sparklog.spark.options import parse_sink_options
 from sparklog.spark.stream_writer import SparklogBatchWriter, SparklogStreamWriter
 from sparklog.spark.write_task import TaskResult
-from tests.spark.test_writers import (
+from tests.spark.test_stream_writer_driver import (
     QUERY,
     batch_writer,
     plan,

@@ -12,7 +12,7 @@ from sparklog.log.config import TopicConfig
 from sparklog.log.writer import Append, LogWriter
 from sparklog.metadata import DraftExtent
 from sparklog.storage import MemoryStore
-from tests.log.test_append_partitions import encode
+from tests.log.test_writer_append_partitions import encode
 
 TOPICS = ["A" * 22, "B" * 22, "C" * 22]
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 import sparklog
 from sparklog.client import SparkLog
 from tests.spark.conftest import CopyStream
-from tests.spark.test_stream import EARLIEST, forget, notes, rows, values
+from tests.spark.test_stream_reader_queries import EARLIEST, forget, notes, rows, values
 
 pytestmark = pytest.mark.spark
 
