@@ -33,13 +33,13 @@ REACHES = {
         "_never_reached_proxy",
         "_newest_snapshot",
         "_settled",
-        "_show_durably",
+        "_install_durably",
     },
     "simulation/compaction_mutants.py": {"_cleanable"},
     "simulation/broker_mutants.py": {"_leaderless"},
     "simulation/coordinator_mutants.py": {"_publish"},
     # Whether a lock is held shows nowhere else, but in who hangs.
-    "metadata/test_following_interrupted.py": {"_lock", "_looks", "_beside"},
+    "metadata/test_following_interrupted.py": {"_lock", "_freshness", "_refreshing"},
     "log/test_writer.py": {"_lock"},
     "client/test_log_forks.py": {"_apply", "_writer_lock", "_retention_notice", "_lock"},
 }

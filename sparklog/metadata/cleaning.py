@@ -1,37 +1,37 @@
 """Cleaning: removing commits and snapshots that a newer snapshot has made superfluous.
 
-The danger is not the removal but the number it frees. Told as steps, for commit n = 700:
+The danger is not the removal but the number it frees. For commit n = 700:
     1. publisher P has the image of commit 699, plans commit 700, and is stopped (SIGSTOP, a long pause)
        just before its put;
     2. others publish 700 to 2000; a cleaner removes 700;
     3. P wakes up, and its put-if-absent of 700 *succeeds*, since there is no such file any more;
-    4. P acknowledges a commit that nobody will ever read.
+    4. P acknowledges a commit that is never read.
 No clock and no grace period excludes that; the order of steps does. A publisher of commit n
     (a) creates its temporary file, (b) checks that commit n-1 still exists, (c) links the name,
 and a cleaner, for n = 1, 2, ... in ascending order,
     (1) has removed commit n-1, (2) aborts puts of n: unlinks temporary files, (3) removes commit n.
 If (b) finds commit n-1, it came before (1), so the temporary file was there before (2); then (c) either
 came before (2), when commit n still existed, and failed with "exists", or comes after, and fails with
-"aborted". If (b) does not find commit n-1, P gives up by itself. In no case is n created again.
+"aborted". If (b) does not find commit n-1, P gives up. In no case is n created again.
 
 The chain needs an anchor: commit 0 is never removed (so a put of 0 always fails), and in the place of
 "commit 0 still exists" stands "the marker does not exist"; the marker is put before the first removal
-and stays for ever. The newest commit is never removed, since the next one needs it.
+and is never removed. The newest commit is never removed, since the next one needs it.
 
 The same rule serves followers: commit n+1 is missing, and commit n is still there: nothing is new.
-Commit n is missing too: both were cleaned, load a snapshot. In this order of asking it is exact.
+Commit n is missing, too: both were cleaned, load a snapshot. Asked in this order, the answer is exact.
 
 The grace period is a courtesy to slow followers (they need not load a snapshot), nothing more: clocks
 that are wrong by hours make cleaning earlier or later, never wrong.
 
-Object stores cannot do that: a put that is on its way cannot be stopped. There, time must do:
+Object stores cannot do that: a put that was sent cannot be stopped. There, time must do:
 (a) a publisher of commit n has known within the last hour (TRUST_MS in following.py) that n, if it exists, is
-    younger than that; its guard, asked after the request was dated and signed, makes sure of it;
+    younger than that; its guard, called after the request was dated and signed, makes sure of it;
 (b) the store refuses requests whose date is too old (put_lifetime_ms: half an hour on S3), by its own clock;
 (c) a cleaner removes a commit only when the store's own times say that it is six hours old, or more.
 So a put that could find the name free again comes hours too late, and is refused. A store without (b) has no
 bound (put_lifetime_ms is None): no commit is ever removed from it, only snapshots are.
-Not here: data files (log/); when to clean, and beside what (upkeep.py).
+Not here: data files (log/); when to clean (upkeep.py).
 After a crash: removals are not synced; commits that come back below the oldest snapshot mean nothing.
 """
 
@@ -60,16 +60,16 @@ STEP = 256
 
 
 def commit_was_cleaned(store: Store, commit: int) -> bool:
-    """Has this commit, which the caller has seen, been removed since?"""
+    """True if this commit, which the caller has seen, has been removed since."""
     if commit <= 0:
         return commit == 0 and store.exists(CLEANED_MARKER)
     return not store.exists(commit_name(commit))
 
 
 def clean_metadata(store: Store, image: Image, *, grace_ms: int, snapshots_kept: int, now_ms: int) -> int:
-    """Remove what the `snapshots_kept`-newest intact snapshot makes superfluous; returns how much.
+    """Remove what the `snapshots_kept`-newest intact snapshot makes superfluous; return how many files.
 
-    Older snapshots go at once, commits when they are older than `grace_ms` as well, or never.
+    Older snapshots are removed immediately, commits once they are older than `grace_ms`, or never.
     """
     return sum(clean_in_steps(store, image, grace_ms=grace_ms, snapshots_kept=snapshots_kept, now_ms=now_ms))
 
@@ -77,10 +77,10 @@ def clean_metadata(store: Store, image: Image, *, grace_ms: int, snapshots_kept:
 def clean_in_steps(
     store: Store, image: Image, *, grace_ms: int, snapshots_kept: int, now_ms: int
 ) -> Iterator[int]:
-    """As `clean_metadata`, a step at a time: yields how much each has removed, STEP at most.
+    """Clean in steps; yield the number of files that each removed, STEP at most.
 
-    The first step lists, and removes nothing. Who stops between two steps leaves the rest to whoever cleans
-    next; it may pause there for any time, since others who clean meanwhile go by the same rules.
+    The first step lists, and removes nothing. The caller may stop between two steps, and leave the rest to
+    the next cleaning; or pause for any time, since concurrent cleaners follow the same rules.
     """
     lifetime_ms = store.put_lifetime_ms()
     if store.traits.is_remote:
@@ -116,7 +116,7 @@ def clean_in_steps(
 
 
 def put_marker(store: Store) -> None:
-    """Say, durably and for ever, that commits of this root have been removed."""
+    """Record durably that commits of this root have been removed."""
     try:
         store.put_if_absent(
             CLEANED_MARKER, b"Commits have been removed; see FORMAT.md, 'Metadata log', cleaning.\n"
@@ -128,7 +128,7 @@ def put_marker(store: Store) -> None:
 def _oldest_to_keep(store: Store, image: Image, snapshots: list[int], snapshots_kept: int) -> int | None:
     intact = 0
     for snapshot in reversed(snapshots):
-        if snapshot > image.commit:  # of commits that we have not seen; whoever has may clean
+        if snapshot > image.commit:  # of commits that we have not seen; a process that has may clean
             continue
         try:
             verify_snapshot(store, snapshot, cluster_id=image.cluster_id)
@@ -136,7 +136,7 @@ def _oldest_to_keep(store: Store, image: Image, snapshots: list[int], snapshots_
             continue
         intact += 1
         if intact >= snapshots_kept:
-            # Its writer may not be done: what we are about to remove must not outlive a power cut in vain.
+            # Its writer may not be done: a power cut must not leave us without commits and snapshot.
             store.sync_directory(snapshot_directory(snapshot))
             store.sync_directory(DIRECTORY)
             return snapshot
@@ -144,7 +144,7 @@ def _oldest_to_keep(store: Store, image: Image, snapshots: list[int], snapshots_
 
 
 def _old_commits(files: Iterable[StoredFile], *, below: int, modified_until_ms: int) -> Iterator[int]:
-    """Ascending, without commit 0, and only as far as there is no younger one."""
+    """Yield old commits, ascending, without commit 0, up to the first that is younger."""
     for stored in files:  # sorted by name, and so by number
         commit = commit_of(stored.name)
         if commit is None or commit == 0:

@@ -1,29 +1,29 @@
 """Combining: publishers of a slow store that race each other publish for each other instead.
 
-A lost race costs more than it seems: some object stores make the loser of a conditional put wait for seconds,
-and of sixteen racers fifteen lose. So who has lost one posts what it wants to publish as a request
-(requests.py), and then:
+A lost race is costly: some object stores make the loser of a conditional put wait for seconds, and of sixteen
+racers fifteen lose. So a publisher that lost a race posts what it wants to publish as a request
+(requests.py):
 
-    the requests, oldest first, are a queue. Whoever owns the first one publishes it, and all others that
-    it finds, in one commit; everybody else waits for the log to move, and finds itself in it.
+    the requests, oldest first, are a queue. The owner of the first one publishes it, and all others that
+    it finds, in one commit; the other publishers wait for the log to move, and find their requests in it.
 
-Whose publisher does not move for a while is passed over. Nothing depends on the order of the
-queue: put-if-absent decides as always.
+A request whose publisher makes no progress for a while is passed over. Nothing depends on the order of the
+queue: put-if-absent decides.
 
 Invariants:
     1. A request is applied at most once: with it a commit holds a `request_applied` of its publisher and
        sequence, which no image takes twice, and none takes too late (model/writers.py); and a publisher goes
-       on to the next sequence only when this one is settled, or takes it out of the world with its next
-       commit (`fencing_actions`).
+       on to the next sequence only when this one is settled, or expires it with its next commit
+       (`fencing_actions`).
     2. It is applied as its own publisher would plan it against the same image: a writer's whole, a broker's
-       without the parts that do not hold any more (model/conditions.py).
-    3. What does not apply is left to its publisher, which gets the error, after it has made sure that
-       nobody applies the request later. Any error before that is PUBLISH_UNRESOLVED.
-    4. Who has posted a later request has given up the earlier one: that is not applied any more.
+       without the parts whose conditions no longer hold (model/conditions.py).
+    3. A request that does not apply is left to its publisher, which raises the error after it has made sure
+       that no process applies the request later. Any error before that is PUBLISH_UNRESOLVED.
+    4. A later request of a publisher replaces its earlier one, which is not applied any more.
 Not here: plans and payloads (client/publish.py), the race for a commit (creating.py).
 Concurrency: used under the metadata log's lock.
-After a crash of the poster its request may still be applied, once, within its window: as a put whose answer
-    was lost. After a crash of who combines, either the commit is there, or nothing is.
+After a crash of the poster its request may still be applied, once, within its window, like a put whose answer
+    was lost. After a crash of the process that combines, either the commit is there, or nothing is.
 Sources: adr/0007; group commit.
 """
 
@@ -60,11 +60,11 @@ from sparklog.storage import Store
 # The requests of others, as actions of our commit.
 #
 # Invariants: each is applied whole, as its publisher would plan it against the image after the actions before
-# it; what does not apply, or is over, is left out, and its publisher finds out by itself.
+# it; a request that does not apply, or is over, is left out, and its publisher finds out by itself.
 # Concurrency: made for one call of publish, which runs under the metadata log's lock.
-# Bounds: MAX_COMBINED requests and MAX_COMBINED_BYTES of what they say in one commit, where an extent counts
-# for EXTENT_BYTES at least, however little of the request it took. So much is read at a time, and what cannot
-# be applied is not kept.
+# Bounds: MAX_COMBINED requests and MAX_COMBINED_BYTES of payloads in one commit, where an extent counts as
+# at least EXTENT_BYTES, however little of the request it takes. No more is read at a time, and requests that
+# cannot be applied are not kept.
 # Sources: FORMAT.md#metadata-log, requests; adr/0007.
 
 
@@ -81,8 +81,8 @@ class SharedPlan:
     Fields:
         payload: makes the JSON document from which anybody can plan the same.
         interpret: the plan that such a payload stands for; SparklogError if it cannot be understood.
-        races: it is posted after so many lost races of one call, or one that was dear; a request takes longer
-            than a race that is won, or lost at no cost. Or if others are seen to wait.
+        races: post the plan after this many lost races of one call, after one costly race, or if others are
+            waiting. A request takes longer than a race that is won, or lost at no cost.
     """
 
     payload: Callable[[], bytes]
@@ -94,11 +94,11 @@ class SharedPlan:
 class _Request:
     posted: Posted
     payload: bytes
-    plan: Plan | None = None  # once its turn has come: it may take far more memory than the payload
+    plan: Plan | None = None  # made when it is applied: it may take far more memory than the payload
 
 
 class OtherRequests:
-    """What others ask for, read once each, and what of it was tried and did not apply."""
+    """The requests of other publishers, each read once, and those that did not apply."""
 
     def __init__(self, box: RequestBox, interpret: Callable[[bytes], Plan]) -> None:
         self._box = box
@@ -109,11 +109,11 @@ class OtherRequests:
     def actions(
         self, draft: Image, tickets: Sequence[Ticket], *, remembered: Collection[str]
     ) -> list[Action]:
-        """What the requests of these tickets amount to, one after the other, from `draft` on.
+        """Return the actions of these tickets' requests, in order, planned from `draft` on.
 
         Args:
-            remembered: the publishers that the commit finds, and ours. The draft may have forgotten some of
-                them already; the commit does so after its last action.
+            remembered: the publishers in the image before the commit, and ours. The draft may have evicted
+                some of them already; the commit does so after its last action.
         """
         commit = draft.commit  # drafts count on, and the commit is this one
         tickets = tickets[:MAX_COMBINED]
@@ -144,7 +144,7 @@ class OtherRequests:
                     continue
                 marked = known.posted.marked(wanted)
                 draft = image_after(draft, marked)
-            except Exception as problem:  # noqa: BLE001 - whatever it is: its publisher finds out by itself
+            except Exception as problem:  # noqa: BLE001 - its publisher gets the same error by itself
                 _log.debug("leaving %s to its publisher: %s", ticket.name, problem)
                 self._leave(ticket)
                 continue
@@ -153,12 +153,12 @@ class OtherRequests:
         return actions
 
     def _leave(self, ticket: Ticket) -> None:
-        """To its publisher, and keep nothing of it."""
+        """Leave the request to its publisher, and keep nothing of it."""
         self.passed_over.add(ticket.name)
         self._requests[ticket.name] = None
 
     def _read(self, tickets: Sequence[Ticket]) -> None:
-        """The first of these, and of the others as many as one commit takes."""
+        """Read the first of these, and as many of the others as one commit takes."""
         unread: list[Ticket] = []
         size = 0
         for ticket in tickets:
@@ -175,152 +175,151 @@ class OtherRequests:
 
 
 def image_after(image: Image, actions: Sequence[Action]) -> Image:
-    """The image with these actions in it, to plan more against; its UUID means nothing."""
+    """Return the image after these actions, to plan more against; its UUID means nothing."""
     return apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
 
 
-# --- crowd -------------------------------------------------------------------------------------------
+# --- contention --------------------------------------------------------------------------------------
 #
-# Whether to post what is to be published, or to try alone: what a process knows of others, and what races
-# cost.
+# Whether to post a request or to race, by what a process knows of other publishers and of the cost of races.
 #
 # A writer posts once it has lost a race, or has seen that others wait. A request takes longer than a race
-# that is won, or lost at no cost, and clients wait for each of a broker's commits: it posts where races were
-# *dear* lately. They are where the store makes losers wait; where many are lost in a row; and to those whose
-# requests stay for seconds, since somebody publishes without looking.
+# that is won, or lost at no cost, and clients wait for each of a broker's commits: a broker posts only where
+# races were *costly* lately. They are costly where the store delays losers, where many are lost in a row, and
+# where requests stay in the queue for seconds because a publisher races without listing them.
 #
 # Concurrency: used under the metadata log's lock.
 # Sources: adr/0007, adr/0029.
 
 
-# After a lost race, or others' requests, a publisher posts its own without trying alone, for this long.
-CROWDED_MS = 5_000
-# A race that took so long to be lost was dear: this store makes losers wait.
-DEAR_LOSS_MS = 250
-# After what races have cost, they count as dear for so many times as long: to find out whether they still are
-# takes one percent of the time.
-_DEAR_FOR = 100
-# Who publishes alone with shorter gaps than this looks around so often.
-_BUSY_GAP_MS, _LOOK_AROUND_MS = 250, 1_000
-# A LIST that failed may have taken its time (requests.py): the next is so far off.
-BLIND_MS = 30_000
+# After a lost race, or after it has seen others' requests, a publisher posts without racing for this long.
+CONTENDED_MS = 5_000
+# A lost race that took this long was costly: this store delays losers.
+COSTLY_LOSS_MS = 250
+# Races count as costly for this many times the time that they cost: so it takes one percent of the time to
+# find out whether they still are.
+_COSTLY_FOR = 100
+# A publisher that races with shorter gaps than the first lists the requests at the second interval.
+_BUSY_GAP_MS, _LISTING_INTERVAL_MS = 250, 1_000
+# The pause after a LIST that failed, which may have taken long (requests.py).
+LISTING_PAUSE_MS = 30_000
 
 
-class Crowd:
-    """What one process knows of the others."""
+class Contention:
+    """What one process knows of its competitors."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._crowded_until_ms: float | None = None
-        self._dear_until_ms: float | None = None
-        self._blind_until_ms: float | None = None
-        self._last_alone_ms = self._looked_around_ms = clock.monotonic_ms()
+        self._contended_until_ms: float | None = None
+        self._costly_until_ms: float | None = None
+        self._listing_failed_until_ms: float | None = None
+        self._last_alone_ms = self._listed_ms = clock.monotonic_ms()
 
     @property
-    def is_there(self) -> bool:
-        """Have we met other publishers within the last seconds?"""
-        return self._is_before(self._crowded_until_ms)
+    def is_contended(self) -> bool:
+        """True if other publishers were met within the last seconds."""
+        return self._is_before(self._contended_until_ms)
 
     @property
-    def is_blind(self) -> bool:
-        """Has a look at who waits failed within the last seconds?"""
-        return self._is_before(self._blind_until_ms)
+    def has_listing_failed(self) -> bool:
+        """True if listing the requests failed within the last seconds."""
+        return self._is_before(self._listing_failed_until_ms)
 
-    def note_blind(self) -> None:
-        """One has."""
-        self._blind_until_ms = self._clock.monotonic_ms() + BLIND_MS
+    def note_listing_failed(self) -> None:
+        """Record that listing the requests failed."""
+        self._listing_failed_until_ms = self._clock.monotonic_ms() + LISTING_PAUSE_MS
 
     def note(self) -> None:
-        """A race was lost, or others wait."""
-        self._crowded_until_ms = self._clock.monotonic_ms() + CROWDED_MS
+        """Record that a race was lost, or that others wait."""
+        self._contended_until_ms = self._clock.monotonic_ms() + CONTENDED_MS
 
-    def note_dear(self, for_ms: float) -> None:
-        """Races are, to us or to others."""
+    def note_costly(self, for_ms: float) -> None:
+        """Record that races are costly, to us or to others, for this long."""
         self.note()
-        self._dear_until_ms = max(self._dear_until_ms or 0.0, self._clock.monotonic_ms() + for_ms)
+        self._costly_until_ms = max(self._costly_until_ms or 0.0, self._clock.monotonic_ms() + for_ms)
 
     def note_lost_race(self, shared: SharedPlan, races: int, took_ms: float, lost_ms: float) -> None:
-        """The last of so many in one call, which took so long, and all of them."""
-        if races >= shared.races or took_ms >= DEAR_LOSS_MS:
-            self.note_dear(_DEAR_FOR * lost_ms)
+        """Record a lost race: the number of races of this call, the last one's time, and the time of all."""
+        if races >= shared.races or took_ms >= COSTLY_LOSS_MS:
+            self.note_costly(_COSTLY_FOR * lost_ms)
 
     def is_worth_posting(self, shared: SharedPlan) -> bool:
-        """Rather than to race?"""
-        return self.is_there and (shared.races == 1 or self._is_before(self._dear_until_ms))
+        """True if a request is expected to be cheaper than a race."""
+        return self.is_contended and (shared.races == 1 or self._is_before(self._costly_until_ms))
 
-    def is_time_to_look(self) -> bool:
-        """Before publishing alone: does anybody wait?
+    def is_listing_due(self) -> bool:
+        """True if a publisher that is about to race must first list the requests.
 
-        Who publishes again and again, and has never lost a race, would else not hear of a queue whose first
-        loses to it every time. Only such a publisher looks, with one LIST a second.
+        A publisher that never loses a race would otherwise not learn of a queue whose first request loses to
+        it every time. Only a publisher that races all the time lists, once a second.
         """
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._last_alone_ms > _BUSY_GAP_MS:
-            self._looked_around_ms = now_ms
+            self._listed_ms = now_ms
         self._last_alone_ms = now_ms
-        if now_ms - self._looked_around_ms < _LOOK_AROUND_MS:
+        if now_ms - self._listed_ms < _LISTING_INTERVAL_MS:
             return False
-        self._looked_around_ms = now_ms
+        self._listed_ms = now_ms
         return True
 
     def _is_before(self, until_ms: float | None) -> bool:
         return until_ms is not None and self._clock.monotonic_ms() < until_ms
 
 
-# --- patience ----------------------------------------------------------------------------------------
+# --- timeouts in the queue ---------------------------------------------------------------------------
 #
-# Patience with who is ahead in the queue of requests: how long each may take, and how many are waited for.
+# How long a publisher waits for the requests ahead of its own, and for how many.
 #
-# Whose publisher does not move for a while is passed over, so that a crashed one holds up the others for less
-# than a second, once. Many may have crashed together (a job that was killed, a machine), or be of a version
-# that nobody here can read: after MOST_SILENT that did not move, nobody is waited for any more.
+# A request whose publisher makes no progress is passed over, so that a crashed one delays the others by less
+# than a second, once. Many may have crashed together (a killed job, a machine), or be of a version that this
+# process cannot read: after MAX_TIMED_OUT without progress, it waits for no others.
 #
 # Invariants: nothing depends on it; put-if-absent decides as always.
 # Concurrency: used under the metadata log's lock.
 # Sources: adr/0007.
 
 
-# How long the first of the queue may take before it is passed over: random, between one and two times this.
-PATIENCE_MS = 600
-MOST_SILENT = 3
+# How long the first of the queue may take before it is passed over: a random time, up to twice this.
+QUEUE_TIMEOUT_MS = 600
+MAX_TIMED_OUT = 3
 
 
-class Patience:
-    """One process's."""
+class QueueTimeouts:
+    """The timeouts of one process."""
 
     def __init__(self, clock: Clock, rng: random.Random) -> None:
         self._clock = clock
         self._random = rng
-        self.usual_wait_ms = 0.0  # for news of the log
+        self.usual_wait_ms = 0.0  # for the next commit
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Know nobody."""
-        # Until when each request may be the first. From its first look on, over all calls: neither a log
-        # that moves without it nor a call that gives up may start its time anew.
+        """Reset."""
+        # The deadline of each request, from when it was first seen at the head of the queue, over all calls:
+        # neither a log that moves without it nor a call that gives up may extend it.
         self._until_ms: dict[tuple[str, int], float] = {}
 
-    def forget_all_but(self, waiting: Iterable[Ticket]) -> None:
-        """The others are gone."""
+    def keep_only(self, waiting: Iterable[Ticket]) -> None:
+        """Forget requests that are gone."""
         known = self._until_ms
-        self._until_ms = {one.key: known[one.key] for one in waiting if one.key in known}
+        self._until_ms = {ticket.key: known[ticket.key] for ticket in waiting if ticket.key in known}
 
     def note_wait(self, took_ms: float) -> None:
-        """So long the log took to move."""
-        self.usual_wait_ms += (min(took_ms, PATIENCE_MS) - self.usual_wait_ms) / 2
+        """Record how long the next commit took to appear."""
+        self.usual_wait_ms += (min(took_ms, QUEUE_TIMEOUT_MS) - self.usual_wait_ms) / 2
 
     def is_over(self, ticket: Ticket) -> bool:
-        """Have we waited for it in vain?"""
+        """True if the request has timed out."""
         until_ms = self._until_ms.get(ticket.key)
         return until_ms is not None and self._clock.monotonic_ms() >= until_ms
 
     def until_ms(self, ahead: Iterable[Ticket]) -> float | None:
-        """Until when to wait for the first of these that may still move; None: for nobody."""
+        """Return the deadline of the first of these that has not timed out; None if all have."""
         now_ms = self._clock.monotonic_ms()
-        for ticket in itertools.islice(ahead, MOST_SILENT):
-            patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS)
-            patience_ms += min(PATIENCE_MS, 4 * self.usual_wait_ms)  # of a store that is slow for everybody
-            until_ms = self._until_ms.setdefault(ticket.key, now_ms + patience_ms)
+        for ticket in itertools.islice(ahead, MAX_TIMED_OUT):
+            timeout_ms = self._random.uniform(QUEUE_TIMEOUT_MS, 2 * QUEUE_TIMEOUT_MS)
+            timeout_ms += min(QUEUE_TIMEOUT_MS, 4 * self.usual_wait_ms)  # the store may be slow for everyone
+            until_ms = self._until_ms.setdefault(ticket.key, now_ms + timeout_ms)
             if now_ms < until_ms:
                 return until_ms
         return None
@@ -335,15 +334,15 @@ _SHORTEST_POLL_MS = 8.0
 _LONGEST_LINGER_MS = 100
 _END_KNOWN_MS = 1_000
 _RECENT_COMMITS, _RECENT_MS = 8, 1_000
-# Who waits so long, by the store's whole seconds, loses to somebody who publishes without looking.
-_STARVING_MS, _STARVED_FOR_MS = 2_500, 30_000
+# A request this old, by the store's whole seconds, loses to a publisher that races without listing.
+_STARVING_MS, _STARVATION_COST_MS = 2_500, 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """How a request ended: the newest image, the commit, its actions, and whether we made the commit.
+    """The outcome of a request: the newest image, the commit, its actions, and whether we made the commit.
 
-    `planned_against`: the image that the actions were planned against, if that can be told.
+    `planned_against` returns the image that the actions were planned against, if it can be reconstructed.
     """
 
     image: Image
@@ -354,10 +353,10 @@ class Settled:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Round:
-    """What one call of `publish` learns while it waits.
+class _Attempt:
+    """The state of one call of `publish`.
 
-    `unsettled`: the last image that did not have the request settled.
+    `unsettled` is the last image in which the request was not settled.
     """
 
     posted: Posted
@@ -367,7 +366,7 @@ class _Round:
 
 
 class Combiner:
-    """One process's side of combining."""
+    """Publishes for other processes, and waits for them to publish for this one."""
 
     def __init__(
         self, store: Store, clock: Clock, rng: random.Random, follower: Follower, creator: CommitCreator
@@ -377,48 +376,50 @@ class Combiner:
         self._random = rng
         self._follower = follower
         self._creator = creator
-        self.crowd = Crowd(clock)
-        self._patience = Patience(clock, rng)
+        self.contention = Contention(clock)
+        self._timeouts = QueueTimeouts(clock, rng)
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Also in a forked child, which must not continue the parent's sequence."""
+        """Become a new publisher; also in a forked child, which must not continue the parent's sequence."""
         self.publisher = new_id()
         self.sequence = -1
         self._open: Posted | None = None  # what was posted and is not known to be settled
-        self._patience.start_anew()
+        self._timeouts.start_anew()
 
     @property
     def _is_open(self) -> bool:
         return self._open is not None
 
     def note_commits(self, commits: Sequence[Commit], *, has_lost: bool = False) -> None:
-        """Others' commits: if there was a queue a moment ago, by their clocks, we had better join it.
+        """Learn contention from others' commits: if there was a queue a moment ago, by their clocks, join it.
 
-        At any rate if we have just lost to it: it goes on, and who races with it loses time, and takes it.
+        Also if this process has just lost a race to it: the queue goes on, and racing with it costs both.
         """
         for header, actions in commits[-_RECENT_COMMITS:]:
             recent = abs(self._clock.now_ms() - header.timestamp_ms) < _RECENT_MS
-            if recent and any(isinstance(one, RequestApplied) for one in actions):
-                self.crowd.note()
+            if recent and any(isinstance(action, RequestApplied) for action in actions):
+                self.contention.note()
                 if has_lost:
-                    self.crowd.note_dear(CROWDED_MS)
+                    self.contention.note_costly(CONTENDED_MS)
                 return
 
-    def look_around(self, image: Image) -> None:
-        """Before publishing alone, once in a while: does anybody wait, or even wait in vain?"""
-        if self.crowd.is_time_to_look():
-            waiting = self._look_who_waits(image, self._box(image))
+    def list_waiting_if_due(self, image: Image) -> None:
+        """Check for waiting and for starving requests, before a race."""
+        if self.contention.is_listing_due():
+            waiting = self._list_waiting(image, self._box(image))
             if any(self._is_starving(ticket) for ticket in waiting):
-                self.crowd.note_dear(_STARVED_FOR_MS)
+                self.contention.note_costly(_STARVATION_COST_MS)
 
     def _is_starving(self, ticket: Ticket) -> bool:
-        """Has it waited for long, and is not one that we have waited for in vain, whose owner is gone?"""
+        """True if the request is old although it has not timed out, so that its owner may be alive."""
         age_ms = self._store.storage_now_ms(self._clock.now_ms()) - ticket.created_ms
-        return age_ms >= _STARVING_MS and not self._patience.is_over(ticket)
+        return age_ms >= _STARVING_MS and not self._timeouts.is_over(ticket)
 
     def fencing_actions(self, image: Image) -> tuple[Action, ...]:
-        """What must go with the next commit, so that a request that we gave up cannot be applied after it."""
+        """Return the actions that must be part of the next commit, so that a request which this process gave
+        up cannot be applied after it.
+        """
         if self._open is None:
             return ()
         if self._open.is_settled(image):
@@ -431,19 +432,19 @@ class Combiner:
         return (self._open.marker(),)
 
     def note_fenced(self) -> None:
-        """The commit with the fencing actions is made."""
+        """Record that the commit with the fencing actions was made."""
         self._open = None
 
     def publish(self, image: Image, plan: Plan, shared: SharedPlan, deadline_ms: int) -> Settled | None:
-        """Have the plan published, by ourselves or by others.
+        """Post the plan as a request, and publish it, or wait until another process has.
 
-        Returns: how it ended; None if it cannot be done so, and nothing was published: it is too large to be
-            posted, or nobody came to it while it could be applied.
+        Returns: the outcome; None if nothing was published, because the request is too large to be posted,
+            or was not applied within its window.
         Raises: what the plan raises, with nothing published; StorageError PUBLISH_UNRESOLVED.
         """
         if image.has_settled(self.publisher, self.sequence + 1):
             # By a clone of this process. A request of ours under this number would have a base above the
-            # commit that has settled it, and so be open for longer than images remember that.
+            # commit that settled it, and so be open for longer than images remember that.
             self.start_anew()
         box = self._box(image)
         posted = Posted(
@@ -453,25 +454,26 @@ class Combiner:
         if len(data) > MAX_REQUEST_BYTES or not can_settle(image.publishers, posted.publisher):
             return None
         self.sequence = posted.sequence
-        self._open = posted  # and what an earlier call gave up: this sequence, once settled, settles that too
+        self._open = posted  # settling it also settles a request that an earlier call gave up
         others = OtherRequests(box, shared.interpret)
-        one = _Round(posted=posted, plan=plan, others=others, unsettled=image)
+        attempt = _Attempt(posted=posted, plan=plan, others=others, unsettled=image)
         name: str | None = None
         try:
             start_ms = self._clock.monotonic_ms()
             name = box.post(posted, data)
             failpoint("request.posted")
-            # Who posted before us is in the queue now, if its put took as long as ours: else both go first.
+            # A request that was posted before ours is listed now, if its put took as long as ours. Without
+            # this pause both owners would take themselves for the first.
             self._clock.sleep_ms(min(_LONGEST_LINGER_MS, self._clock.monotonic_ms() - start_ms))
-            return self._settle(image, one, box, deadline_ms)
+            return self._settle(image, attempt, box, deadline_ms)
         except FatalStorageError:
             raise
         except Exception as error:
-            says_it_all = isinstance(error, StorageError) and error.code == "PUBLISH_UNRESOLVED"
-            if says_it_all or not self._is_open:
+            is_unresolved = isinstance(error, StorageError) and error.code == "PUBLISH_UNRESOLVED"
+            if is_unresolved or not self._is_open:
                 raise  # in the second case an error of the plan, after the request was taken back
             problem = error.message if isinstance(error, SparklogError) else repr(error)
-            raise self._unresolved(one, problem) from error
+            raise self._unresolved(attempt, problem) from error
         finally:
             if name is not None and not self._is_open:
                 failpoint("request.settled")
@@ -482,115 +484,117 @@ class Combiner:
     def _box(self, image: Image) -> RequestBox:
         return RequestBox(self._store, self._clock, image.cluster_id, image.incarnation.incarnation_id)
 
-    def _settle(self, image: Image, one: _Round, box: RequestBox, deadline_ms: int) -> Settled | None:
+    def _settle(self, image: Image, attempt: _Attempt, box: RequestBox, deadline_ms: int) -> Settled | None:
         losses = 0
-        waiting = self._look_who_waits(image, box)
-        while not one.posted.is_over(image):
-            one.unsettled = image
+        waiting = self._list_waiting(image, box)
+        while not attempt.posted.is_over(image):
+            attempt.unsettled = image
             if self._clock.monotonic_ms() > deadline_ms:
-                raise self._unresolved(one, f"{losses} races lost, until the time was up")
-            until_ms = self._patience_with_others(image, waiting, one)
+                raise self._unresolved(attempt, f"{losses} races lost until the timeout")
+            until_ms = self._wait_deadline_ms(image, waiting, attempt)
             if until_ms is not None:
-                image = self._wait_for_news(image, min(until_ms, deadline_ms))
-                if not one.posted.is_over(image):
+                image = self._wait_for_commit(image, min(until_ms, deadline_ms))
+                if not attempt.posted.is_over(image):
                     image = self._at_the_end(image)
-                if one.posted.is_over(image):
+                if attempt.posted.is_over(image):
                     break
-                if self._patience_with_others(image, waiting, one) is None:
-                    # Who was ahead is gone. Those who came after us are to be published with us.
-                    waiting = self._look_who_waits(image, box, waiting)
+                if self._wait_deadline_ms(image, waiting, attempt) is None:
+                    # No request is ahead any more. Those behind ours are to be published with it.
+                    waiting = self._list_waiting(image, box, waiting)
                 continue
             image = self._checked(self._follower.newest(image, expected=1 if losses else 0))
-            if one.posted.is_over(image):
+            if attempt.posted.is_over(image):
                 break
-            done = self._publish_all(image, one, waiting, deadline_ms)
+            done = self._publish_all(image, attempt, waiting, deadline_ms)
             if done is not None:
                 return done
-            # Try again at once, with those we know: somebody who has never lost may publish all the time.
+            # Try again immediately, with the known requests: a publisher that never loses may race all day.
             losses += 1
-        return self._found(image, one)
+        return self._found(image, attempt)
 
-    def _look_who_waits(
-        self, image: Image, box: RequestBox, known: Sequence[Ticket] = ()
-    ) -> Sequence[Ticket]:
-        """Those known before where it cannot be told, which fails no publish: it goes first, and may lose."""
-        if self.crowd.is_blind:
+    def _list_waiting(self, image: Image, box: RequestBox, known: Sequence[Ticket] = ()) -> Sequence[Ticket]:
+        """List the waiting requests. If that fails, return the known ones: the publish goes on without the
+        list, and may lose a race.
+        """
+        if self.contention.has_listing_failed:
             return known
         try:
             waiting = box.waiting(image)
         except StorageError as error:
-            _log.info("nobody is known to wait: %s", error)
-            self.crowd.note_blind()
+            _log.info("cannot list the waiting requests: %s", error)
+            self.contention.note_listing_failed()
             return known
         if any(ticket.publisher != self.publisher for ticket in waiting):
-            self.crowd.note()
-        self._patience.forget_all_but(waiting)
+            self.contention.note()
+        self._timeouts.keep_only(waiting)
         return waiting
 
-    def _patience_with_others(self, image: Image, waiting: Sequence[Ticket], one: _Round) -> float | None:
-        """Until when to wait for who is ahead of us, by this listing; None when nobody is."""
-        mine = (self.publisher, one.posted.sequence)
+    def _wait_deadline_ms(self, image: Image, waiting: Sequence[Ticket], attempt: _Attempt) -> float | None:
+        """Return until when to wait for the requests ahead of ours in this list; None if there are none."""
+        mine = (self.publisher, attempt.posted.sequence)
         if all(ticket.key != mine for ticket in waiting):
-            return None  # ours is too old, or somebody removed it: nobody else will publish it
+            return None  # ours is too old, or was removed: no other process will publish it
         ahead = itertools.takewhile(lambda ticket: ticket.key != mine, newest_of_each(waiting))
-        return self._patience.until_ms(
+        return self._timeouts.until_ms(
             ticket
             for ticket in ahead
-            if ticket.name not in one.others.passed_over and not image.has_settled(*ticket.key)
+            if ticket.name not in attempt.others.passed_over and not image.has_settled(*ticket.key)
         )
 
-    def _wait_for_news(self, image: Image, until_ms: float) -> Image:
-        """Poll until the log moves, or patience is over.
+    def _wait_for_commit(self, image: Image, until_ms: float) -> Image:
+        """Poll until the log moves, or until the deadline.
 
-        Each look is a request that somebody's commit has to wait for: the first when news are due, by what
-        the last waits have taken, and the others after a third of the time that has passed.
+        Each poll is a request that delays the commits of others. The first is sent when the next commit is
+        due, by the duration of the last waits; each later one after a third of the time that has passed.
         """
         start_ms = self._clock.monotonic_ms()
-        sleep_ms = max(_SHORTEST_POLL_MS, self._patience.usual_wait_ms / 2)
+        sleep_ms = max(_SHORTEST_POLL_MS, self._timeouts.usual_wait_ms / 2)
         while True:
             self._clock.sleep_ms(self._random.uniform(0.8 * sleep_ms, 1.2 * sleep_ms))
             newer = self._checked(self._follower.step(image))
             now_ms = self._clock.monotonic_ms()
             if newer.commit != image.commit:
-                self._patience.note_wait(now_ms - start_ms)
+                self._timeouts.note_wait(now_ms - start_ms)
             if newer.commit != image.commit or now_ms >= until_ms:
                 return newer
             sleep_ms = max(_SHORTEST_POLL_MS, (now_ms - start_ms) / 3)
 
     def _at_the_end(self, image: Image) -> Image:
-        """Where the log moves all the time, each step finds news, and none the end: so that is looked for
-        once in a while, or this process would not know how old its image is.
+        """Follow to the end of the log if it was not seen for a while.
+
+        Where the log moves all the time, each step finds a commit and none finds the end; without it this
+        process would not know how old its image is.
         """
         if self._follower.is_confirmed(image.commit, within_ms=_END_KNOWN_MS):
             return image
         return self._checked(self._follower.newest(image))
 
     def _publish_all(
-        self, image: Image, one: _Round, waiting: Sequence[Ticket], deadline_ms: int
+        self, image: Image, attempt: _Attempt, waiting: Sequence[Ticket], deadline_ms: int
     ) -> Settled | None:
-        """Our own request and all that wait, in one commit; None if the race for it was lost."""
+        """Publish our own request and all that wait in one commit; return None if that race is lost."""
         error: Exception | None = None
         own: tuple[Action, ...] = ()
         try:
-            # No actions: there is nothing to do. The request is taken back all the same, with those given up.
-            own = tuple(one.plan(image))
-            draft = image_after(image, self._marked(image, one, own))
+            # Without actions there is nothing to do. The request is still withdrawn, with those given up.
+            own = tuple(attempt.plan(image))
+            draft = image_after(image, self._marked(image, attempt, own))
         except ActionRefusedError as problem:
             error, own = refused_error(image, problem), ()
-        except Exception as problem:  # noqa: BLE001 - it goes to the caller, once nobody can apply the request
+        except Exception as problem:  # noqa: BLE001 - raised once no process can apply the request any more
             error, own = problem, ()
         if error is not None:
-            draft = image_after(image, self._marked(image, one, own))
+            draft = image_after(image, self._marked(image, attempt, own))
         newest = newest_of_each(waiting)
-        others = one.others.actions(
+        others = attempt.others.actions(
             draft,
-            [one for one in newest if one.publisher != self.publisher],
+            [ticket for ticket in newest if ticket.publisher != self.publisher],
             remembered={*image.publishers, self.publisher},
         )
-        mine = self._marked(image, one, own)
+        mine = self._marked(image, attempt, own)
         candidate = make_candidate(image, [*mine, *others], self._clock.now_ms())
         if not self._creator.create(candidate, deadline_ms):
-            self.crowd.note()
+            self.contention.note()
             return None
         self._open = None
         if error is not None:
@@ -603,42 +607,42 @@ class Combiner:
             planned_against=lambda: image,
         )
 
-    def _marked(self, image: Image, one: _Round, own: Sequence[Action]) -> list[Action]:
-        """Our actions as what the request asked for; or, where there was room for one more publisher when we
-        posted it, and is none now, beside the request, which is taken back.
+    def _marked(self, image: Image, attempt: _Attempt, own: Sequence[Action]) -> list[Action]:
+        """Return our actions as the result of the request. If the image has no room for one more publisher by
+        now, withdraw the request and return the actions without it.
         """
         if can_settle(image.publishers, self.publisher):
-            return one.posted.marked(own)
-        return [one.posted.marker(), *own]
+            return attempt.posted.marked(own)
+        return [attempt.posted.marker(), *own]
 
     # --- ends ----------------------------------------------------------------------------------------
 
-    def _found(self, image: Image, one: _Round) -> Settled | None:
-        """Nobody can apply it any more: has anybody?"""
+    def _found(self, image: Image, attempt: _Attempt) -> Settled | None:
+        """Return the outcome of a request that no process can apply any more."""
         try:
-            outcome = find_outcome(self._store, image, one.posted, self._follower.followed)
+            outcome = find_outcome(self._store, image, attempt.posted, self._follower.followed)
         except NotFoundError as error:
             self._open = None
             raise StorageError(
                 "PUBLISH_UNRESOLVED",
-                f"{self._store.url}: unknown whether request {one.posted.sequence} of {self.publisher} was "
-                "published: the commits that could tell were cleaned meanwhile",
-                fix="Look whether the records are there before you write them again",
+                f"{self._store.url}: unknown whether request {attempt.posted.sequence} of {self.publisher} "
+                "was published: the commits that could tell were cleaned meanwhile",
+                fix="Check whether the records are there before you write them again",
             ) from error
-        was_settled = one.posted.is_settled(image)
+        was_settled = attempt.posted.is_settled(image)
         self._open = None
         if outcome is None:
             if was_settled:
-                # By a twin of ours: this process is a clone, and must not go on with numbers of the other.
-                _log.warning("request %d was settled by a clone of this process", one.posted.sequence)
+                # By a clone of this process, whose numbers this one must not continue.
+                _log.warning("request %d was settled by a clone of this process", attempt.posted.sequence)
                 self.start_anew()
             return None
         commit, own = outcome
         if not own:
-            # Nobody but us takes a request back. Should it have happened, we have published nothing.
+            # Only its publisher withdraws a request. If it happened all the same, nothing was published.
             raise RetriableError(
                 "PUBLISH_CONTENDED",
-                f"{self._store.url}: request {one.posted.sequence} of {self.publisher} was taken back in "
+                f"{self._store.url}: request {attempt.posted.sequence} of {self.publisher} was withdrawn in "
                 f"commit {commit}",
                 fix="Publish again",
             )
@@ -648,7 +652,9 @@ class Combiner:
             commit=commit,
             actions=own,
             made=False,
-            planned_against=lambda: image_before(self._store, one.unsettled, commit, one.posted, followed),
+            planned_against=lambda: image_before(
+                self._store, attempt.unsettled, commit, attempt.posted, followed
+            ),
         )
 
     def _checked(self, found: tuple[Image, SparklogError | None]) -> Image:
@@ -657,10 +663,10 @@ class Combiner:
             raise error
         return image
 
-    def _unresolved(self, one: _Round, problem: str) -> StorageError:
+    def _unresolved(self, attempt: _Attempt, problem: str) -> StorageError:
         return StorageError(
             "PUBLISH_UNRESOLVED",
-            f"{self._store.url}: unknown whether request {one.posted.sequence} of {self.publisher} is "
+            f"{self._store.url}: unknown whether request {attempt.posted.sequence} of {self.publisher} is "
             f"published: {problem}",
             fix="Repair the storage, or publish less often or from fewer processes; the next publish of this "
             "process makes sure that it will not be published after that",

@@ -1,12 +1,12 @@
 """Creating one commit, until the answer is definite (invariants 5 and 6).
 
 Invariants:
-    - a put without an answer is repeated, same bytes to the same name, and then our UUID is looked for;
-      while it is open, no other commit is tried;
+    - a put without an answer is repeated, same bytes to the same name, and then the commit is read to see
+      whether its UUID is ours; while it is open, no other commit is tried;
     - after a failed fsync nothing is created any more.
-Not here: what the commit says, and what to do when the race is lost (log.py, combining.py).
+Not here: the content of the commit, and what to do when the race is lost (log.py, combining.py).
 Concurrency: used under the metadata log's lock.
-After a crash: what was open is decided by who opens the log next; the commit is there or not.
+After a crash: the commit of an open put is there or not; the next process to open the log finds out.
 """
 
 import logging
@@ -38,17 +38,17 @@ from sparklog.metadata.model.settings import validate_writable
 from sparklog.storage import IndefinitePutError, Store
 
 _log = logging.getLogger(__name__)
-# What says that the put came too late, and not that the store had no time for it.
+# Codes that mean that the put came too late, and not that the store was busy.
 _OVERTAKEN = {"PUT_REFUSED", "PUT_ABORTED"}
 _LONGEST_WAIT_MS = 2_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A commit that we try to create, and what it makes of the image.
+    """A commit to be created, and the image after it.
 
     Fields:
-        frees_space: it adds nothing, and files may go after it.
+        frees_space: it adds no records, and files may be removed after it.
     """
 
     name: str
@@ -59,11 +59,11 @@ class Candidate:
 
 
 def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -> Candidate:
-    """The commit after `image` with these actions.
+    """Make the commit after `image` with these actions.
 
     Raises:
-        InvalidRequestError: they do not apply, are too large, or would be read as something else.
-        UnsupportedVersionError: who writes to the root has to know more than we do.
+        InvalidRequestError: they do not apply, are too large, or would not be read back as given.
+        UnsupportedVersionError: the root needs a feature for writing that this version lacks.
     """
     validate_writable(image)
     commit, uuid = image.commit + 1, new_id()
@@ -87,7 +87,8 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
     except (TypeError, ValueError) as error:
         raise _unreadable_error(commit, str(error)) from error
     newer = builder.image(image.replayed.after(len(data), count_replayed(actions)))
-    frees_space = any(one.frees_space for one in actions) and not any(one.extent_count for one in actions)
+    frees_space = any(action.frees_space for action in actions)
+    frees_space = frees_space and not any(action.extent_count for action in actions)
     return Candidate(commit_name(commit), data, uuid, newer, frees_space)
 
 
@@ -100,7 +101,7 @@ def _unreadable_error(commit: int, problem: str) -> InvalidRequestError:
 
 
 def refused_error(image: Image, error: ActionRefusedError) -> InvalidRequestError:
-    """For the caller whose plan made actions that do not apply to `image`."""
+    """Return the error of a plan whose actions do not apply to `image`."""
     return InvalidRequestError(
         "INVALID_ACTIONS",
         f"commit {image.commit + 1} would not apply: {error}",
@@ -109,7 +110,7 @@ def refused_error(image: Image, error: ActionRefusedError) -> InvalidRequestErro
 
 
 class CommitCreator:
-    """Puts candidates, and remembers what must not be forgotten: an open put, a failed fsync."""
+    """Puts candidates, and remembers an open put and a failed fsync."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class CommitCreator:
             raise self._fatal
 
     def stop(self, error: FatalStorageError) -> None:
-        """Create nothing any more."""
+        """Create nothing from now on; later calls raise `error`."""
         self._fatal = error
 
     def forget_open_put(self) -> None:
@@ -144,14 +145,14 @@ class CommitCreator:
 
     @property
     def has_open_put(self) -> bool:
-        """Is it unknown whether an earlier call's commit was made?"""
+        """True if it is unknown whether the commit of an earlier call was made."""
         return self._unresolved is not None
 
-    # One loop with all outcomes of a put, as the model has it: taken apart, none could be checked against it.
+    # One loop with all outcomes of a put, as in the model: split up, it could not be compared with that.
     def create(self, candidate: Candidate, deadline_ms: int) -> bool:  # noqa: C901, PLR0912
-        """Create the commit: true when it is ours, false when the race was lost and nothing changed.
+        """Create the commit. Return true if it was created, false if the race was lost and nothing changed.
 
-        Raises: besides what a put does, FencedError ROOT_RESTORED; nothing was created.
+        Raises: the errors of a put; FencedError ROOT_RESTORED, nothing was created.
         """
         failpoint("commit.planned")
         if self._store.traits.is_remote:
@@ -165,7 +166,7 @@ class CommitCreator:
             except AlreadyExistsError:
                 return self._settled(candidate, unsure)
             except RetriableError as error:
-                # Nothing came of this attempt; something may have come of an earlier, indefinite one.
+                # This attempt created nothing; an earlier, indefinite one may have.
                 if error.code in _OVERTAKEN and not guard():
                     if not unsure:
                         return False
@@ -187,7 +188,7 @@ class CommitCreator:
                     raise
                 if not self._store.release_reserve():
                     raise
-                continue  # as often as there is some left; others may take what was given up
+                continue  # while a reserve is left; others may take the space that was released
             else:
                 self._unresolved = None
                 self._follower.confirm(candidate.image.commit, asked)
@@ -201,9 +202,9 @@ class CommitCreator:
             failures += 1
 
     def _settled(self, candidate: Candidate, unsure: bool) -> bool:
-        """The name is taken, which settles the put: by ourselves, in an attempt whose answer was lost?
+        """The name is taken. Return true if it is by our own commit, of an attempt whose answer was lost.
 
-        Also asked after a first attempt: a network may deliver a request twice, and tell of the second only.
+        Also called after a first attempt: a network may deliver it twice, and return the second answer.
         """
         self._unresolved = candidate
         try:
@@ -211,13 +212,12 @@ class CommitCreator:
         except NotFoundError as error:
             self._unresolved = None
             if not unsure:
-                return False  # cleaned already; the refresh that follows finds its way
-            # Nobody can tell any more, and the caller has to know.
-            problem = "cleaned before we could see whose it was"
+                return False  # cleaned already; the refresh that follows handles that
+            problem = "it was cleaned before its UUID could be read"
             raise _unresolved_error(self._store, candidate, problem) from error
         except UnsupportedVersionError:
             self._unresolved = None
-            return False  # ours we could read; the refresh that follows says what this is
+            return False  # not ours, which this version can read; the refresh that follows raises the error
         except (StorageError, CorruptLogError) as error:
             raise _unresolved_error(self._store, candidate, error.message) from error
         self._unresolved = None
@@ -227,26 +227,26 @@ class CommitCreator:
             self._store.sync_directory(DIRECTORY)
         except FatalStorageError:
             raise
-        except StorageError as error:  # it is made: a plain failure would be repeated
+        except StorageError as error:  # the commit was made: after a plain failure the caller would repeat it
             self._unresolved = candidate
             raise _unresolved_error(self._store, candidate, error.message) from error
         return True
 
     def resolve(self, deadline_ms: int) -> None:
-        """Bring an open put to its end, before anything else is tried."""
+        """Complete an open put, before anything else is tried."""
         if self._unresolved is not None:
             candidate = self._unresolved
             if self.create(candidate, deadline_ms):
-                _log.warning("%s was published by an earlier call that could not tell", candidate.name)
+                _log.warning(
+                    "%s was published by an earlier call that raised PUBLISH_UNRESOLVED", candidate.name
+                )
 
     def back_off(self, losses: int) -> None:
-        """Wait a random moment: less for who has lost often than for who has just begun, so that nobody loses
-        for ever.
-        """
+        """Wait for a random time, which is shorter the more races were lost, so that no publisher starves."""
         self._clock.sleep_ms(self._random.uniform(0, self._backoff_ms / losses))
 
     def _wait(self, failures: int) -> None:
-        """Before a put is repeated: twice as long each time, for a store that has enough to do."""
+        """Wait before a put is repeated, with exponential backoff: the store may be overloaded."""
         longest_ms = min(_LONGEST_WAIT_MS, self._backoff_ms * 2**failures)
         self._clock.sleep_ms(self._random.uniform(longest_ms / 2, longest_ms))
 
@@ -255,5 +255,5 @@ def _unresolved_error(store: Store, candidate: Candidate, problem: str) -> Stora
     return StorageError(
         "PUBLISH_UNRESOLVED",
         f"{store.url}/{candidate.name}: unknown whether commit {candidate.uuid} was made: {problem}",
-        fix="Repair the storage; the next publish of this process finds out, or open the root again and look",
+        fix="Repair the storage; the next publish of this process finds out, or open the root again",
     )

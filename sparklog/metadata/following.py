@@ -1,18 +1,18 @@
-"""Following the log to its end: what is the newest commit, and when did we know it?
+"""Following the log to its end: the newest commit, and when it was known to be the newest.
 
-Where looking is cheap (a file system), the end is looked up every time, and exactly so: n+1 is missing, and
-then n is still there (cleaning.py). Where each look is a request (an object store), one GET of n+1 must do:
+Where a lookup is cheap (a file system), the end is looked up every time: n+1 is missing, and then n is still
+there (cleaning.py). Where each lookup is a request (an object store), one GET of n+1 must suffice:
 
     A *confirmed* end n at a moment t says: n+1, if it exists, was created after t. Commits are removed when
     they are six hours old, not before (cleaning.py). So for an hour after t, "there is no n+1" proves that
     there never was one. Later, and after a start, n is asked for as well, which is exact as above.
 
 Invariants: the image only goes forward; moments are taken before the requests that they vouch for, and wall
-clocks again after each answer: the earlier time counts. An hour is the larger of what the monotonic clock
-and the wall clock say, so a suspended machine trusts nothing.
-Not here: reading and applying commits (loading.py), showing an image durably (log.py).
-Concurrency: used under the metadata log's lock, but for the guards, which a store may ask in its threads, and
-looks beside a publish.
+clocks again after each answer: the earlier time counts. An hour is the larger of the times by the monotonic
+clock and by the wall clock, so a suspended machine trusts nothing.
+Not here: reading and applying commits (loading.py), installing an image durably (log.py).
+Concurrency: used under the metadata log's lock, except the guards, which a store may call in its threads, and
+refreshes concurrent with a publish.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from sparklog.metadata.model.image import NO_COMMIT, Image
 from sparklog.storage import Store
 
 TRUST_MS = 3_600_000
-_MAX_WINDOW = 32  # commits that are fetched at once by a follower that is behind
+_MAX_WINDOW = 32  # commits that a follower that lags fetches together
 
 
 class Moment(NamedTuple):
@@ -49,12 +49,12 @@ class Follower(Protocol):
         """Follow from `image` to the end, or to the commit before a broken one.
 
         Args:
-            expected: so many commits are known to be there; that saves round trips.
+            expected: the number of commits that are known to be there; saves round trips.
         """
         ...
 
     def step(self, image: Image) -> tuple[Image, SparklogError | None]:
-        """As `newest`, but content with any news: one request, usually."""
+        """Follow by at least one commit, if there is one: usually one request."""
         ...
 
     def guard(self, commit: int) -> Callable[[], bool]:
@@ -62,25 +62,25 @@ class Follower(Protocol):
         ...
 
     def is_taken(self, commit: int) -> bool:
-        """After a guard said no: is the number known to be used?"""
+        """After a guard returned false: true if the number is known to be used."""
         ...
 
     def is_confirmed(self, commit: int, *, within_ms: int = TRUST_MS) -> bool:
-        """May the successor of `commit` be tried without looking?"""
+        """True if a put of the successor of `commit` may be tried without a refresh."""
         ...
 
-    def look_beside(self, image: Image) -> tuple[Image, Moment] | None:
-        """What follows `image`, and a moment at which the result was the newest; None if that is not known.
-        Any thread, whatever the others do.
+    def refresh_concurrently(self, image: Image) -> tuple[Image, Moment] | None:
+        """Return the image that follows `image`, and a moment at which it was the newest; None if that is not
+        known. Callable from any thread, without a lock.
         """
         ...
 
     def now(self) -> Moment:
-        """The moment before what follows."""
+        """Return the current time, by both clocks."""
         ...
 
     def confirm(self, commit: int, asked: Moment) -> None:
-        """The successor of `commit`, if it exists, was created after `asked`."""
+        """Record that the successor of `commit`, if it exists, was created after `asked`."""
         ...
 
 
@@ -101,14 +101,14 @@ def make_follower(store: Store, clock: Clock, on_end: Seen) -> Follower:
     """The kind of follower that suits a store.
 
     Args:
-        on_end: of a store where a look is a request: is told of each one that found the end of the log; the
-            successor of this image, if it exists, was created after that moment.
+        on_end: of a remote store: called whenever the end of the log was found; the successor of this image,
+            if it exists, was created after that moment.
     """
     return RemoteFollower(store, clock, on_end) if store.traits.is_remote else LookingFollower(store, clock)
 
 
 class LookingFollower:
-    """For stores where a look costs nothing: nothing is remembered, everything is looked up."""
+    """For stores where a lookup costs nothing: remembers nothing."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -131,8 +131,8 @@ class LookingFollower:
     def step(self, image: Image) -> tuple[Image, SparklogError | None]:
         return self.newest(image)
 
-    def look_beside(self, image: Image) -> None:
-        """Who publishes has the lock for as long as a look of its own would wait for the file system."""
+    def refresh_concurrently(self, image: Image) -> None:
+        """A publish holds the lock no longer than a lookup would wait for the file system."""
         del image
 
     def guard(self, commit: int) -> Callable[[], bool]:
@@ -149,11 +149,11 @@ class LookingFollower:
         return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
 
     def confirm(self, commit: int, asked: Moment) -> None:
-        """Nothing is remembered."""
+        """No-op: nothing is remembered."""
 
 
 class RemoteFollower:
-    """For stores where every look is a request."""
+    """For stores where every lookup is a request."""
 
     def __init__(self, store: Store, clock: Clock, on_end: Seen) -> None:
         self._store = store
@@ -174,7 +174,7 @@ class RemoteFollower:
         while True:
             asked = self.now()
             image, commits, error = _follow(self._store, image, window=window, limit=limit)
-            # Now, and not when the look is over: this machine may be suspended before the second question.
+            # Now, and not at the end of this refresh: the machine may be suspended before the next request.
             asked = self._not_later_than_now(asked)
             self.followed += commits
             if error is not None or (limit is not None and commits):
@@ -187,11 +187,11 @@ class RemoteFollower:
             if error is not None:
                 return image, error
 
-    def look_beside(self, image: Image) -> tuple[Image, Moment] | None:
+    def refresh_concurrently(self, image: Image) -> tuple[Image, Moment] | None:
         asked = self.now()
         image, _, error = _follow(self._store, image)
         asked = self._not_later_than_now(asked)
-        # Not confirmed: the commit after it may have been cleaned. An error is for who looks next.
+        # Not confirmed: the commit after it may have been cleaned. The next refresh raises the error.
         return (image, asked) if error is None and self.is_confirmed(image.commit) else None
 
     def guard(self, commit: int) -> Callable[[], bool]:
@@ -201,7 +201,7 @@ class RemoteFollower:
         return self._end >= commit
 
     def is_confirmed(self, commit: int, *, within_ms: int = TRUST_MS) -> bool:
-        """Whatever follows a confirmed end was created after it; so this vouches for later commits too."""
+        """What follows a confirmed end was created after it, so this holds for later commits, too."""
         if self._asked is None or self._end > commit:
             return False
         now = self.now()
@@ -215,7 +215,7 @@ class RemoteFollower:
         self._end, self._asked = commit, self._not_later_than_now(asked)
 
     def _not_later_than_now(self, asked: Moment) -> Moment:
-        """A clock that was far ahead when we asked, and set right since (the store refuses requests with a
-        wrong date), would make what we know look younger than it is.
+        """Correct a wall clock that was ahead when we asked and has been set right since (the store rejects
+        requests with a wrong date): it would make the confirmation look younger than it is.
         """
         return asked._replace(wall_ms=min(asked.wall_ms, self._clock.now_ms()))

@@ -1,9 +1,9 @@
 """Opening the metadata log: the newest usable snapshot, and the commits that follow it.
 
-Invariants: a damaged snapshot is reported and passed over, since an older one or the commits say the
-same: while one that was kept is intact, the root opens. A damaged, missing or misplaced commit is an error,
-since nothing else says what it said.
-Concurrency: cleaners may remove what we are about to read; then we look again.
+Invariants: a damaged snapshot is reported and skipped, since an older one, or the commits, hold the same: the
+root opens while one of the kept snapshots is intact. A damaged, missing or misplaced commit is an error,
+since no other file holds its content.
+Concurrency: cleaners may remove files that are about to be read; then loading starts again.
 Sources: FORMAT.md#metadata-log, Reader MUST.
 """
 
@@ -47,27 +47,27 @@ from sparklog.storage import Store
 
 # --- incarnation -------------------------------------------------------------------------------------
 #
-# Who has an older incarnation of the root open is told so, before it publishes or removes anything.
+# A process that has an older incarnation of the root open fails before it publishes or removes anything.
 #
-# A restore from a backup (model/restoring.py) is meant for a time when nothing has the root open. What was
-# not stopped must do no harm:
+# A restore from a backup (model/restoring.py) must run while no process has the root open. A process
+# that was not stopped must do no harm:
 #
-# - Who looks sees it. Where looking costs nothing, each publish looks; the commit of the restore, or a log
-#   that is shorter than what was seen, is a FencedError: nothing of this process is published any more.
-# - On an object store a publish is one PUT, of the number after the last one that is known. In the restored
-#   log that number is free:
+# - A refresh finds out. On a file system each publish refreshes; the commit of the restore, or a log that is
+#   shorter than the image, is a FencedError: this process publishes nothing any more.
+# - On an object store a publish is one PUT, of the number after the last known commit. In the restored log
+#   that number is free:
 #
 #       1. a process that was not stopped has seen commit 500; the root is put back to 400, and restored;
-#       2. it puts commit 501, and then 502 and 503, each behind its own: all are acknowledged;
-#       3. the restored log comes to commit 500: nobody gets past it, for two histories are mixed.
+#       2. it puts commit 501, and then 502 and 503, each after its own: all are acknowledged;
+#       3. the restored log reaches commit 500: no reader gets past it, because two histories are mixed.
 #
-#   So the id of the newest incarnation is in a small object, and who publishes has looked at it within
-#   LEASE_MS, by the larger of a monotonic and a wall clock. A restore puts the object first, waits for longer
-#   than that, and only then commits.
+#   So the id of the newest incarnation is in a small object, which a publisher has read within LEASE_MS, by
+#   the larger of a monotonic and a wall clock. A restore puts the object first, waits for longer than that,
+#   and only then commits.
 #
-# Invariants: whoever creates a commit on a remote store has found its own incarnation there, or none, within
-#     the lease. A missing object says nothing: a root that was never restored has none, nor need a copy of
-#     one.
+# Invariants: a process that creates a commit on a remote store has found its own incarnation there, or no
+#     object, within the lease. Without the object the check passes: a root that was never restored has none,
+#     and a copy of a restored one may have none.
 # Not here: what a restore does (model/restoring.py), in which order (maintenance/restore.py).
 # Concurrency: an object of the metadata log, used under its lock.
 # After a crash of the restore between its object and its commit nobody publishes until it is run again.
@@ -79,7 +79,7 @@ _MAX_BYTES = 100
 
 
 def read_incarnation(store: Store) -> str | None:
-    """The id of the newest incarnation, as far as its object says; None: there is none."""
+    """Return the id of the newest incarnation by its object; None if there is no object."""
     try:
         return store.read(INCARNATION, 0, _MAX_BYTES).decode("ascii", "replace").strip()
     except NotFoundError:
@@ -87,12 +87,12 @@ def read_incarnation(store: Store) -> str | None:
 
 
 def write_incarnation(store: Store, incarnation_id: str) -> None:
-    """From now on, within LEASE_MS, nobody publishes to a remote store by another one."""
+    """Write the object; after LEASE_MS no process of another incarnation publishes to a remote store."""
     store.put_hint(INCARNATION, f"{incarnation_id}\n".encode())
 
 
 def another_incarnation(store: Store, seen: Image, found: Image) -> FencedError | None:
-    """The error for who has `seen`, if the newest image `found` is of another incarnation of the root."""
+    """Return the error for a process that has `seen` open, if `found` is of another incarnation."""
     if seen.commit == NO_COMMIT or seen.incarnation.incarnation_id == found.incarnation.incarnation_id:
         return None
     return _restored(store, seen.incarnation.incarnation_id, found.incarnation.incarnation_id)
@@ -104,16 +104,16 @@ def _restored(store: Store, seen: str, found: str) -> FencedError:
         f"{store.url}: found incarnation {found or 'none'} of the root, expected {seen or 'none'}, which "
         "this process has open: the root was restored from a backup meanwhile, and may have lost what this "
         "process has seen",
-        fix="Stop this process, and start it anew; what it had not published yet is to be written again. If "
-        "a restore was interrupted, run `sparklog root restore` again",
+        fix="Restart this process, and write again what it had not published. If a restore was interrupted, "
+        "run `sparklog root restore` again",
     )
 
 
 class IncarnationCheck:
-    """Of one process, for one store."""
+    """The check of one process for one store."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        """Made before the root is looked at for the first time."""
+        """Make it before the root is first read."""
         self._store = store
         self._clock = clock
         self._checked = self._now()
@@ -138,8 +138,8 @@ class IncarnationCheck:
 
 
 _log = logging.getLogger(__name__)
-_MAX_LOOKS = 20
-_MAX_WINDOW = 32  # commits that are fetched at once from a remote store
+_MAX_LISTINGS = 20
+_MAX_WINDOW = 32  # commits that are fetched together from a remote store
 _CODE = "CORRUPT_METADATA_COMMIT"
 Commit = tuple[Header, tuple[Action, ...]]
 
@@ -151,19 +151,19 @@ class _Listing:
     is_whole: bool  # or from a hint on, without the older snapshots
 
     @property
-    def at_stake(self) -> tuple[list[int], list[int]]:
-        """What changes with a cleaning (commit 0 stays), and what loading goes by."""
+    def relevant(self) -> tuple[list[int], list[int]]:
+        """The parts that loading uses and a cleaning changes (commit 0 stays)."""
         return self.commits[:2], self.snapshots
 
 
 def load_image(store: Store, cluster_id: str) -> Image:
-    """The image after the last commit there is.
+    """Return the image after the last commit.
 
     Raises:
-        CorruptLogError: a commit is damaged or missing, or no way leads from a snapshot to the end.
+        CorruptLogError: a commit is damaged or missing, or no snapshot has all commits after it.
     """
-    listing = _look(store)
-    for _ in range(_MAX_LOOKS):
+    listing = _list_from_hint(store)
+    for _ in range(_MAX_LISTINGS):
         image: Image | None = None
         problem: CorruptLogError | NotFoundError | None = None
         try:
@@ -178,16 +178,16 @@ def load_image(store: Store, cluster_id: str) -> Image:
                 return image
         except (CorruptLogError, NotFoundError) as error:
             problem = error
-        # Either that is so, or a cleaner removed files under our hands.
-        now = _list(store, None) if listing.is_whole else _look(store)
-        if now.at_stake == listing.at_stake:
+        # Either that is the state of the log, or a cleaner removed files in the meantime.
+        now = _list(store, None) if listing.is_whole else _list_from_hint(store)
+        if now.relevant == listing.relevant:
             if image is not None:
                 return image
             if isinstance(problem, CorruptLogError):
                 raise problem
             raise _missing(store, str(problem)) from problem
         listing = now
-    raise _missing(store, f"{_MAX_LOOKS} looks found it changing each time")
+    raise _missing(store, f"the directory changed during each of {_MAX_LISTINGS} attempts to load it")
 
 
 def read_commit(store: Store, commit: int, cluster_id: str) -> tuple[Header, tuple[Action, ...]]:
@@ -198,7 +198,7 @@ def read_commit(store: Store, commit: int, cluster_id: str) -> tuple[Header, tup
 
 
 def read_commits(store: Store, commits: Sequence[int], cluster_id: str) -> Iterator[Commit]:
-    """Read and check these commits, several at once. NotFoundError at the first that is not there."""
+    """Read and check these commits, several per request. NotFoundError at the first that is missing."""
     for start in range(0, len(commits), _MAX_WINDOW):
         numbers = commits[start : start + _MAX_WINDOW]
         names = [commit_name(commit) for commit in numbers]
@@ -207,13 +207,15 @@ def read_commits(store: Store, commits: Sequence[int], cluster_id: str) -> Itera
             where = f"{store.url}/{name}"
             if data is None:
                 raise NotFoundError(
-                    "FILE_NOT_FOUND", f"{where}: there is no such commit", fix="It may have been cleaned"
+                    "FILE_NOT_FOUND",
+                    f"{where}: there is no such commit; it may have been cleaned",
+                    fix="Open the root again",
                 )
             yield decode_commit(data, where=where, commit=commit, cluster_id=cluster_id)
 
 
 def reload_image(store: Store, seen: Image) -> Image:
-    """Load again, for a follower that has seen `seen`: the result is never older, nor of another incarnation.
+    """Load again, for a follower at `seen`. The result is never older, nor of another incarnation.
 
     Raises:
         FencedError: ROOT_RESTORED. CorruptLogError: it is older, or damaged.
@@ -234,15 +236,15 @@ def reload_image(store: Store, seen: Image) -> Image:
 
 
 def refuse_another_history(store: Store, image: Image) -> None:
-    """For a publisher: is the commit that it goes on from still the one under this number?
+    """Check, for a publisher, that the commit that its next one will name is still the one of this number.
 
     1. A has seen commit 5; the root is removed, and made anew, up to its own commit 5, or an older copy of it
        is put in its place, and goes on to another commit 5;
-    2. A finds no commit 6, and commit 5 there as before: that is the end, it seems;
-    3. A's commit 6 names the old one as its previous: it is in nobody's log, and nobody gets past it.
+    2. A finds no commit 6, and a commit 5 as before: that seems to be the end;
+    3. A's commit 6 names the old commit 5 as its previous: it is in no log, and no reader gets past it.
 
     Raises:
-        CorruptLogError: it is another. NotFoundError: it is gone.
+        CorruptLogError: it is another commit. NotFoundError: it is gone.
     """
     name = commit_name(image.commit)
     found = uuid_in(store.read(name, 0, MAX_HEADER_BYTES))
@@ -257,7 +259,7 @@ def refuse_another_history(store: Store, image: Image) -> None:
 
 
 def refuse_another_root(store: Store, image: Image) -> None:
-    """As refuse_another_history, for who has an image that may be old: its commit may have been cleaned."""
+    """As refuse_another_history, for an image that may be old: its commit may have been cleaned."""
     if image.commit == NO_COMMIT:
         return
     try:
@@ -269,9 +271,9 @@ def refuse_another_root(store: Store, image: Image) -> None:
 def reload_cleaned(store: Store, image: Image) -> tuple[Image, SparklogError | None]:
     """Load again, for a follower that has found the commit of `image` gone, and none after it.
 
-    Whoever cleaned it had a newer snapshot before, with its commit, and the newest commit is never cleaned.
-    So where nothing newer is found, somebody else has removed it: to look again would come to the same, for
-    ever, and a commit behind it is refused by its guard.
+    A cleaner wrote a newer snapshot first, and never removes the newest commit. So if nothing newer is found,
+    the commit was not cleaned but removed by hand: another attempt would find the same, and a put of the next
+    commit is refused by its guard.
     """
     newer = reload_image(store, image)
     if newer.commit > image.commit or not commit_was_cleaned(store, image.commit):
@@ -284,14 +286,14 @@ def reload_cleaned(store: Store, image: Image) -> tuple[Image, SparklogError | N
 def follow(
     store: Store, image: Image, *, window: int = 1, max_window: int = 1, limit: int | None = None
 ) -> tuple[Image, tuple[Commit, ...], SparklogError | None]:
-    """Apply the commits that follow an image, and tell which broken one stopped us, if any.
+    """Apply the commits that follow an image, up to a broken one.
 
     Args:
-        window: fetch so many at first, and
-        max_window: up to so many at once, once it is clear that there are several.
-        limit: stop after so many commits, without asking whether there are more.
+        window: the number of commits of the first request, and
+        max_window: of later ones, once there are several.
+        limit: stop after this many commits, without checking for more.
 
-    Returns: the image, right up to the commit before the error; the commits that led there; the error.
+    Returns: the image before the error; the commits that were applied; the error, if any.
     """
     good: list[Commit] = []
     builder, replayed = ImageBuilder(image), image.replayed
@@ -312,7 +314,7 @@ def follow(
 def _commits_after(
     store: Store, image: Image, windows: tuple[int, int], limit: int | None
 ) -> Iterator[tuple[Commit, int]]:
-    """Each with the bytes of its document."""
+    """Yield commits with the size of their documents in bytes."""
     uuid = image.commit_uuid
     for commit, data in _documents_after(store, image.commit, windows, limit):
         name = f"{store.url}/{commit_name(commit)}"
@@ -331,7 +333,7 @@ def _commits_after(
 def _documents_after(
     store: Store, commit: int, windows: tuple[int, int], limit: int | None
 ) -> Iterator[tuple[int, bytes]]:
-    """Commits in order, up to the first that is missing; in windows that grow as more are found."""
+    """Yield commits in order, up to the first that is missing, in windows that grow as more are found."""
     left = limit if limit is not None else 1 << 62
     (window, max_window), found = windows, 0
     while left > 0:
@@ -357,7 +359,7 @@ def _apply(store: Store, builder: ImageBuilder, header: Header, actions: tuple[A
         raise corrupt(_CODE, where, f"does not apply: {error}") from error
 
 
-def _look(store: Store) -> _Listing:
+def _list_from_hint(store: Store) -> _Listing:
     newest = read_hint(store)
     return _list(store, commit_name(newest - 1) if newest is not None and newest > 0 else None)
 
@@ -385,9 +387,11 @@ def _follow_to_end(
 
 
 def _is_end(store: Store, image: Image) -> bool:
-    """A directory is not listed in one moment. What came meanwhile may be left out, and what went as well, so
-    that an old snapshot seems to be all there is: then commits after it are gone, and its own with them.
-    An object store lists in order: where commits have gone, it has newer ones.
+    """True if the image is the end of the log, and not an old snapshot in an inconsistent listing.
+
+    Listing a directory is not atomic: it may leave out files that were added or removed meanwhile, so that an
+    old snapshot seems to be the end. Then the commits after it are gone, and its own commit with them. An
+    object store lists in order: where commits were removed, it lists newer ones.
     """
     return store.traits.is_remote or not commit_was_cleaned(store, image.commit)
 
@@ -395,7 +399,7 @@ def _is_end(store: Store, image: Image) -> bool:
 def _newest_snapshot(
     store: Store, cluster_id: str, listing: _Listing
 ) -> tuple[Image | None, CorruptLogError | NotFoundError | None]:
-    """The newest that is intact, if there is one, and what was wrong with the newest of all."""
+    """Return the newest intact snapshot, if there is one, and the damage of the newest of all."""
     damage: CorruptLogError | NotFoundError | None = None
     for snapshot in reversed(listing.snapshots):
         try:
@@ -403,7 +407,7 @@ def _newest_snapshot(
         except (CorruptLogError, NotFoundError) as error:
             if not store.exists(manifest_name(snapshot)):
                 raise NotFoundError(error.code, error.message, fix=error.fix) from error
-            _log.warning("passing over a damaged snapshot: %s", error)
+            _log.warning("skipping a damaged snapshot: %s", error)
             damage = damage or error
     return None, damage
 
@@ -418,20 +422,17 @@ def _missing(store: Store, problem: str) -> CorruptLogError:
 
 # --- past --------------------------------------------------------------------------------------------
 #
-# The image as it was some time ago, and the commits since then, as far back as the log still shows.
+# Past images, and the commits since then, as far back as the log reaches.
 #
-# Invariants: what is given is an image that there was, never a mixture; which one of a time is a matter of
-#     dates, and so nothing may depend on it.
-# Concurrency: a cleaner may remove what we are about to read; then the image is a later one, or there is
-# none.
-
-
-_WINDOW = 32  # commits that are fetched at once from a remote store
+# Invariants: an image is one that existed, never a mixture; which one belongs to a time depends on the dates
+#     of files, so correctness must not depend on it.
+# Concurrency: a cleaner may remove files that are about to be read; then the image is a later one, or there
+#     is none.
 
 
 @dataclass(slots=True)
 class _Found:
-    """What the log has: numbers, and the newest one from before a time."""
+    """The numbers in the log, and the newest one from before a time."""
 
     commits: set[int]
     snapshots: list[int]
@@ -439,13 +440,13 @@ class _Found:
 
 
 def load_past(store: Store, image: Image, until_ms: int) -> Image | None:
-    """The image after the newest commit of before `until_ms`, by the storage's clock, or else after the
-    oldest that the log still shows; None if it shows none.
+    """Return the image after the newest commit from before `until_ms`, by the storage's clock, or else after
+    the oldest commit that can be reconstructed; None if there is none.
 
     Args:
-        image: what is known to be there; nothing newer is looked at.
+        image: the newest image to return.
     """
-    found = _past_look(store, image, until_ms)
+    found = _list_past(store, image, until_ms)
     for snapshot in reversed([number for number in found.snapshots if number <= found.before]):
         base = _read(store, snapshot, image.cluster_id)
         if base is not None:
@@ -461,22 +462,23 @@ def load_past(store: Store, image: Image, until_ms: int) -> Image | None:
 
 
 def load_image_at(store: Store, image: Image, commit: int) -> Image:
-    """The image after exactly this commit.
+    """Return the image after exactly this commit.
 
     Args:
-        image: what is known to be there; `commit` is not newer.
+        image: a known image; `commit` is not newer.
 
     Raises:
-        InvalidRequestError: COMMIT_MISSING, the log does not show it any more, or not yet.
-        CorruptLogError: a commit that leads there is damaged.
+        InvalidRequestError: COMMIT_MISSING, cleaned, or not there yet.
+        CorruptLogError: a commit on the way is damaged.
     """
     if commit == image.commit:
         return image
     if not 0 <= commit < image.commit:
         raise _not_yet(store, image, commit)
-    found = _past_look(store, image, 0)
-    bases = (_read(store, one, image.cluster_id) for one in reversed(found.snapshots) if one <= commit)
-    base = next((one for one in bases if one is not None), None)
+    found = _list_past(store, image, 0)
+    older = (snapshot for snapshot in reversed(found.snapshots) if snapshot <= commit)
+    bases = (_read(store, snapshot, image.cluster_id) for snapshot in older)
+    base = next((base for base in bases if base is not None), None)
     if base is None and (commit == 0 or 1 in found.commits):
         base = empty_image(image.cluster_id)
     if base is not None:
@@ -492,15 +494,14 @@ def load_image_at(store: Store, image: Image, commit: int) -> Image:
 
 
 def newest_commit_before(store: Store, image: Image, until_ms: int) -> int:
-    """The newest commit of before `until_ms`, by the storage's clock, which `load_image_at` can show.
+    """Return the newest commit from before `until_ms`, by the storage's clock, for `load_image_at`.
 
     Raises:
-        InvalidRequestError: COMMIT_MISSING, all that the log still shows is younger.
+        InvalidRequestError: COMMIT_MISSING, all commits that are left are younger.
     """
-    found = _past_look(store, image, until_ms)
-    if found.before != NO_COMMIT and (
-        1 in found.commits or image.commit == 0 or any(one <= found.before for one in found.snapshots)
-    ):
+    found = _list_past(store, image, until_ms)
+    has_base = any(snapshot <= found.before for snapshot in found.snapshots)
+    if found.before != NO_COMMIT and (1 in found.commits or image.commit == 0 or has_base):
         return found.before
     oldest = min(found.snapshots, default=image.commit)
     raise InvalidRequestError(
@@ -514,10 +515,10 @@ def newest_commit_before(store: Store, image: Image, until_ms: int) -> int:
 def read_past_commits(
     store: Store, image: Image, first: int, last: int
 ) -> Iterator[tuple[Header, tuple[Action, ...]]]:
-    """The commits from `first` to `last`, both of them included.
+    """Yield the commits from `first` to `last`, inclusive.
 
     Raises:
-        InvalidRequestError: COMMIT_MISSING, the log does not show one of them any more, or not yet.
+        InvalidRequestError: COMMIT_MISSING, one of them is cleaned, or not there yet.
         CorruptLogError: one of them is damaged.
     """
     if not 0 <= first <= last <= image.commit:
@@ -533,8 +534,8 @@ def read_past_commits(
 
 
 def oldest_commit(store: Store, image: Image) -> int:
-    """From which commit on there is every one, up to the newest."""
-    found = _past_look(store, image, 0).commits
+    """Return the first commit of the unbroken range up to the newest."""
+    found = _list_past(store, image, 0).commits
     oldest = image.commit
     while oldest - 1 in found:
         oldest -= 1
@@ -558,10 +559,10 @@ def _gone(store: Store, image: Image, commit: int, what_is_left: str) -> Invalid
 
 
 def _window(store: Store) -> int:
-    return _WINDOW if store.traits.is_remote else 1
+    return _MAX_WINDOW if store.traits.is_remote else 1
 
 
-def _past_look(store: Store, image: Image, until_ms: int) -> _Found:
+def _list_past(store: Store, image: Image, until_ms: int) -> _Found:
     found = _Found(set(), [])
     for file in store.list(DIRECTORY, recursive=True):
         commit, snapshot = commit_of(file.name), manifest_of(file.name)

@@ -3,15 +3,15 @@
 Invariants (numbers: docs/design.md):
     1. commits are dense and immutable: commit n+1 is planned against the image of commit n, names its
        UUID, and is created by put-if-absent, behind durable commits only;
-    4. the image never goes back, and no image is shown whose commits could be lost by a power cut: a
-       follower syncs the directory before it shows, or answers by, commits that somebody else linked;
+    4. the image never goes back, and no image is installed whose commits a power cut could lose: a
+       follower syncs the directory before it installs, or answers from, commits that others linked;
     5, 6. see creating.py.
 Not here: what actions say and do, and how they are planned (model/), what the end of the log is
 (following.py), why commit numbers are never used twice although old commits are removed (cleaning.py), how
 publishers of a slow store publish for each other (combining.py).
 Concurrency: one lock; the image is replaced, never changed, so readers need no lock. After a fork the
 child has a fresh lock and goes on from the parent's image. Publishers of other processes take turns if
-they can; who loses a race replays the winner's commit, waits a random moment, and plans again.
+they can; the loser of a race replays the winner's commit, backs off for a random time, and plans again.
 Costs on a remote store: publishing is one PUT while nobody else publishes, and one GET more when others do;
 refreshing is one GET, and none within the store's refresh interval.
 After a crash: a commit exists whole or not at all; opening again shows which.
@@ -28,7 +28,7 @@ from sparklog.clock import Clock
 from sparklog.errors import NotFoundError, RetriableError
 from sparklog.forking import tell_after_fork
 from sparklog.metadata.cleaning import clean_metadata
-from sparklog.metadata.combining import CROWDED_MS, Combiner, Plan, Settled, SharedPlan
+from sparklog.metadata.combining import CONTENDED_MS, Combiner, Plan, Settled, SharedPlan
 from sparklog.metadata.creating import CommitCreator, make_candidate
 from sparklog.metadata.documents.properties import DIRECTORY, commit_name, open_properties
 from sparklog.metadata.following import Follower, Moment, make_follower
@@ -42,48 +42,48 @@ from sparklog.metadata.model.action import new_id
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.model.settings import validate_writable
-from sparklog.metadata.upkeep import AtOnce, LogUpkeep, MetadataSettings, Runner
+from sparklog.metadata.upkeep import Inline, LogUpkeep, MetadataSettings, Runner
 from sparklog.storage import Store, Turn
 
-# --- turns -------------------------------------------------------------------------------------------
+# --- locks between publishers ------------------------------------------------------------------------
 #
-# Taking turns: competing publishers wait for each other instead of racing.
+# Competing publishers wait for each other instead of racing.
 #
 # A lost race costs a plan and an fsync, and fsyncs of one file system queue up behind each other: eight
-# racing processes spent three of four fsyncs on commits that lost. So a publisher first asks the store for
-# its turn, an advisory lock.
+# racing processes spent three of four fsyncs on commits that lost. So a publisher first takes an advisory
+# lock of the store, its turn.
 #
-# Who waits too long (the holder is stopped, or just lucky) publishes all the same. But a large plan takes
-# longer than others wait, and would lose to them every time: so who has lost that way takes the *right of
-# way*, a second lock, for the rest of its publish. Whoever publishes, with a turn or without, waits for that
-# first, and longer.
+# A publisher that waits too long (the holder is stopped, or just lucky) publishes without the lock. A large
+# plan takes longer than others wait, and would lose to them every time: so a publisher that lost this way
+# takes the *priority lock* for the rest of its publish. Every publisher, with a turn or without, first waits
+# until that lock is free, and waits longer.
 #
-# A holder who was waited for in vain counts as stopped. Nobody can ask it, nor tell it from the next holder;
-# so each publish tries the lock, and does not wait: once it is free, or ours, the next holder is trusted as
-# ever. While it never is, we wait again after a while, for half as long as the last time. So a process that
-# stays stopped costs another one two waits in all, and not one in each minute.
+# If nothing is published during a wait, the holder counts as stopped. There is no way to ask it, or to tell
+# it from the next holder; so each publish tries the lock without waiting, and waits again only after a
+# cool-down, half as long as the last time. Once the lock was free, waits are as long as before. A process
+# that stays stopped costs another one two waits in all, and not one in each minute.
 #
-# Invariants: correctness never depends on it; put-if-absent decides as always. Whatever interrupts a publish
-#     (Ctrl-C), `release` gives back what it had.
-# Concurrency: used under the metadata log's lock. Waiters poll at random moments, so that the holder, who
-# has to work between two turns, is often overtaken; who has waited long polls more often.
+# Invariants: correctness never depends on these locks; put-if-absent decides. Whatever interrupts a publish
+#     (Ctrl-C), `release` releases the locks that it held.
+# Concurrency: used under the metadata log's lock. Waiters poll at random moments, so that the holder, which
+# has to work between two turns, is often overtaken; a publisher that has waited long polls more often.
 # After a crash: the kernel frees the locks with the process.
 
 
 # Longer than eight busy publishers take in turn; short enough for a person who waits.
 MAX_WAIT_MS = 250
-# When nobody published during the wait, the holder is stopped: nobody waits for it for this long.
+# The cool-down after a wait during which nothing was published.
 DISTRUST_MS = 2_000
 # A plan and a commit of 262,144 extents take some 3 s.
-RIGHT_OF_WAY_MS, RIGHT_OF_WAY_DISTRUST_MS = 5_000, 60_000
+PRIORITY_WAIT_MS, PRIORITY_DISTRUST_MS = 5_000, 60_000
 _ROOT = ""
 _POLL_MS = 3.0
 _IMPATIENT_AFTER_MS = 30
 
 
-class Turns:
-    """One publisher's side of taking turns in a store: `take`, and then, whatever came of it, `release`, in a
-    `finally` that calls it again where Ctrl-C came as it began.
+class PublishLocks:
+    """The locks of one publisher: `take`, then always `release`, in a `finally` that calls it again in case
+    Ctrl-C interrupts the first call as it begins.
     """
 
     def __init__(self, store: Store, clock: Clock, rng: random.Random) -> None:
@@ -93,43 +93,41 @@ class Turns:
         self.start_anew()
 
     def start_anew(self) -> None:
-        """In a forked child: what another thread of the parent has is not the child's to give back."""
-        turn, right_of_way = self._store.turn(DIRECTORY), self._store.turn(_ROOT)
+        """In a forked child: locks that another thread of the parent holds are not the child's to release."""
+        turn, priority = self._store.turn(DIRECTORY), self._store.turn(_ROOT)
         self._turn = _Lock(turn, self._clock, self._random, MAX_WAIT_MS, DISTRUST_MS)
-        self._right_of_way = _Lock(
-            right_of_way, self._clock, self._random, RIGHT_OF_WAY_MS, RIGHT_OF_WAY_DISTRUST_MS
-        )
-        self._has_right_of_way = False
+        self._priority = _Lock(priority, self._clock, self._random, PRIORITY_WAIT_MS, PRIORITY_DISTRUST_MS)
+        self._has_priority = False
         self._began_ms = 0
 
     def take(self, has_progress: Callable[[], bool]) -> None:
-        """Wait for the turn, and for who has right of way. The turn is had then, if it came.
+        """Take the turn if it becomes free in time, and wait for a publisher with priority.
 
         Args:
-            has_progress: has anybody published since we began to wait?
+            has_progress: true if a commit was published since the wait began.
         """
-        self._has_right_of_way = False
+        self._has_priority = False
         self._turn.take(has_progress)
         # With a turn or without.
-        self._right_of_way.take(lambda: False)
-        self._right_of_way.release()
+        self._priority.take(lambda: False)
+        self._priority.release()
         self._began_ms = self._clock.monotonic_ms()
 
     def release(self) -> None:
-        """Give back what is had. Called again where it was interrupted, it goes on."""
+        """Release the locks that are held. If interrupted, call it again."""
         self._turn.release()
-        self._right_of_way.release()
+        self._priority.release()
 
     def note_lost_race(self) -> None:
-        """Within a turn. Did it take longer than others wait? Then they are to wait longer, until it ends."""
+        """Take the priority lock if the lost attempt took longer than others wait for a turn."""
         took_ms = self._clock.monotonic_ms() - self._began_ms
-        if took_ms >= MAX_WAIT_MS and not self._has_right_of_way:
-            self._has_right_of_way = self._right_of_way.take(lambda: True)
+        if took_ms >= MAX_WAIT_MS and not self._has_priority:
+            self._has_priority = self._priority.take(lambda: True)
         self._began_ms = self._clock.monotonic_ms()
 
 
 class _Lock:
-    """A lock that is waited for, but not for ever, and not at all for a while after that was in vain."""
+    """A lock with a timeout, and a cool-down after a timeout without progress."""
 
     def __init__(self, turn: Turn, clock: Clock, rng: random.Random, wait_ms: int, distrust_ms: int) -> None:
         self._turn = turn
@@ -141,7 +139,7 @@ class _Lock:
         self.release = turn.release
 
     def take(self, has_progress: Callable[[], bool]) -> bool:
-        """Is it had?"""
+        """Return true if the lock is held."""
         if self._tried():
             return True
         start_ms = self._clock.monotonic_ms()
@@ -166,127 +164,128 @@ class _Lock:
         return True
 
 
-# --- looks -------------------------------------------------------------------------------------------
+# --- freshness ---------------------------------------------------------------------------------------
 #
-# Looking at the log while somebody publishes: when was the image known to be the newest, and who looks now?
+# When the image was known to be the newest, and refreshing it while a publish holds the lock.
 #
-# A publish has the metadata log's lock until its commit is made, or lost. On an object store that is busy one
-# PUT may take seconds, and longer where the store lets the losers of a race wait; meanwhile the publish looks
-# at nothing. A process whose image counts as old must give up what it answers for, although the log is within
-# its reach: so who waits to look while a publish waits looks itself, beside it.
+# A publish holds the metadata log's lock until its commit is made, or lost. On a busy object store one PUT
+# may take seconds, and longer where the store delays the losers of a race; meanwhile the publish does not
+# refresh. A process whose image counts as old must give up its groups and partitions, although it can reach
+# the log: so a thread that waits for the lock in order to refresh does so without it, concurrently.
 #
 # 1. broker A puts commit 8, and the store answers after five seconds;
 # 2. A's follower waits for the lock; what A knows of the log is from before the put;
 # 3. after a session, A would resign its groups and partitions, which nobody took from it.
 #
-# Invariants: a look beside a publish changes nothing that the publish goes by: it shows an image, if that is
-#     newer than the one shown, and says when it was the newest. One at a time, and none within BESIDE_MS of
-#     the one before, whatever that found.
-# Not here: what a look is (following.py).
+# Invariants: a concurrent refresh changes nothing that the publish relies on: it installs an image if that is
+#     newer than the installed one, and records when it was the newest. At most one runs at a time, and none
+#     begins within CONCURRENT_REFRESH_MS of the one before.
+# Not here: how the end of the log is found (following.py).
 # Concurrency: any thread.
 # After a crash: nothing is kept.
 
 
-PEEK_SECONDS = 0.01
-BESIDE_MS: Final = 500  # so old an image is while a publish has the lock, and is looked at beside it
+LOCK_POLL_SECONDS = 0.01
+CONCURRENT_REFRESH_MS: Final = 500  # the age from which an image is refreshed although a publish has the lock
 
 
 def take(acquire: Callable[[bool, float], bool], taken: list[bool], timeout_seconds: float) -> bool:
-    """Take a lock, if it can be had in time, and note it in `taken`, so that a `finally` can give it back.
+    """Take a lock within the timeout, and note it in `taken`, so that a `finally` can release it.
 
-    1. `acquire` returns True to the thread that signals are handled in;
+    1. `acquire` returns True to the thread in which signals are handled;
     2. Ctrl-C arrives, before that is noted anywhere;
-    3. nobody knows that the lock is to be released: all other threads wait for ever.
-    Signals are handled between instructions, and here one takes the lock and notes it. Between the `finally`
-    and the release there must be no call, for the same reason; so this is no context manager.
+    3. nothing knows that the lock must be released: all other threads wait without end.
+    Signals are handled between instructions, and here a single one takes the lock and notes it. Between the
+    `finally` and the release there must be no call, for the same reason; so this is no context manager.
     """
     taken[:] = map(acquire, (True,), (timeout_seconds,))
     return taken[0]
 
 
-class Looks:
-    """See the comment at the head of this section."""
+class Freshness:
+    """The age of the image, and refreshes while the lock is taken."""
 
-    def __init__(self, follower: Follower, show: Callable[[Image, Moment], None]) -> None:
-        """`show`: an image, and a moment at which it was the newest, or newer."""
+    def __init__(self, follower: Follower, install: Callable[[Image, Moment], None]) -> None:
+        """`install` takes an image, and a moment at which it was the newest, or newer."""
         self._follower = follower
-        self._show = show
-        self._last = follower.now()  # before the look that finds the first image
-        self._beside = threading.Lock()
-        self._beside_ms: int | None = None  # when somebody began to look beside it
+        self._install = install
+        self._last = follower.now()  # before the refresh that finds the first image
+        self._refreshing = threading.Lock()
+        self._began_ms: int | None = None  # the last concurrent refresh
 
     def start_anew(self) -> None:
-        """In a forked child: another thread of the parent may be looking."""
-        self._beside = threading.Lock()
+        """In a forked child: another thread of the parent may be refreshing."""
+        self._refreshing = threading.Lock()
 
     @property
     def age_ms(self) -> int:
-        """How long ago the image was known to be the newest: by both clocks, so that a machine that was
-        suspended knows that it was.
+        """How long ago the image was known to be the newest: by both clocks, because the monotonic clock may
+        stop while a machine is suspended.
         """
         last, now = self._last, self._follower.now()
         return max(now.monotonic_ms - last.monotonic_ms, now.wall_ms - last.wall_ms)
 
     def note(self, asked: Moment) -> None:
-        """The image was the newest at this moment, or later."""
+        """Record that the image was the newest at this moment, or later."""
         if asked.monotonic_ms >= self._last.monotonic_ms:
             self._last = asked
 
-    def has_since(self, began: Moment) -> bool:
-        """Has anybody looked, beginning after that?"""
+    def refreshed_since(self, began: Moment) -> bool:
+        """True if a refresh was done that began after this moment."""
         return self._last.monotonic_ms > began.monotonic_ms
 
-    def wait_for(
-        self, lock: threading.RLock, taken: list[bool], began: Moment, shown: Callable[[], Image]
+    def acquire_unless_refreshed(
+        self, lock: threading.RLock, taken: list[bool], began: Moment, image: Callable[[], Image]
     ) -> bool:
-        """Until the lock is had (True), or somebody who has it, or this thread beside it, has looked since.
+        """Wait until the lock is held (True), or a refresh has begun after `began`, in the thread that holds
+        the lock or concurrently in this one (False).
 
         Args:
-            taken: [True] as soon as the lock is had, for the `finally` of the caller (`take`).
+            taken: [True] as soon as the lock is held, for the `finally` of the caller (`take`).
 
-        Raises: StorageError, of a look beside it.
+        Raises: StorageError, of a concurrent refresh.
         """
-        while not take(lock.acquire, taken, PEEK_SECONDS):
-            if self.has_since(began):
+        while not take(lock.acquire, taken, LOCK_POLL_SECONDS):
+            if self.refreshed_since(began):
                 return False
-            if self.age_ms >= BESIDE_MS and self._looks_beside(shown):
+            if self.age_ms >= CONCURRENT_REFRESH_MS and self._refresh_concurrently(image):
                 return False
         return True
 
-    def _looks_beside(self, shown: Callable[[], Image]) -> bool:
+    def _refresh_concurrently(self, image: Callable[[], Image]) -> bool:
         taken: list[bool] = []
         try:
-            if not take(self._beside.acquire, taken, 0):
+            if not take(self._refreshing.acquire, taken, 0):
                 return False
             now_ms = self._follower.now().monotonic_ms
-            if self._beside_ms is not None and now_ms - self._beside_ms < BESIDE_MS:
-                return False  # that one found nothing to show: a store that fails is not asked all the time
-            self._beside_ms = now_ms
-            seen = self._follower.look_beside(shown())
+            if self._began_ms is not None and now_ms - self._began_ms < CONCURRENT_REFRESH_MS:
+                return False  # the last one had no result: a failing store is not asked all the time
+            self._began_ms = now_ms
+            seen = self._follower.refresh_concurrently(image())
         finally:
             if True in taken:
-                self._beside.release()
+                self._refreshing.release()
         if seen is None:
             return False
-        self._show(*seen)
+        self._install(*seen)
         return True
 
 
 # --- results -----------------------------------------------------------------------------------------
 #
-# What came of a publish.
+# What publish returns.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishResult:
-    """What publish did: the actions as applied, in commit `commit`.
+    """The actions as applied, in commit `commit`.
 
-    Without actions nothing was published, and `commit` is the one that the plan looked at.
+    Without actions nothing was published, and `commit` is the one that the plan was called with.
 
     Fields:
-        planned_against: the image for which the plan, or its shared form, gave these actions; by it whoever
-            publishes less than was asked for can be told why. Not always the one of the plan's last call,
-            where others published for us; None if nobody can tell any more, or now. May read commits again.
+        planned_against: the image for which the plan, or its shared form, gave these actions: it explains why
+            less was published than requested. Not always the image of the plan's last call, where others
+            published for us; None if it cannot be reconstructed. May read commits again.
     """
 
     commit: int
@@ -307,13 +306,13 @@ def result_of(settled: Settled) -> PublishResult:
 # --- log ---------------------------------------------------------------------------------------------
 
 
-# A publisher that has seen others publish looks for their commits before it plans, for this long.
-_COMPANY_MS = 600_000
+# A publisher that has seen commits of others refreshes before it plans, for this long.
+_OTHERS_MS = 600_000
 _BACKOFF_MS, _REMOTE_BACKOFF_MS = 2.0, 50.0
 
 
 class MetadataLog:
-    """See the module's docstring. Make one with MetadataLog.open, and share it within the process."""
+    """The metadata log of one root. Make one with MetadataLog.open, and share it within the process."""
 
     def __init__(
         self,
@@ -327,7 +326,7 @@ class MetadataLog:
         self._clock = clock
         self._settings = settings
         self._random = random.Random()
-        self._turns = Turns(store, clock, self._random)
+        self._locks = PublishLocks(store, clock, self._random)
         self._lock = threading.RLock()
         self._is_remote = store.traits.is_remote
         self._incarnation = IncarnationCheck(store, clock)
@@ -339,13 +338,13 @@ class MetadataLog:
             store, clock, self._random, self._follower, backoff_ms, self._incarnation
         )
         self.combiner = Combiner(store, clock, self._random, self._follower, self._creator)
-        self._company_until_ms: int | None = None
+        self._others_until_ms: int | None = None
         self._refreshed_ms: int | None = None
-        self._looks = Looks(self._follower, self._note_end)
-        self._showing = threading.Lock()
+        self._freshness = Freshness(self._follower, self._note_end)
+        self._installing = threading.Lock()
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
         self._image = empty_image(cluster_id)
-        self._show_durably(reload_image(store, self._image))
+        self._install_durably(reload_image(store, self._image))
         self._upkeep = LogUpkeep(store, clock, self._image, settings, upkeep, self._creator.stop)
         tell_after_fork(self)
 
@@ -362,15 +361,15 @@ class MetadataLog:
         """Open the log of a root; with `create`, make the root if it is none yet.
 
         Args:
-            upkeep: who does what may fall due with a publish, snapshots and cleaning; None: the publish
-                itself, before it returns.
+            upkeep: runs the background maintenance of the log, snapshots and cleaning; None: the publish
+                does it before it returns.
 
         Raises:
             InvalidRequestError: ROOT_NOT_FOUND, not a root.
             CorruptLogError, UnsupportedVersionError: see FORMAT.md.
         """
         cluster_id = open_properties(store, create=create, new_cluster_id=new_id())
-        return cls(store, clock, cluster_id, settings or MetadataSettings(), upkeep or AtOnce())
+        return cls(store, clock, cluster_id, settings or MetadataSettings(), upkeep or Inline())
 
     @property
     def store(self) -> Store:
@@ -389,41 +388,41 @@ class MetadataLog:
 
     @property
     def image_age_ms(self) -> int:
-        """How long ago the image was known to be the newest: by a look, or a publish of this process."""
-        return self._looks.age_ms
+        """How long ago the image was known to be the newest: by a refresh, or a publish of this process."""
+        return self._freshness.age_ms
 
     def refresh(self, *, force: bool = False, max_age_ms: int = 0) -> Image:
-        """Follow the log to its end. Nothing new: two lookups of file names, or one GET, no more.
+        """Follow the log to its end. Without news this costs two lookups of file names, or one GET.
 
         Args:
-            force: look even if the store's refresh interval is not over.
-            max_age_ms: on a remote store, be content with an image that was the newest so long ago, by a
-                look or a publish of this process.
+            force: refresh even if the store's refresh interval is not over.
+            max_age_ms: on a remote store, accept an image that was the newest at most this long ago, by a
+                refresh or a publish of this process.
 
         Raises:
-            CorruptLogError: a commit is damaged; the image stays at the one before, and so it goes at
-                every further call.
+            CorruptLogError: a commit is damaged; the image stays at the one before. Every further call
+                raises it again.
             FencedError: ROOT_RESTORED, likewise.
         """
         interval_ms, began = self._store.traits.refresh_interval_ms, self._follower.now()
         taken: list[bool] = []
         try:
-            # A publish may have the lock for long, and looks meanwhile, for all who wait to look.
-            if not self._looks.wait_for(self._lock, taken, began, lambda: self._image):
+            # A publish may hold the lock for long. It refreshes meanwhile, for all threads that wait here.
+            if not self._freshness.acquire_unless_refreshed(self._lock, taken, began, lambda: self._image):
                 return self._image
             now_ms = self._clock.monotonic_ms()
-            if self._looks.has_since(began):
+            if self._freshness.refreshed_since(began):
                 return self._image
             if max_age_ms and self._follower.is_confirmed(self._image.commit, within_ms=max_age_ms):
                 return self._image
             if force or self._refreshed_ms is None or now_ms - self._refreshed_ms >= interval_ms:
                 asked = self._follower.now()
                 self._refresh_locked()
-                self._looks.note(asked)
+                self._freshness.note(asked)
                 self._refreshed_ms = now_ms
             return self._image
         finally:
-            if True in taken:  # whatever interrupts this (looks.take)
+            if True in taken:  # whatever interrupts this (see `take`)
                 self._lock.release()
 
     def publish(self, plan: Plan, *, shared: SharedPlan | None = None) -> PublishResult:
@@ -431,13 +430,13 @@ class MetadataLog:
 
         Args:
             plan: pure; called with the newest image, again after every lost race. Returns no actions when
-                there is nothing to do. What it raises goes to the caller, with nothing published.
-            shared: the same plan in a form that others can carry out, for stores where racing is dear.
+                there is nothing to do. If it raises, nothing is published and the error goes to the caller.
+            shared: the same plan in a form that others can carry out, for stores where races are costly.
 
         Raises:
             InvalidRequestError: the actions do not apply to the image, or are too large; nothing published.
-            FencedError: ROOT_RESTORED; nothing published, nor will be.
-            RetriableError: PUBLISH_CONTENDED, lost races until the time was up; nothing published.
+            FencedError: ROOT_RESTORED; nothing is published, and nothing can be.
+            RetriableError: PUBLISH_CONTENDED, lost races until the timeout; nothing published.
             StorageError: the store refused (full, read-only); nothing published. PUBLISH_UNRESOLVED:
                 unknown whether published; the next publish finds out before it does anything else.
             FatalStorageError: durability unknown; stop the process.
@@ -446,18 +445,18 @@ class MetadataLog:
             before, asked = self._image, self._follower.now()
             result, made = self._publish_locked(plan, shared)
             image = self._image
-            self._looks.note(asked)  # a commit made since, or a look
+            self._freshness.note(asked)  # a commit was made since, or a refresh
             if image.commit > before.commit + made:
-                self._note_company()
+                self._note_other_publisher()
         if made:
-            self._upkeep.after_publish(image, others=self._has_company())
+            self._upkeep.after_publish(image, others=self._others_publish())
         return result
 
     def refuse_another_root(self) -> None:
-        """For who is about to remove something by the image: is it still this root's? Costs a read or two.
+        """Check that the image still belongs to this root, before something is removed. Costs a read or two.
 
         Raises:
-            FencedError: ROOT_RESTORED. CorruptLogError: it was made anew, or replaced by a copy.
+            FencedError: ROOT_RESTORED. CorruptLogError: the root was made anew, or replaced by a copy.
         """
         image = self._image
         if self._is_remote:
@@ -465,14 +464,14 @@ class MetadataLog:
         refuse_another_root(self._store, image)
 
     def write_snapshot(self) -> int:
-        """Write a snapshot of the newest image now; returns its commit."""
+        """Write a snapshot of the newest image now, and return its commit."""
         image = self.refresh(force=True)
         if image.commit >= 0:
             self._upkeep.write_snapshot(image)
         return image.commit
 
     def clean(self, *, grace_ms: int | None = None) -> int:
-        """Remove commits and snapshots that are no longer needed; returns the number of files."""
+        """Remove commits and snapshots that are no longer needed, and return the number of files."""
         image = self.refresh(force=True)
         validate_writable(image)
         return clean_metadata(
@@ -483,51 +482,51 @@ class MetadataLog:
             now_ms=self._clock.now_ms(),
         )
 
-    def also_keep_up(self, work: Callable[[], None]) -> None:
-        """Have `work` done after what falls due: beside publishing, and once in a while."""
-        self._upkeep.also.append(work)
+    def add_upkeep(self, work: Callable[[], None]) -> None:
+        """Run `work` with the background maintenance, periodically."""
+        self._upkeep.more_work.append(work)
 
     def finish_upkeep(self) -> None:
-        """Wait for a snapshot that is being written, or is due, and a little for cleaning (upkeep.py)."""
+        """Wait for a snapshot that is due or being written, and briefly for cleaning (upkeep.py)."""
         self._upkeep.runner.finish()
 
     # --- following -----------------------------------------------------------------------------------
 
     def _note_end(self, image: Image, asked: Moment) -> None:
-        """A look of a publish that goes on, or beside one, too. Who loses one race after the other, or waits
-        for others to publish, is in touch with the log all the time, and must not be taken for cut off by its
-        own process.
+        """Install the image of a refresh that a publish made before it ends, or of a concurrent one.
+
+        A publish that loses one race after the other, or waits for others to publish for it, reads the log
+        all the time: its process must not take itself for cut off from the log.
         """
         if image.commit >= self._image.commit:
-            self._show_durably(image)
-            self._looks.note(asked)
+            self._install_durably(image)
+            self._freshness.note(asked)
 
     def _refresh_locked(self) -> None:
         before = self._image
         image, error = self._follower.newest(before)
         if image is not before:
-            self._note_company()
+            self._note_other_publisher()
             self.combiner.note_commits(self._follower.followed)
-        self._show_durably(image)
+        self._install_durably(image)
         if error is not None:
             raise error
 
-    def _show_durably(self, image: Image) -> None:
+    def _install_durably(self, image: Image) -> None:
         if image is self._image or image.commit < self._image.commit:
             return
         if image.commit != NO_COMMIT:
             self._store.sync_directory(DIRECTORY)
-        self._show(image)
+        self._install(image)
 
-    def _show(self, image: Image) -> None:
-        """Unless a look beside a publish has shown a newer one meanwhile, or the publish has."""
-        with self._showing:
+    def _install(self, image: Image) -> None:
+        """No-op if a concurrent refresh or publish installed a newer image."""
+        with self._installing:
             if image.commit >= self._image.commit:
                 self._image = image
 
     def _before_linking(self, image: Image) -> None:
-        """A commit gets its name after durable ones only, and after the one that it names, as far as that
-        can be asked for nothing.
+        """Make the predecessor of the next commit durable, and check that it is the one which that names.
 
         1. Publisher A links commit 3 and is killed before it syncs the directory.
         2. B finds 3, links 4 behind it, and the power fails before B has synced.
@@ -535,66 +534,67 @@ class MetadataLog:
         """
         if image.commit == NO_COMMIT:
             return
-        with contextlib.suppress(NotFoundError):  # cleaned since we looked: the guard will find that
+        with contextlib.suppress(NotFoundError):  # cleaned since the refresh: the guard will find that
             if not self._is_remote:
                 refuse_another_history(self._store, image)
             if image is not self._image:
                 self._store.sync_name(commit_name(image.commit))
 
-    def _note_company(self) -> None:
-        """Somebody else publishes as well."""
-        self._company_until_ms = self._clock.monotonic_ms() + _COMPANY_MS
+    def _note_other_publisher(self) -> None:
+        """Remember that another process publishes, too."""
+        self._others_until_ms = self._clock.monotonic_ms() + _OTHERS_MS
 
     # --- publishing ----------------------------------------------------------------------------------
 
     def _publish_locked(self, plan: Plan, shared: SharedPlan | None) -> tuple[PublishResult, bool]:
-        """The result, and whether it is a commit that we made."""
+        """Return the result, and whether this process made its commit."""
         self._creator.refuse_if_fatal()
         deadline_ms = self._clock.monotonic_ms() + self._settings.publish_timeout_ms
         next_name = commit_name(self._image.commit + 1)
         try:
-            self._turns.take(lambda: self._store.exists(next_name))
-            look = self._must_look()
+            self._locks.take(lambda: self._store.exists(next_name))
+            refresh = self._must_refresh()
             if self._creator.has_open_put:
                 if self._is_remote:
                     # The guard of the open put needs to know where the end is, as of now.
                     self._refresh_locked()
                 self._creator.resolve(deadline_ms)
-                look = True
-            published = self._publish_in_turn(plan, shared, deadline_ms, look=look)
+                refresh = True
+            published = self._publish_in_turn(plan, shared, deadline_ms, refresh=refresh)
         finally:
             try:
-                self._turns.release()
+                self._locks.release()
             finally:  # Ctrl-C as that began
-                self._turns.release()
+                self._locks.release()
         return published
 
-    def _must_look(self) -> bool:
-        """Ask for the newest commit before planning, or try right away and look only if that fails?"""
+    def _must_refresh(self) -> bool:
+        """True if a publish must refresh before it plans; else it refreshes only after a lost race."""
         if not self._follower.is_confirmed(self._image.commit):
             return True
-        return self._has_company()
+        return self._others_publish()
 
-    def _has_company(self) -> bool:
-        return self._company_until_ms is not None and self._clock.monotonic_ms() < self._company_until_ms
+    def _others_publish(self) -> bool:
+        return self._others_until_ms is not None and self._clock.monotonic_ms() < self._others_until_ms
 
-    # One loop, as the model has it: look, plan, combine or create, and again.
+    # One loop, as in the model: refresh, plan, combine or create, repeat.
     def _publish_in_turn(  # noqa: C901, PLR0912
-        self, plan: Plan, shared: SharedPlan | None, deadline_ms: int, *, look: bool
+        self, plan: Plan, shared: SharedPlan | None, deadline_ms: int, *, refresh: bool
     ) -> tuple[PublishResult, bool]:
         image, losses, started_ms = self._image, 0, self._clock.monotonic_ms()
         if not self._may_combine():
             shared = None
-        if shared is not None and not self.combiner.crowd.is_worth_posting(shared):
-            self.combiner.look_around(image)
-        if shared is not None and self.combiner.crowd.is_worth_posting(shared):
-            # Whoever publishes it will look. But it must say where the log ends, or its window is soon over.
-            look = not self._follower.is_confirmed(image.commit, within_ms=CROWDED_MS)
+        if shared is not None and not self.combiner.contention.is_worth_posting(shared):
+            self.combiner.list_waiting_if_due(image)
+        if shared is not None and self.combiner.contention.is_worth_posting(shared):
+            # The process that publishes it will refresh. But the request must name a recent end of the log,
+            # or its window is soon over.
+            refresh = not self._follower.is_confirmed(image.commit, within_ms=CONTENDED_MS)
         while True:
-            if look:
+            if refresh:
                 image, error = self._follower.newest(image, expected=1 if losses else 0)
                 if error is not None:
-                    self._show_durably(image)
+                    self._install_durably(image)
                     raise error
                 self.combiner.note_commits(self._follower.followed, has_lost=losses > 0)
             try:
@@ -603,22 +603,22 @@ class MetadataLog:
                     image, (*self.combiner.fencing_actions(image), *actions), self._clock.now_ms()
                 )
             except Exception:
-                # "Exists already" is an answer too: it must rest on the newest commits, and on durable ones.
-                if look:
-                    self._show_durably(image)
+                # "Exists already" is an answer, too: it must rest on the newest commits, and on durable ones.
+                if refresh:
+                    self._install_durably(image)
                     raise
-                look = True
+                refresh = True
                 continue
             if not actions:
-                if look:
-                    self._show_durably(image)
+                if refresh:
+                    self._install_durably(image)
                     return result(image.commit, (), image), False
-                look = True
+                refresh = True
                 continue
-            if shared is not None and self.combiner.crowd.is_worth_posting(shared):
+            if shared is not None and self.combiner.contention.is_worth_posting(shared):
                 settled = self.combiner.publish(image, plan, shared, deadline_ms)
                 if settled is not None:
-                    self._show_durably(settled.image)
+                    self._install_durably(settled.image)
                     return result_of(settled), settled.made
                 shared = None
                 continue
@@ -626,15 +626,17 @@ class MetadataLog:
             raced_ms = self._clock.monotonic_ms()
             if self._creator.create(candidate, deadline_ms):
                 self.combiner.note_fenced()
-                self._show(candidate.image)  # and all before it: the put has synced the directory
+                self._install(candidate.image)  # durable with all before it: the put has synced the directory
                 return result(candidate.image.commit, actions, image), True
-            losses, look = losses + 1, True
-            self._note_company()
-            self._turns.note_lost_race()
+            losses, refresh = losses + 1, True
+            self._note_other_publisher()
+            self._locks.note_lost_race()
             if shared is not None:
                 now_ms = self._clock.monotonic_ms()
-                self.combiner.crowd.note_lost_race(shared, losses, now_ms - raced_ms, now_ms - started_ms)
-                if self.combiner.crowd.is_worth_posting(shared):
+                self.combiner.contention.note_lost_race(
+                    shared, losses, now_ms - raced_ms, now_ms - started_ms
+                )
+                if self.combiner.contention.is_worth_posting(shared):
                     continue
             if self._clock.monotonic_ms() > deadline_ms:
                 raise self._contended(candidate.name, losses)
@@ -643,19 +645,19 @@ class MetadataLog:
     def _contended(self, name: str, losses: int) -> RetriableError:
         return RetriableError(
             "PUBLISH_CONTENDED",
-            f"{self._store.url}/{name}: lost {losses} races, until the time was up",
+            f"{self._store.url}/{name}: lost {losses} races until the timeout",
             fix="Publish again, less often or from fewer processes",
         )
 
     def _may_combine(self) -> bool:
-        """May others publish for us?"""
+        """True if other processes may publish for this one."""
         return self._is_remote and self._settings.combine
 
     def after_fork_in_child(self) -> None:
-        """Another thread of the parent may have held the lock. The image is whole."""
-        self._lock, self._showing = threading.RLock(), threading.Lock()
-        self._looks.start_anew()
-        self._turns.start_anew()
+        """Replace the locks, which another thread of the parent may have held. The image is whole."""
+        self._lock, self._installing = threading.RLock(), threading.Lock()
+        self._freshness.start_anew()
+        self._locks.start_anew()
         self._random.seed()  # else all children would wait for the same moments
         self._creator.forget_open_put()
         self.combiner.start_anew()

@@ -1,18 +1,19 @@
-"""Requests: what a publisher asks others to publish for it, under a name of its own.
+"""Requests: files in which a publisher asks others to publish for it.
 
     __cluster_metadata/requests/<publisher>.<sequence>.<posted_ms>.json      a document of kind "request"
 
-A request is put by its publisher, read by whoever publishes for all (combining.py), and deleted by its
-publisher once a commit has settled it. What it asks for is for the client to say (`payload`).
+A request is put by its publisher, read by the process that publishes for all (combining.py), and deleted by
+its publisher once a commit has settled it. Its `payload` is the client's.
 
 Invariants:
     - it is posted only after the bytes that it refers to are durable;
-    - it says after which commit it was posted, which bounds the commits that may apply it (model/writers.py).
-      Its age bounds nothing: a put may land, and a process that has read it may wake up, long after that.
-      But who looks leaves out what is older than MAX_AGE_MS by the storage's clock: nobody waits for it.
-Concurrency: none of these files is ever written by two processes.
-After a crash: a request may still be applied until its window is over, as a put whose answer was lost; then
-    it is rubbish, and swept after a day.
+    - it names the commit after which it was posted, which bounds the commits that may apply it
+      (model/writers.py). Its age bounds nothing: a put may land, and a process that has read it may wake up,
+      long after that. But listings leave out requests older than MAX_AGE_MS by the storage's clock: no
+      publisher waits for them.
+Concurrency: no two processes write the same file.
+After a crash: a request may still be applied until its window is over, like a put whose answer was lost; then
+    it is garbage, and swept after a day.
 Sources: FORMAT.md#metadata-log, requests; adr/0007.
 """
 
@@ -41,24 +42,24 @@ from sparklog.storage import Store
 
 # --- posted ------------------------------------------------------------------------------------------
 #
-# A request of our own that is out: until when it may be applied, by which words, how we find out, and what
-# it was planned against, by which what was left out of it can be judged as it was there.
+# A posted request: which commits may apply it, how its outcome is found, and the image that it was planned
+# against, which explains why parts of it were left out.
 #
 # Invariants:
-#     - once posted, it counts as out until a commit has settled its sequence, or until none may any more;
-#     - it was applied only where a commit says so with its own nonce: clones of one process image (a virtual
-#       machine or a container that was resumed twice) use the same publisher and sequences.
-# Not here: what an image remembers of it (model/writers.py), and what we do about it (combining.py).
-# After a crash of the poster it may still be applied, once, up to its window's end.
+#     - once posted, it is open until a commit has settled its sequence, or until no commit may any more;
+#     - it was applied only where a commit has its nonce: clones of one process (a virtual machine or a
+#       container that was resumed twice) use the same publisher and sequences.
+# Not here: what an image remembers of it (model/writers.py), and waiting for it (combining.py).
+# After a crash of the poster it may still be applied, once, until its window's end.
 # Sources: FORMAT.md#metadata-log, requests.
 
 
-MOST_TO_REPLAY = 256  # commits, to see what the image was that somebody else planned against
+MOST_TO_REPLAY = 256  # commits, to reconstruct the image that another process planned against
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """One request, by what it says of itself."""
+    """The identity of a request, and its base: the commit after which it was posted."""
 
     publisher: str
     sequence: int
@@ -66,7 +67,7 @@ class Posted:
     nonce: str
 
     def marker(self, actions: int = 0) -> RequestApplied:
-        """What goes before the actions that it asked for; without any, it takes the request back."""
+        """Return the action that precedes the request's actions; without any, it withdraws the request."""
         return RequestApplied(
             publisher=self.publisher,
             sequence=self.sequence,
@@ -76,34 +77,34 @@ class Posted:
         )
 
     def is_settled(self, image: Image) -> bool:
-        """Can it be applied no more, since this sequence, or a later one, was?"""
+        """True if it cannot be applied any more because this sequence, or a later one, is settled."""
         return image.has_settled(self.publisher, self.sequence)
 
     def is_void(self, image: Image) -> bool:
-        """Can it be applied no more, since every commit to come is beyond its window?"""
+        """True if it cannot be applied any more because the next commit is beyond its window."""
         return image.commit >= last_commit_for(self.base)
 
     def may_be_in(self, commit: int) -> bool:
-        """Is this commit in its window?"""
+        """True if this commit is in its window."""
         return self.base < commit <= last_commit_for(self.base)
 
     def is_over(self, image: Image) -> bool:
-        """Can nobody apply it any more?"""
+        """True if no process can apply it any more."""
         return self.is_settled(image) or self.is_void(image)
 
     def marked(self, actions: Sequence[Action]) -> list[Action]:
-        """These actions, as what it asked for."""
+        """Return these actions as the request's, with its marker."""
         return [self.marker(len(actions)), *actions]
 
     def actions_in(self, actions: Sequence[Action]) -> tuple[Action, ...] | None:
-        """What a commit with these actions did for it; None if it is not about this request."""
+        """Return the request's actions in a commit; None if the commit does not settle this request."""
         for number, action in enumerate(actions):
             if isinstance(action, RequestApplied) and action.nonce == self.nonce:
                 return tuple(actions[number + 1 : number + 1 + action.actions])
         return None
 
     def actions_before(self, actions: Sequence[Action]) -> tuple[Action, ...]:
-        """What comes before it in a commit that is about it."""
+        """Return the actions before its marker in a commit that settles it."""
         markers = [isinstance(one, RequestApplied) and one.nonce == self.nonce for one in actions]
         return tuple(actions[: markers.index(True)])
 
@@ -111,15 +112,15 @@ class Posted:
 def find_outcome(
     store: Store, image: Image, request: Posted, followed: Iterable[Commit]
 ) -> tuple[int, tuple[Action, ...]] | None:
-    """The commit that has settled the request, and what it did for it; None if no commit has, or ever will.
+    """Return the commit that settled the request, and the request's actions in it; None if no commit did.
 
-    For one that is settled or void in `image`.
+    For a request that is settled or expired in `image`.
 
     Args:
         followed: commits that need not be read again.
 
     Raises:
-        NotFoundError: a commit that would tell was cleaned.
+        NotFoundError: a commit that would have to be read was cleaned.
     """
     for header, actions in followed:
         found = request.actions_in(actions)
@@ -141,9 +142,10 @@ def find_outcome(
 def image_before(
     store: Store, seen: Image, commit: int, request: Posted, followed: Sequence[Commit]
 ) -> Image | None:
-    """The image that whoever applied the request in `commit` planned it against: after all that comes before
-    its marker. None if it cannot be told: commits were cleaned, are too many, or cannot be read now.
-    That must be no error, which a caller would take for the publish's own: what was asked for is published.
+    """Return the image that the request in `commit` was planned against: after all that precedes its marker.
+
+    None if it cannot be reconstructed: commits were cleaned, are too many, or cannot be read now. That is no
+    error, which a caller would take for a failure of the publish: the request is published.
 
     Args:
         seen: an image in which the request was not settled yet.
@@ -157,7 +159,7 @@ def image_before(
         for header, actions in read_commits(store, missing, seen.cluster_id):
             known[header.commit] = header, actions
     except SparklogError as error:
-        _log.info("what commit %d was planned against cannot be told: %s", commit, error)
+        _log.info("cannot reconstruct the image that commit %d was planned against: %s", commit, error)
         return None
     image = seen
     for number in range(seen.commit + 1, commit):
@@ -173,13 +175,13 @@ def image_before(
 _log = logging.getLogger(__name__)
 MAX_AGE_MS = 10 * 60_000
 SWEEP_AGE_MS = 24 * 3_600_000
-LOOK_MS = 2_000  # who waits may publish by itself: nobody's publish has to know of it
-MAX_REQUEST_BYTES = 4 << 20  # a larger one is not posted: its publisher does it alone
+LIST_TIMEOUT_MS = 2_000  # a publish does not depend on the list: other publishers can publish by themselves
+MAX_REQUEST_BYTES = 4 << 20  # a larger one is not posted: its publisher races
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """A request as a listing shows it. The first in order is published by its own publisher."""
+    """A request as listed. The first in order is published by its own publisher."""
 
     created_ms: int  # by the store, which may know whole seconds only
     posted_ms: int  # by its publisher's clock, which may be wrong
@@ -189,24 +191,26 @@ class Ticket:
 
     @property
     def name(self) -> str:
-        """Its file."""
+        """The name of its file."""
         return request_name(self.publisher, self.sequence, self.posted_ms)
 
     @property
     def key(self) -> tuple[str, int]:
-        """What makes it unique."""
+        """Its unique key."""
         return self.publisher, self.sequence
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """The oldest first; the same for everybody. Within the store's second, publishers' clocks decide."""
+        """Sort key: the oldest first, the same for all processes. Within a second of the store, the
+        publishers' clocks decide.
+        """
         second_ms = self.created_ms // 1000 * 1000
         return min(max(self.posted_ms, second_ms), second_ms + 999), self.publisher, self.sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """A request as its file says."""
+    """A request as read from its file."""
 
     posted: Posted
     payload: bytes
@@ -216,14 +220,14 @@ class RequestBox:
     """The requests of one root, of one incarnation of it."""
 
     def __init__(self, store: Store, clock: Clock, cluster_id: str, incarnation_id: str = "") -> None:
-        """`incarnation_id`: requests of others are passed over, and what is posted says which it is of."""
+        """`incarnation_id` is written into requests; those of other incarnations are ignored."""
         self._store = store
         self._clock = clock
         self._cluster_id = cluster_id
         self._incarnation_id = incarnation_id
 
     def encode(self, posted: Posted, payload: bytes) -> bytes:
-        """The bytes of a request; `payload` is a JSON document."""
+        """Return the bytes of a request; `payload` is a JSON document."""
         header = Header(
             version=VERSION,
             kind="request",
@@ -243,16 +247,16 @@ class RequestBox:
         return encode_document(header, body)
 
     def post(self, posted: Posted, data: bytes) -> str:
-        """Put a request where others find it; returns its name."""
+        """Put a request where others find it, and return its name."""
         name = request_name(posted.publisher, posted.sequence, self._clock.now_ms())
         self._store.put_hint(name, data)
         return name
 
     def waiting(self, image: Image) -> list[Ticket]:
-        """Requests that may still be applied, in order. Costs a LIST, and LOOK_MS if that is not answered."""
+        """Return the requests that may still be applied, in order. Costs a LIST, with a timeout."""
         oldest_ms = self._store.storage_now_ms(self._clock.now_ms()) - MAX_AGE_MS
         tickets = []
-        for file in self._store.list(REQUESTS, within_ms=LOOK_MS):
+        for file in self._store.list(REQUESTS, within_ms=LIST_TIMEOUT_MS):
             found = request_of(file.name)
             if found is None or file.modified_ms < oldest_ms:
                 continue
@@ -270,7 +274,7 @@ class RequestBox:
         return sorted(tickets, key=lambda ticket: ticket.order)
 
     def read(self, tickets: Sequence[Ticket]) -> list[ReadRequest | None]:
-        """The requests; None for one that is gone, damaged, or of another version than ours."""
+        """Return the requests; None for one that is gone, damaged, or of another version."""
         names = [ticket.name for ticket in tickets]
         if not names:
             return []
@@ -278,14 +282,14 @@ class RequestBox:
         return [self._decoded(ticket, data) for ticket, data in zip(tickets, found, strict=True)]
 
     def delete(self, name: str) -> None:
-        """Take a settled request away; a failure is harmless."""
+        """Delete a settled request; a failure is harmless."""
         try:
             self._store.delete(name)
         except StorageError as error:
             _log.info("%s is left for the sweeper: %s", name, error)
 
     def sweep(self, *, dry_run: bool = False) -> int:
-        """Delete what crashed publishers have left; returns how many, or how many it would."""
+        """Delete requests that crashed publishers left behind; return how many (or would be, `dry_run`)."""
         limit_ms = self._store.storage_now_ms(self._clock.now_ms()) - SWEEP_AGE_MS
         old = [file.name for file in self._store.list(REQUESTS) if file.modified_ms < limit_ms]
         if not dry_run:
@@ -301,15 +305,15 @@ class RequestBox:
                 data, where=where, sequence=ticket.sequence, cluster_id=self._cluster_id
             )
         except UnsupportedVersionError as error:
-            _log.info("passing over a request: %s", error)
+            _log.info("ignoring a request: %s", error)
             return None
         except CorruptLogError as error:
-            _log.warning("passing over a request: %s", error)
+            _log.warning("ignoring a request: %s", error)
             return None
         if header.uuid != ticket.publisher or not is_id(body.nonce):
             return None
         if body.incarnation != self._incarnation_id:
-            _log.warning("passing over %s: it is of another incarnation of the root", where)
+            _log.warning("ignoring %s: it is of another incarnation of the root", where)
             return None
         posted = Posted(
             publisher=ticket.publisher, sequence=ticket.sequence, base=body.base, nonce=body.nonce
@@ -318,7 +322,7 @@ class RequestBox:
 
 
 def newest_of_each(tickets: Sequence[Ticket]) -> list[Ticket]:
-    """Without the requests whose publishers have posted later ones, and so have given them up; in order."""
+    """Return the newest request of each publisher, in order: a later one replaces the earlier ones."""
     newest: dict[str, int] = {}
     for ticket in tickets:
         newest[ticket.publisher] = max(ticket.sequence, newest.get(ticket.publisher, 0))

@@ -1,22 +1,21 @@
-"""Upkeep of the metadata log: when is a snapshot due, who writes it, and what follows from it.
+"""Background maintenance of the metadata log: when a snapshot is due, which process writes it, and cleaning.
 
-Due is a snapshot when the commits since the last one weigh a quarter of what a snapshot would, and at least
-`snapshot_bytes`. So to write them costs in proportion to what was committed, and who opens the log reads at
-most 1.4 times the bytes of its image. A commit weighs its bytes, and a disk's block at least, and its extents
-as much as if they were objects, and what replaces some as much as sixteen.
+A snapshot is due when the commits since the last one weigh a quarter of a snapshot, and at least
+`snapshot_bytes`. So the cost of snapshots is proportional to that of commits, and opening the log reads at
+most 1.4 times the bytes of its image. A commit weighs its bytes, and at least a disk block; an extent
+weighs as much as a JSON object would, and an action that replaces extents as much as sixteen.
 
-Who writes it follows from the log, so that nobody has to ask. What commits since the last snapshot weigh is
-the same for all who know of that snapshot, also for a process that has just opened the log, to commit once.
-There is a scale of weights, four to the doubling, and one commit is the first to reach each value on it:
-whoever made that commit looks whether a snapshot is due as of then. Should it not come to write it (it was
-killed; the storage is full), whoever makes the commit that reaches the next value does, a quarter later. And
-who opens the log and finds that twice the due weight has come together does not wait for that.
-Others may know of another last snapshot, because somebody wrote one by hand. So where others publish as well,
+The log itself determines the writer, without a message. The weight of the commits since the last snapshot is
+the same for all processes that know that snapshot, also for one that has just opened the log to commit once.
+There is a scale of weights, four per doubling, and one commit is the first to reach each value on it: the
+process that made this commit checks whether a snapshot is due as of then. If it does not write it (it was
+killed; the storage is full), the process whose commit reaches the next value does, a quarter later. A process
+that opens the log and finds twice the due weight does not wait for that.
+Others may know of another last snapshot, because somebody wrote one by hand. So where others publish, too,
 the storage is asked for the newest before one is written. Two at a time do no harm.
 
-Invariants: a publish waits for none of it where it is done in the background, and never fails
-    because of it, but that a failed fsync ends publishing; what is done at once is one snapshot, or a step of
-    cleaning.
+Invariants: a publish does not wait for it where it runs in the background, and never fails because of it,
+    except that a failed fsync ends publishing; one step is one snapshot, or STEP files of a cleaning.
 Not here: what is in a snapshot (documents/snapshot.py), what may be removed (cleaning.py).
 Concurrency: `after_publish` from any thread, under no lock; one piece of work at a time.
 After a crash: a snapshot without its manifest is none; the next commit on the scale leads to another.
@@ -42,16 +41,16 @@ from sparklog.storage import Store
 
 # --- background --------------------------------------------------------------------------------------
 #
-# A piece of work is a generator; what it does from one `yield` to the next is a step, which is bounded. What
-# comes newly goes before what is there already (a snapshot before the rest of a cleaning), and is forgotten
-# if something newer comes before its turn, since it comes due again.
+# A piece of work is a generator; from one `yield` to the next is a step, which is bounded. New work runs
+# before the rest of older work (a snapshot before the rest of a cleaning); waiting work is dropped when newer
+# work comes, because it falls due again.
 #
-# Invariants: one thread at most, none while there is nothing to do; after a step that is not the last, the
-#     thread rests as long as the step took, so that it takes half a core and half a disk at most.
-# Ends with its owner: `finish`, and the end of the process, let the step end that runs, and a piece of work
-#     begin that waits; then what is left may go on for END_SECONDS, and is left to others.
-# Concurrency: any thread. After a fork the child has no thread, and starts anew.
-# After a crash: whatever the work says.
+# Invariants: at most one thread, none without work; after a step that is not the last, the thread pauses for
+#     as long as the step took, so that it takes at most half a core and half a disk.
+# End: `finish`, and the end of the process, let the current step end and waiting work begin; then work may go
+#     on for END_SECONDS, and the rest is left to other processes.
+# Concurrency: any thread. After a fork the child has no thread and no work.
+# After a crash: defined by the work.
 
 
 Work = Callable[[], Iterator[None]]
@@ -60,58 +59,58 @@ _LONGEST_REST_SECONDS = 1.0
 
 
 class Runner(Protocol):
-    """Who does the work."""
+    """Runs background work."""
 
     def run(self, work: Work) -> None:
-        """Do it, now or soon."""
+        """Run it, now or soon."""
         ...
 
     def finish(self) -> None:
-        """Wait for what is being done to come to an end, soon."""
+        """Wait until the current work ends, soon."""
         ...
 
     def start_anew(self) -> None:
-        """In a forked child."""
+        """Reset, in a forked child."""
         ...
 
 
-class AtOnce:
-    """Does it before it returns: for tests, and tools of one publish."""
+class Inline:
+    """Runs work before it returns: for tests, and tools that publish once."""
 
     def run(self, work: Work) -> None:
         for _ in work():
             pass
 
     def finish(self) -> None:
-        """All is done."""
+        """No-op."""
 
     def start_anew(self) -> None:
-        """There is nothing to forget."""
+        """No-op."""
 
 
 class Background:
-    """Work beside whoever waits for a publish: in steps, in a thread that lives as long as there is some."""
+    """Runs work in steps, in a thread that lives while there is work."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Without a thread, and without work."""
+        """Reset: without a thread, and without work."""
         self._lock = threading.Lock()
-        self._news = threading.Event()  # to wake whoever rests
+        self._news = threading.Event()  # ends a pause
         self._thread: threading.Thread | None = None
         self._waiting: Work | None = None
         self._deadline: float | None = None
 
     def run(self, work: Work) -> None:
-        """Do it soon, before what is being done already; something newer may take its place until then."""
+        """Run it soon, before the rest of older work; newer work replaces it until then."""
         with self._lock:
             self._waiting = work
             self._news.set()
             if self._thread is not None:
                 return
-            # No daemon: what ends with its last publish, a job of one commit, waits for the snapshot.
+            # No daemon: a job that ends with its only commit waits for the snapshot.
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=False)
             try:
                 self._thread.start()
@@ -119,14 +118,14 @@ class Background:
                 self._thread = self._waiting = None
 
     def finish(self) -> None:
-        """Wait until nothing is being done any more; see the module's docstring for how long that may be."""
+        """Wait until no work runs: for the current step, the first of waiting work, and END_SECONDS."""
         with self._lock:
             thread, self._deadline = self._thread, time.monotonic() + END_SECONDS
             self._news.set()
         try:
             if thread is not None and thread is not threading.current_thread():
                 thread.join()
-        finally:  # Ctrl-C, too: whoever goes on has work again
+        finally:  # also after Ctrl-C, when the process may go on
             with self._lock:
                 self._deadline = None
 
@@ -134,7 +133,7 @@ class Background:
         begun: list[Iterator[None]] = []
         while True:
             with self._lock:
-                if self._waiting is not None:  # whatever the time: its first step is the snapshot
+                if self._waiting is not None:  # even after the deadline: its first step is the snapshot
                     begun.append(self._waiting())
                     self._waiting = None
                     self._news.clear()
@@ -146,14 +145,16 @@ class Background:
                 next(begun[-1])
             except StopIteration:
                 begun.pop()
-            except Exception:  # noqa: BLE001 - nobody waits for it who could be told
+            except Exception:  # noqa: BLE001 - there is no caller to raise it to
                 _log.exception("%s failed", self._name)
                 begun.pop()
             else:
                 self._rest(time.monotonic() - since)
 
     def _is_over(self) -> bool:
-        """Under the lock. The main thread ends before the interpreter waits for the others."""
+        """True after the deadline. Called under the lock. The main thread ends before the interpreter joins
+        the others.
+        """
         if self._deadline is None and not threading.main_thread().is_alive():
             self._deadline = time.monotonic() + END_SECONDS
         return self._deadline is not None and time.monotonic() > self._deadline
@@ -165,25 +166,25 @@ class Background:
 
 # --- settings ----------------------------------------------------------------------------------------
 #
-# Numbers of the metadata log.
+# Settings of a process for the metadata log.
 #
-# Not here: what a root or a topic is configured to (log/config.py); these are a process's own.
+# Not here: settings of a root or a topic (log/config.py).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataSettings:
-    """Every process of a root may have its own.
+    """Each process of a root may have its own.
 
     Fields:
-        snapshot_bytes: commits between snapshots weigh so much at least; 256 small commits.
+        snapshot_bytes: the minimum weight of the commits between snapshots; 256 small commits.
             Larger: slower opening, fewer files rewritten.
-        clean_grace_ms: how old a snapshot must be before what it covers is removed. Larger: more files,
-            fewer followers that must load a snapshot after a pause.
-        clean_interval_ms: a process cleans at most so often, after a snapshot of its own: it has to list all
-            commits of the grace period, of which there may be 100,000s.
-        snapshots_kept: at least so many; two, so that a damaged one is no disaster.
-        publish_timeout_ms: give up publishing after losing races, or being unsure, for this long.
-        backoff_ms: upper bound of the random wait after the first lost race; None: what suits the store.
+        clean_grace_ms: how old a snapshot must be before the commits that it covers are removed. Larger: more
+            files, fewer followers that must load a snapshot after a pause.
+        clean_interval_ms: the minimum time between two cleanings of a process: each lists all commits of the
+            grace period, of which there may be 100,000s.
+        snapshots_kept: the minimum number; two, so that a damaged one is no disaster.
+        publish_timeout_ms: give up publishing after lost races, or an unknown outcome, for this long.
+        backoff_ms: upper bound of the random wait after the first lost race; None: by the kind of store.
         combine: on a remote store, publish for each other instead of racing.
     """
 
@@ -200,16 +201,16 @@ class MetadataSettings:
 
 
 _log = logging.getLogger(__name__)
-# Cleaning a remote store lists it: not more often than this.
+# The minimum time between two cleanings of a remote store, each of which lists it.
 _REMOTE_CLEAN_INTERVAL_MS = 1_800_000
-# What a snapshot takes of each, about: rows of Arrow, and objects of JSON.
+# Approximate bytes of each in a snapshot: rows of Arrow, and objects of JSON.
 _EXTENT_BYTES, _PARTITION_BYTES, _ENTRY_BYTES, _TOPIC_BYTES = 80, 16, 64, 128
 _FIRST_STEPS = 4  # on the scale between a value and its double
 
 
 class _Known(NamedTuple):
-    """The newest snapshot that we know of; `weight`: of the commits from `loaded`, the one that our image was
-    loaded from, up to it.
+    """The newest known snapshot. `weight` is that of the commits from `loaded`, the snapshot that our image
+    was loaded from, up to it.
     """
 
     snapshot: int
@@ -218,7 +219,7 @@ class _Known(NamedTuple):
 
 
 class LogUpkeep:
-    """The upkeep that one process does of a log. See the module's docstring."""
+    """The background maintenance of one log, by one process."""
 
     def __init__(
         self,
@@ -229,10 +230,10 @@ class LogUpkeep:
         runner: Runner,
         on_fatal: Callable[[FatalStorageError], None],
     ) -> None:
-        """`image`: as opened. `on_fatal` is told of a failed fsync, after which nothing may publish."""
+        """`image`: as opened. `on_fatal` is called after a failed fsync: publishing must stop."""
         self.settings = settings
         self.runner = runner
-        self.also: list[Callable[[], None]] = []  # what others have done on the same occasion
+        self.more_work: list[Callable[[], None]] = []  # runs after each snapshot and cleaning
         self._store = store
         self._clock = clock
         self._on_fatal = on_fatal
@@ -241,10 +242,10 @@ class LogUpkeep:
         self._cleaned_ms: int | None = None
 
     def after_publish(self, image: Image, *, others: bool) -> None:
-        """After a commit of ours that led to `image`: have done what is due.
+        """Start what is due after a commit of ours that led to `image`.
 
         Args:
-            others: other processes publish as well, so one of them may have written a snapshot.
+            others: other processes publish, too, so one of them may have written a snapshot.
         """
         weight = self.weight_to_replay(image)
         unit = self.settings.snapshot_bytes
@@ -255,15 +256,15 @@ class LogUpkeep:
         self._has_begun = True
 
     def weight_to_replay(self, image: Image) -> int:
-        """What commits after the newest snapshot that we know of weigh."""
+        """Return the weight of the commits after the newest known snapshot."""
         return image.replayed.weight - self._newest(image).weight
 
     def write_snapshot(self, image: Image) -> None:
-        """Write one now, unless the root was replaced meanwhile: one of what is lost would bring it back.
+        """Write a snapshot now, unless the root was replaced: it would bring back what that does not have.
 
         Raises:
-            CorruptLogError, FencedError: it was.
-            UnsupportedVersionError: a writer has to know more than we do.
+            CorruptLogError, FencedError: the root was replaced.
+            UnsupportedVersionError: the root needs a feature for writing that this version lacks.
         """
         validate_writable(image)
         refuse_another_root(self._store, image)
@@ -276,9 +277,9 @@ class LogUpkeep:
         return known if known.loaded == loaded else _Known(loaded, loaded, 0)  # it was loaded anew
 
     def _work(self, image: Image, *, overdue: int, others: bool) -> Iterator[None]:
-        """A snapshot, if one is due, and then cleaning, step by step.
+        """Write a snapshot, if one is due, and then clean, step by step.
 
-        What fails is logged by what it was; a failed cleaning keeps nothing else from being done.
+        Failures are logged; a failed cleaning does not prevent the other work.
         """
         doing = "no snapshot"
         try:
@@ -294,7 +295,7 @@ class LogUpkeep:
                 except SparklogError as error:
                     _log.warning("%s after commit %s: %s", doing, image.commit, error)
                 doing = "background maintenance failed"
-                for work in self.also:
+                for work in self.more_work:
                     work()
                     yield
         except FatalStorageError as error:
@@ -308,7 +309,7 @@ class LogUpkeep:
         return self.weight_to_replay(image) >= overdue * bound
 
     def _is_covered(self, image: Image, overdue: int) -> bool:
-        """Has somebody else written a snapshot, so that none is due?"""
+        """True if another process has written a snapshot, so that none is due."""
         known = self._newest(image)
         start_after = commit_name(known.snapshot) if known.snapshot >= 0 else None
         weights: dict[int, int] = {}
@@ -345,7 +346,7 @@ class LogUpkeep:
 
 
 def snapshot_size(image: Image) -> int:
-    """About how many bytes a snapshot of this image takes. Costs a look at each partition."""
+    """Return the approximate size of a snapshot of this image in bytes. Visits each partition."""
     size = _ENTRY_BYTES * (len(image.publishers) + len(image.configs))
     for topic in image.topics.values():
         size += _TOPIC_BYTES + _ENTRY_BYTES * (len(topic.writer_txns) + len(topic.configs))
@@ -357,7 +358,7 @@ def snapshot_size(image: Image) -> int:
 
 
 def _mark(weight: int, unit: int) -> int:
-    """How many values of the scale a weight has reached: 4/4, 5/4, 6/4, 7/4, 8/4, 10/4 ... of `unit`."""
+    """Return how many values of the scale a weight has reached: 4/4, 5/4, 6/4, 7/4, 8/4, 10/4 ... `unit`."""
     quarters = weight * _FIRST_STEPS // unit
     if quarters < _FIRST_STEPS:
         return 0

@@ -182,7 +182,7 @@ class LiveRoot:
         self._image_callbacks: list[ImageCallback] = []
         self._told: set[str] = set()
         self._shown = log.image
-        log.metadata.also_keep_up(Leftovers(log.store, log.clock).sweep_if_due)
+        log.metadata.add_upkeep(Leftovers(log.store, log.clock).sweep_if_due)
 
     @property
     def cluster_id(self) -> str:

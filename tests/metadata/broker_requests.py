@@ -85,7 +85,7 @@ class Broker:
             return plan_accepted(image, parts, node_id=self.node_id, broker_epoch=self.broker_epoch)
 
         if crowded:
-            self.log.combiner.crowd.note_dear(60_000)
+            self.log.combiner.contention.note_costly(60_000)
         shared = share_accepted(lambda: parts, node_id=self.node_id, broker_epoch=self.broker_epoch)
         return self.log.publish(plan, shared=shared)
 

@@ -58,7 +58,7 @@ class Publisher:
     def publish(self, key: str, txn: int | None = None, *, unless: str = "never", check: bool = True) -> int:
         payload = msgspec.json.encode([key, txn, unless])
         if self.crowded:
-            self.log.combiner.crowd.note()
+            self.log.combiner.contention.note()
         shared = SharedPlan(payload=lambda: payload, interpret=interpret)
         result = self.log.publish(interpret(payload), shared=shared)
         if result.actions and check:

@@ -64,7 +64,7 @@ def interpret(payload: bytes) -> Callable[[Image], list[Action]]:
 def publish(log: MetadataLog, key: str, *, version: int | None = None, crowded: bool = True) -> int:
     payload = msgspec.json.encode([key, version])
     if crowded:
-        log.combiner.crowd.note()
+        log.combiner.contention.note()
     shared = SharedPlan(payload=lambda: payload, interpret=interpret) if crowded else None
     return log.publish(interpret(payload), shared=shared).commit
 

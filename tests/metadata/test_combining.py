@@ -64,7 +64,7 @@ def test_a_publisher_that_sees_a_queue_joins_it(store: MemoryStore, clock: Sleep
     one.publish("a")
     other.publish("b")
     one.log.refresh()
-    assert one.log.combiner.crowd.is_there
+    assert one.log.combiner.contention.is_contended
     one.publish("c")
     assert actions_of(one.log, 2) == ["request 0 of 1", "c"]
 
@@ -116,7 +116,7 @@ def test_a_publisher_that_waits_costs_one_request_to_post_and_one_to_delete(
     clock.meanwhile.append(combine)
     poster.crowded = False
     poster.log.refresh()
-    poster.log.combiner.crowd.note()
+    poster.log.combiner.contention.note()
     store.hook = hook
     poster.publish("ours", check=False)
     assert requests == {"put_hint": 1, "list": 1, "open_read": 1, "delete": 1}

@@ -16,9 +16,9 @@ from sparklog.metadata import (
     SetConfigs,
     SharedPlan,
 )
-from sparklog.metadata.combining import BLIND_MS
+from sparklog.metadata.combining import LISTING_PAUSE_MS
 from sparklog.metadata.documents.properties import DIRECTORY, REQUESTS
-from sparklog.metadata.requests import LOOK_MS, RequestBox
+from sparklog.metadata.requests import LIST_TIMEOUT_MS, RequestBox
 from sparklog.storage import IndefinitePutError, MemoryStore, StoredFile
 from tests.metadata.combining_publishers import (
     REMOTE,
@@ -57,7 +57,7 @@ def test_a_look_at_who_waits_takes_a_moment_at_most(
     monkeypatch.setattr(store, "list", listed)
     Publisher(store, clock).publish("ours")
     assert looks
-    assert set(looks) == {LOOK_MS}
+    assert set(looks) == {LIST_TIMEOUT_MS}
 
 
 def test_what_no_longer_applies_is_an_error_of_its_publisher_and_never_happens(
@@ -92,7 +92,7 @@ def test_actions_that_do_not_apply_are_an_error(store: MemoryStore, clock: Sleep
         return [JoinBroker(node_id=1, broker_epoch=0, incarnation_id="I" * 22)]  # whatever the image says
 
     clock.meanwhile.append(lambda: other.log.publish(plan))
-    one.log.combiner.crowd.note()
+    one.log.combiner.contention.note()
     with pytest.raises(InvalidRequestError, match="would not apply"):
         one.log.publish(plan, shared=SharedPlan(payload=lambda: b"[]", interpret=lambda _: plan))
     assert one.publish("a") == one.log.image.commit
@@ -264,7 +264,7 @@ def test_a_busy_publisher_that_cannot_look_who_waits_publishes_on(
     for number in range(1_000):
         clock.advance_ms(100)
         one.publish(f"key {number}")
-    assert len(lists) == 1 + 99_000 // BLIND_MS  # not one a second
+    assert len(lists) == 1 + 99_000 // LISTING_PAUSE_MS  # not one a second
 
 
 def test_a_request_that_cannot_be_listed_is_published_by_its_own_publisher(
@@ -278,7 +278,7 @@ def test_a_request_that_cannot_be_listed_is_published_by_its_own_publisher(
     assert len(lists) == 1
     store.hook = None
     assert requests_left(store) == 1
-    clock.advance_ms(BLIND_MS)
+    clock.advance_ms(LISTING_PAUSE_MS)
     one.publish("again")
     assert {"ours", "more", "again", "left"} <= set(other.log.refresh().configs)
 

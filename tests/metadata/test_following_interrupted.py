@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sparklog.clock import ManualClock
 from sparklog.metadata import MetadataLog, SetConfigs, log
 from sparklog.metadata import log as looks
-from sparklog.metadata.log import BESIDE_MS
+from sparklog.metadata.log import CONCURRENT_REFRESH_MS
 from sparklog.storage import MemoryStore, StoreTraits
 from tests.support.interrupts import interrupt_everywhere, is_free
 
@@ -35,7 +35,7 @@ def test_nor_one_while_somebody_publishes(clock: ManualClock) -> None:
         return []
 
     def look() -> None:
-        clock.advance_ms(BESIDE_MS)
+        clock.advance_ms(CONCURRENT_REFRESH_MS)
         followed.refresh()
 
     with ThreadPoolExecutor(1) as publisher:
@@ -45,9 +45,9 @@ def test_nor_one_while_somebody_publishes(clock: ManualClock) -> None:
             places = []
             for where in interrupt_everywhere(look, *MODULES):
                 places.append(where)
-                assert is_free(followed._looks._beside), where
+                assert is_free(followed._freshness._refreshing), where
         finally:
             may_go_on.set()
         publishing.result(20)
-    assert any("_looks_beside" in where for where in places)
+    assert any("_refresh_concurrently" in where for where in places)
     assert is_free(followed._lock)

@@ -183,7 +183,7 @@ def test_so_does_each_look_of_who_waits_for_others_to_publish(clock: Clocks) -> 
                 contended.others_commit()
                 contended.store.hook = hook
 
-    log.combiner.crowd.note()
+    log.combiner.contention.note()
     contended.store.hook = hook
     log.publish(interpret(payload), shared=shared)
     contended.store.hook = None
@@ -197,7 +197,7 @@ def test_who_wants_to_look_does_not_wait_for_a_publish_that_looks(
 ) -> None:
     """It may wait for others to publish, for seconds; and ten who wait would look one after the other."""
     if waits_to_the_end:
-        monkeypatch.setattr(looks, "PEEK_SECONDS", SECONDS)
+        monkeypatch.setattr(looks, "LOCK_POLL_SECONDS", SECONDS)
     clock = Asked()
     contended = Contended(clock)
     log = contended.log
@@ -322,15 +322,15 @@ def test_a_look_beside_a_publish_says_nothing_of_what_may_have_been_cleaned_or_i
     log.publish(lambda _: [SetConfigs(configs={"retention.ms": "1"})])
     image = log.image
     follower = RemoteFollower(store, clock, lambda *_: None)
-    assert follower.look_beside(image) is None, "nothing is known of the end"
+    assert follower.refresh_concurrently(image) is None, "nothing is known of the end"
     follower.newest(image)
-    assert follower.look_beside(image) == (image, follower.now())
+    assert follower.refresh_concurrently(image) == (image, follower.now())
     clock.set_ms = TRUST_MS
-    assert follower.look_beside(image) is None, "it has slept"
+    assert follower.refresh_concurrently(image) is None, "it has slept"
     follower.newest(image)
-    assert follower.look_beside(image) is not None
+    assert follower.refresh_concurrently(image) is not None
     store.put_if_absent(commit_name(image.commit + 1), b"no commit")
-    assert follower.look_beside(image) is None
+    assert follower.refresh_concurrently(image) is None
 
 
 class Vain:
@@ -343,7 +343,7 @@ class Vain:
     def now(self) -> Moment:
         return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
 
-    def look_beside(self, _image: Image) -> None:
+    def refresh_concurrently(self, _image: Image) -> None:
         self.looks += 1
 
 
@@ -359,14 +359,16 @@ class Held:
         return self._times < 0
 
 
-@pytest.mark.parametrize(("ms", "looks_made"), [(10, 1), (looks.BESIDE_MS // 2, 10), (looks.BESIDE_MS, 20)])
+@pytest.mark.parametrize(
+    ("ms", "looks_made"), [(10, 1), (looks.CONCURRENT_REFRESH_MS // 2, 10), (looks.CONCURRENT_REFRESH_MS, 20)]
+)
 def test_who_looks_beside_a_publish_in_vain_does_not_ask_all_the_time(
     clock: Clocks, ms: int, looks_made: int
 ) -> None:
     follower = Vain(clock)
-    looking = looks.Looks(cast("Follower", follower), lambda *_: None)
+    looking = looks.Freshness(cast("Follower", follower), lambda *_: None)
     began = follower.now()
-    clock.advance_ms(looks.BESIDE_MS)
+    clock.advance_ms(looks.CONCURRENT_REFRESH_MS)
     lock = cast("threading.RLock", Held(clock, times=20, ms=ms))
-    assert looking.wait_for(lock, [], began, lambda: cast("Image", None))
+    assert looking.acquire_unless_refreshed(lock, [], began, lambda: cast("Image", None))
     assert follower.looks == looks_made

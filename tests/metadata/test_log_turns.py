@@ -14,9 +14,9 @@ from sparklog.metadata.documents.properties import DIRECTORY
 from sparklog.metadata.log import (
     DISTRUST_MS,
     MAX_WAIT_MS,
-    RIGHT_OF_WAY_DISTRUST_MS,
-    RIGHT_OF_WAY_MS,
-    Turns,
+    PRIORITY_DISTRUST_MS,
+    PRIORITY_WAIT_MS,
+    PublishLocks,
 )
 from sparklog.storage import LocalStore, MemoryStore
 
@@ -25,7 +25,7 @@ class Publisher:
     """Takes turns in a store."""
 
     def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
-        self._turns = Turns(store, clock, random.Random(1))
+        self._turns = PublishLocks(store, clock, random.Random(1))
         self.note_lost_race = self._turns.note_lost_race
 
     @contextmanager
@@ -141,12 +141,12 @@ def test_who_takes_longer_than_others_wait_has_right_of_way(memory: MemoryStore,
         assert MAX_WAIT_MS <= waited_ms() < MAX_WAIT_MS + 10  # no time has passed: it was just unlucky
         clock.advance_ms(MAX_WAIT_MS)
         slow.note_lost_race()
-        assert RIGHT_OF_WAY_MS <= waited_ms() < RIGHT_OF_WAY_MS + 10  # and nobody waits for the turn now
+        assert PRIORITY_WAIT_MS <= waited_ms() < PRIORITY_WAIT_MS + 10  # and nobody waits for the turn now
         clock.advance_ms(DISTRUST_MS)
         slow.note_lost_race()  # it has it already
         assert waited_ms() < MAX_WAIT_MS  # it is stopped, as it seems
-        clock.advance_ms(RIGHT_OF_WAY_DISTRUST_MS)
-        assert RIGHT_OF_WAY_MS / 2 <= waited_ms() < RIGHT_OF_WAY_MS / 2 + MAX_WAIT_MS + 10
+        clock.advance_ms(PRIORITY_DISTRUST_MS)
+        assert PRIORITY_WAIT_MS / 2 <= waited_ms() < PRIORITY_WAIT_MS / 2 + MAX_WAIT_MS + 10
     assert waited_ms() == 0
 
 

@@ -137,7 +137,7 @@ def test_nothing_is_posted_for_others_to_publish() -> None:
     require(opened(store), RequireFeatures(writers=("new-write",)))
     puts: list[str] = []
     store.hook = lambda operation, name: puts.append(name) if operation.startswith("put") else None
-    log.combiner.crowd.note()
+    log.combiner.contention.note()
 
     def plan(_image: Image) -> list[Action]:
         return [RequireFeatures(writers=("known",))]

@@ -156,7 +156,7 @@ def test_illegal_plan_is_a_definite_error_and_takes_the_request_back(
             raise InvalidRequestError("TOPIC_EXISTS", "no", fix="none")
         return [SetConfigs(configs={"ours": "1"})]
 
-    log.combiner.crowd.note()
+    log.combiner.contention.note()
     shared = SharedPlan(payload=lambda: b"[]", interpret=lambda _: plan)
     with pytest.raises(InvalidRequestError, match="no"):
         log.publish(plan, shared=shared)

@@ -19,7 +19,7 @@ from sparklog.metadata import (
     which_hold,
 )
 from sparklog.metadata import requests as posted
-from sparklog.metadata.combining import DEAR_LOSS_MS
+from sparklog.metadata.combining import COSTLY_LOSS_MS
 from sparklog.metadata.documents.properties import REQUESTS, commit_name
 from sparklog.metadata.loading import Commit, read_commit
 from sparklog.metadata.requests import image_before
@@ -77,12 +77,12 @@ def test_writers_and_brokers_publish_for_each_other(
     one, two, _ = brokers
     writer = MetadataLog.open(store, clock)
     one.leave([accepted(0)])
-    writer.combiner.crowd.note()
+    writer.combiner.contention.note()
     result = publish(writer, [StagedAppend(drafts=(draft(0), draft(2)))])
     assert result.ranges["orders", 0].base_offset == 0
     assert ends(writer) == [2, 0, 1]
     two.leave([accepted(2)])
-    writer.combiner.crowd.note()
+    writer.combiner.contention.note()
     publish(writer, [StagedAppend(drafts=(draft(1),))])
     assert ends(writer) == [2, 1, 2]
 
@@ -261,7 +261,7 @@ def test_a_lone_broker_posts_nothing(brokers: list[Broker], store: MemoryStore) 
 
 @pytest.mark.parametrize(
     ("races", "took_ms", "posts"),
-    [(1, 0, False), (7, 100, False), (8, 0, True), (1, DEAR_LOSS_MS, True), (2, DEAR_LOSS_MS, True)],
+    [(1, 0, False), (7, 100, False), (8, 0, True), (1, COSTLY_LOSS_MS, True), (2, COSTLY_LOSS_MS, True)],
 )
 def test_races_that_make_a_broker_post(
     brokers: list[Broker], store: MemoryStore, clock: SleepyClock, races: int, took_ms: int, posts: bool

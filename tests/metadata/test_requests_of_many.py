@@ -81,7 +81,7 @@ def test_a_request_with_many_drafts_is_applied_with_ours(
     name = leave_request(store, log, clock, staged("theirs"))
     _, body = map(json.loads, store.read(name).splitlines())
     assert body["publish"]["columns"]["segments"] == ["theirs"]
-    log.combiner.crowd.note()
+    log.combiner.contention.note()
     result = publish(log, [staged("ours")])
     assert result.commit == 1
     assert {found.record_count for found in result.ranges.values()} == {2}
@@ -108,9 +108,9 @@ def test_what_is_combined_is_bounded_by_its_extents(
         name = leave_request(store, log, clock, staged("theirs"))
     assert len(store.read(name)) < 1000 < PARTITIONS * others_module.EXTENT_BYTES
     monkeypatch.setattr(others_module, "MAX_COMBINED_BYTES", 3 * PARTITIONS * others_module.EXTENT_BYTES)
-    log.combiner.crowd.note()
+    log.combiner.contention.note()
     clock.advance_ms(5_000)
-    log.combiner.crowd.note()
+    log.combiner.contention.note()
     publish(log, [staged("ours")])
     assert ends(log) == [8] * PARTITIONS  # ours, and three of theirs
 

@@ -183,7 +183,7 @@ def test_damaged_snapshot_falls_back_to_an_older_one(
         memory.delete(commit_name(number))
     with caplog.at_level(logging.WARNING, "sparklog"):
         assert MetadataLog.open(memory, ManualClock()).image == log.image
-    assert "passing over a damaged snapshot" in caplog.text
+    assert "skipping a damaged snapshot" in caplog.text
     assert damaged in caplog.text
 
 

@@ -183,7 +183,7 @@ class Combining(Model):
                 t = t._replace(late=t.late | {request}, lates_left=t.lates_left - 1)
                 yield f": {request}, with an attempt still on its way", self._with(t, i, q)
 
-    @step("lists the requests", at="waiting", code=f"{COMBINER}._look_who_waits")
+    @step("lists the requests", at="waiting", code=f"{COMBINER}._list_waiting")
     def list_requests(self, s: State, i: int, p: Process) -> Next:
         others = frozenset(one for one in s.box if one.publisher != p.publisher)
         if others != p.listed:

@@ -90,7 +90,7 @@ class Conditions(ConditionsWorld):
                 t._replace(late=s.late | {request}, lates_left=s.lates_left - 1),
             )
 
-    @step("lists the requests", at="up", code=f"{COMBINER}._look_who_waits")
+    @step("lists the requests", at="up", code=f"{COMBINER}._list_waiting")
     def list_requests(self, s: State, i: int, p: Broker) -> Next:
         others = frozenset(one for one in s.box if one.publisher != (i, p.life))
         if p.posted is not None and others != p.listed:

@@ -132,7 +132,7 @@ class Directory(Model):
     @step(
         "syncs, and shows",
         at=("opening", "showing"),
-        code=(f"{LOG}._show_durably", f"{STORE}.sync_directory"),
+        code=(f"{LOG}._install_durably", f"{STORE}.sync_directory"),
     )
     def show(self, s: State, i: int, p: Process) -> Next:
         if p.image < p.floor:

@@ -158,7 +158,7 @@ class Life:
         if not parts:
             return
         if self.dice.random() < 0.7:
-            node.log.metadata.combiner.crowd.note_dear(60_000)
+            node.log.metadata.combiner.contention.note_costly(60_000)
         meanwhile, self.clock.meanwhile = self.clock.meanwhile, []
         self.clock.meanwhile += [self.step] * self.dice.randrange(4)
         self.busy.append(number)

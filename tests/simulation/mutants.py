@@ -246,7 +246,7 @@ MUTANTS = (
     Mutant(
         "commits are shown before they are durable",
         "directory",
-        lambda: mock.patch.object(MetadataLog, "_show_durably", _show_at_once),
+        lambda: mock.patch.object(MetadataLog, "_install_durably", _show_at_once),
         focus=("cut_power_after_commit",),
     ),
     Mutant(

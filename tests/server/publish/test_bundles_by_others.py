@@ -65,7 +65,7 @@ def nodes(
 
 def crowded(node: Node) -> None:
     """It has just met others."""
-    node.log.metadata.combiner.crowd.note_dear(60_000)
+    node.log.metadata.combiner.contention.note_costly(60_000)
 
 
 def published_by(b: Node, *also: Callable[[], object]) -> Callable[[], None]:
