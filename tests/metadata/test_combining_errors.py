@@ -223,7 +223,7 @@ def test_request_that_somebody_took_back(store: MemoryStore, clock: SleepyClock)
     posted: list[str] = []
     store.hook = lambda operation, name: posted.append(name) if operation == "put_hint" else None
     clock.meanwhile.append(take_back)
-    with pytest.raises(RetriableError, match="taken back"):
+    with pytest.raises(RetriableError, match="withdrawn"):
         one.publish("a")
 
 

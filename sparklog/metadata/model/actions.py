@@ -21,15 +21,6 @@ from sparklog.metadata.model import (
     transactions,
     writers,
 )
-from sparklog.metadata.model import extents as rewriting
-from sparklog.metadata.model import registry as acting
-from sparklog.metadata.model import registry as controller
-from sparklog.metadata.model import registry as leading
-from sparklog.metadata.model import sequences as producers
-from sparklog.metadata.model import settings as features
-from sparklog.metadata.model import sweeping as compacting
-from sparklog.metadata.model import transactions as ending
-from sparklog.metadata.model import writers as publishers
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.extents import AdvanceLogStart, AppendExtents, ReplaceExtents
@@ -98,30 +89,30 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     AddPartitions: topics.add_partitions,
     SetConfigs: settings.set_configs,
     AppendExtents: extents.append_extents,
-    ReplaceExtents: rewriting.replace_extents,
-    AdvanceLogStart: rewriting.advance_log_start,
+    ReplaceExtents: extents.replace_extents,
+    AdvanceLogStart: extents.advance_log_start,
     WriterTxn: writers.note_writer_txn,
-    AllocateProducerIds: producers.allocate_producer_ids,
-    RequestApplied: publishers.settle_request,
+    AllocateProducerIds: sequences.allocate_producer_ids,
+    RequestApplied: writers.settle_request,
     MoveSweepHorizon: sweeping.move_sweep_horizon,
-    NoteCleaned: compacting.note_cleaned,
+    NoteCleaned: sweeping.note_cleaned,
     ExpireProducers: sequences.expire_producers,
     JoinBroker: registry.join_broker,
     FenceBroker: registry.fence_broker,
     BeginControlledShutdown: registry.begin_controlled_shutdown,
     UnregisterBroker: registry.unregister_broker,
-    ElectController: controller.elect_controller,
-    AssignReplicas: leading.assign_replicas,
-    ElectLeaders: leading.elect_leaders,
-    ActAsBroker: acting.act_as_broker,
+    ElectController: registry.elect_controller,
+    AssignReplicas: registry.assign_replicas,
+    ElectLeaders: registry.elect_leaders,
+    ActAsBroker: registry.act_as_broker,
     BeginProducer: transactions.begin_producer,
     AddToTransaction: transactions.add_to_transaction,
     StageExtents: staging.stage_extents,
-    EndTransaction: ending.end_transaction,
+    EndTransaction: transactions.end_transaction,
     ForgetTransactions: transactions.forget_transactions,
     RetireSegments: sweeping.retire_segments,
     RestoreRoot: restoring.restore_root,
-    RequireFeatures: features.require_features,
+    RequireFeatures: settings.require_features,
 }
 
 # What changes who serves the root, what is in it to be served, and who does so.
@@ -149,7 +140,7 @@ OF_THE_CLUSTER: frozenset[type[ActionBase]] = frozenset(
 # Invariants: either all actions of a commit apply, or the image stays as it was, and ActionRefusedError says
 # why. Everything is checked against the image, also what a plan has checked: a commit that does not apply
 # means that the log, or the code that wrote it, is wrong.
-# Not here: what an action does (the effects in its subject's module, whether a.
+# Not here: what an action does (its effect, in its subject's module); whether a
 # refusal means a corrupt log or a wrong call (log.py decides).
 # Concurrency: a builder belongs to one thread; the images it takes and gives are immutable.
 
