@@ -153,7 +153,7 @@ from sparklog.metadata.model.transaction_values import (
     weight_of_groups,
 )
 from sparklog.metadata.model.transactions import (
-    MAX_TIMED_OUT_AT_ONCE,
+    MAX_TIMED_OUT_TRANSACTIONS,
     MAX_TIMEOUT_MS,
     AddToTransaction,
     BeginProducer,
@@ -185,7 +185,7 @@ __all__ = [
     "MAX_PARTITIONS_KEY",
     "MAX_PARTITIONS_OF_ACTION",
     "MAX_ROOT_WEIGHT",
-    "MAX_TIMED_OUT_AT_ONCE",
+    "MAX_TIMED_OUT_TRANSACTIONS",
     "MAX_TIMEOUT_MS",
     "MAX_TRANSACTIONAL_IDS",
     "MAX_TRANSACTIONAL_ID_LENGTH",

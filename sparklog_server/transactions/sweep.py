@@ -29,7 +29,7 @@ from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.log.config import TRANSACTIONAL_ID_EXPIRATION_KEY
 from sparklog.metadata import (
-    MAX_TIMED_OUT_AT_ONCE,
+    MAX_TIMED_OUT_TRANSACTIONS,
     Action,
     Image,
     Transaction,
@@ -205,7 +205,7 @@ def _late(image: Image, seen: Mapping[str, _Seen], now_ms: int, monotonic_ms: in
             or (known.was_there and one.is_timed_out(now_ms))
         )
     )
-    return list(islice(late, MAX_TIMED_OUT_AT_ONCE))
+    return list(islice(late, MAX_TIMED_OUT_TRANSACTIONS))
 
 
 def _is_same(one: Transaction, seen: _Seen) -> bool:

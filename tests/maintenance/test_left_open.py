@@ -99,7 +99,7 @@ def test_a_round_for_some_topics_leaves_them_alone(log: SparkLog, clock: ManualC
 def test_more_than_fit_into_a_commit(
     log: SparkLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparklog.metadata.model.transactions.MAX_TIMED_OUT_AT_ONCE", 2)
+    monkeypatch.setattr("sparklog.metadata.model.transactions.MAX_TIMED_OUT_TRANSACTIONS", 2)
     leave_open(log, *"abcde")
     clock.advance_ms(TIMEOUT_MS)
     assert round_of(log).figures["aborted"] == 5

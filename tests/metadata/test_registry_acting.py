@@ -137,7 +137,7 @@ def test_two_brokers_in_one_commit(draft: Draft) -> None:
     two = as_broker(image, 2, [plan_append(image, [draft(TOPIC, 1)])], [1])
     assert ended(applied(image, *one, *two)) == [10, 10, 0]
     nested = [msgspec.structs.replace(one[0], actions=2), two[0], two[1]]
-    refuses(image, nested, "a broker's actions among those of another")
+    refuses(image, nested, "act_as_broker ranges overlap")
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_a_leader_is_a_replica_that_is_not_fenced() -> None:
     refuses(fenced(image, 2), election(image), "leader 2 is fenced")
     narrow = assigned(image, 0, PartitionLeadership((1, 3)))
     refuses(narrow, election(image), r"leader 2, expected one of \(1, 3\)")
-    refuses(image, election(image), "leader 1 leads it already", leader=1)
+    refuses(image, election(image), "found leader 1 already", leader=1)
 
 
 def test_an_election_of_what_is_not_there() -> None:

@@ -429,7 +429,7 @@ def test_one_that_is_open_is_not_forgotten(root: Root, name: str) -> None:
 def test_not_more_are_forgotten_at_once_than_a_commit_should_have(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "MAX_FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr(model, "MAX_FORGOTTEN_IDS", 2)
     for name in ("a", "b", "c"):
         root.begin(name)
     action = plan_forget_transactions(root.image, 10_000, 1)

@@ -270,7 +270,7 @@ def test_several_that_have_run_out_of_epochs_get_an_id_each(root: Root) -> None:
 def test_not_more_are_aborted_at_once_than_a_commit_should_have(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "MAX_TIMED_OUT_AT_ONCE", 2)
+    monkeypatch.setattr(model, "MAX_TIMED_OUT_TRANSACTIONS", 2)
     for name in ("a", "b", "c"):
         root.open(name)
     first = timed_out(root.image, 1 << 40)

@@ -3,8 +3,7 @@
 Invariants: log start <= log end per partition; extents ascend without overlap, none ends after the log
 end; both dictionaries of topics hold the same objects.
 Not here: how a commit changes it (actions.py).
-Concurrency: immutable, but for an index that is made when it is first needed; hold on to one
-and it stays as it is while the log moves on.
+Concurrency: immutable, except an index that is made on first use.
 """
 
 import re
@@ -22,20 +21,19 @@ from sparklog.metadata.model.transaction_values import NO_TRANSACTIONS, Transact
 
 # --- broker values -----------------------------------------------------------------------------------
 #
-# What an image says of the brokers that serve a root.
+# The brokers of a root, as values.
 #
-# Invariants: values only.
-# Not here: how they come to be (registry.py, registry.py).
+# Not here: the actions that change them (registry.py).
 # Concurrency: immutable.
 # Sources: FORMAT.md#metadata-log; adr/0026; Kafka's BrokerRegistration, PartitionRegistration.
 
 
-NO_NODE = -1  # leads, controls
+NO_NODE = -1  # no leader, or no controller
 NO_EPOCH = -1
 
 
 class BrokerListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where Kafka clients reach a broker."""
+    """The address of a broker for Kafka clients."""
 
     host: str
     port: Int64
@@ -49,7 +47,7 @@ class RegisteredBroker(
     Fields:
         broker_epoch: the number of the commit by which it joined: no two registrations have the same.
         is_fenced: it may publish nothing, and leads nothing.
-        in_controlled_shutdown: it leads what it leads, and is to lead nothing more.
+        in_controlled_shutdown: it is to become leader of nothing more.
     """
 
     node_id: Int64
@@ -62,7 +60,7 @@ class RegisteredBroker(
 
 
 class Controller(msgspec.Struct, frozen=True, array_like=True):
-    """Who is controller, by which registration, and how many have been elected so far."""
+    """The controller, its registration, and its epoch: the number of elections so far."""
 
     node_id: Int64 = NO_NODE
     broker_epoch: Int64 = NO_EPOCH
@@ -73,13 +71,13 @@ NO_CONTROLLER = Controller()
 
 
 class PartitionLeadership(msgspec.Struct, frozen=True, array_like=True):
-    """Who may lead a partition, and who does.
+    """The replicas and the leader of a partition.
 
     Fields:
-        replicas: brokers by preference; none: nobody has assigned the partition yet.
+        replicas: brokers by preference; empty: not assigned yet.
         leader: one of them, or NO_NODE.
         leader_epoch: one higher with each change of the leader.
-        adding, removing: those of the replicas that come, or go, with a reassignment that is not over.
+        adding, removing: the replicas that an ongoing reassignment adds and removes.
     """
 
     replicas: tuple[Int64, ...] = ()
@@ -101,21 +99,21 @@ UNASSIGNED = PartitionLeadership()
 
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-# Kafka's own (Topic.INTERNAL_TOPICS). Other names that begin with __ are users': Debezium's heartbeats, say.
+# Kafka's own (Topic.INTERNAL_TOPICS). Other names that begin with __ are users' (Debezium's heartbeats).
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 METADATA_TOPIC = "__cluster_metadata"  # of Kafka's controllers; here a directory of the root
-# In which Kafka keeps what is in the metadata log here; nobody else is to have records there.
+# Topics in which Kafka keeps state that is in the metadata log here; no records are accepted for them.
 NEVER_TOPICS = (INTERNAL_TOPICS - {"__consumer_offsets"}) | {METADATA_TOPIC}
 
 
 def is_internal(name: str) -> bool:
-    """Is the topic one of those in which brokers keep their own state?"""
+    """True if brokers keep their own state in the topic."""
     return name in INTERNAL_TOPICS
 
 
 def why_illegal_topic_name(name: str) -> str | None:
-    """The rule that `name` breaks, or None."""
+    """Return the rule that `name` breaks, or None."""
     if not name:
         return "it is empty"
     if name in {".", ".."}:
@@ -128,21 +126,21 @@ def why_illegal_topic_name(name: str) -> str | None:
 
 
 def why_no_new_topic_name(name: str) -> str | None:
-    """The rule that `name` breaks as that of a topic to be made, by whatever means; those that exist go on.
+    """Return the rule that `name` breaks as the name of a new topic, or None; existing topics stay usable.
 
-    A name that begins with '-' is an option to any command, one that begins with '.' is hidden from Spark and
-    people, both in the directories of their segments.
+    Commands take a name that begins with '-' for an option; Spark and people do not see the directory of a
+    name that begins with '.'.
     """
     reason = why_illegal_topic_name(name)
     if reason is None and name[0] in "-.":
         return f"it begins with {name[0]!r}, expected a letter, a digit or '_'"
     if reason is None and name in NEVER_TOPICS:
-        return "it is internal, and nothing is ever kept in it here"
+        return "it is internal to Kafka, and unused here"
     return reason
 
 
 def collision_key(name: str) -> str:
-    """Names with equal keys would share their metrics, where '.' becomes '_'."""
+    """Return the name as in metrics, where '.' becomes '_': topics of the same key would share metrics."""
     return name.replace(".", "_")
 
 
@@ -166,7 +164,7 @@ class ProducerState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MergedBatch(msgspec.Struct, frozen=True, array_like=True):
-    """Consecutive records of an idempotent producer whose extent was replaced by one of many producers."""
+    """Consecutive records of an idempotent producer whose extent was merged with others."""
 
     producer_epoch: Int64
     base_sequence: Int64
@@ -178,7 +176,7 @@ class Cleaned(msgspec.Struct, frozen=True, array_like=True):
     """How far a partition is compacted.
 
     Fields:
-        first_dirty_offset: where the part begins that no compaction has seen.
+        first_dirty_offset: the first offset that no compaction has read.
         delete_horizon_ms: the latest time until which a tombstone below it is kept; -1: there is none.
     """
 
@@ -190,12 +188,12 @@ NEVER_CLEANED = Cleaned(0, NO_DELETE_HORIZON_MS)
 
 
 class Forgotten(msgspec.Struct, frozen=True, array_like=True):
-    """What a partition knows of the producers that it has forgotten, and where the next ones begin.
+    """The bounds of the expired producers of a partition.
 
     Fields:
-        mark_offset: where the partition ended at the last expire_producers.
-        end_offset: who has written nothing from here on is forgotten.
-        producer_id, producer_epoch, max_timestamp_ms: the largest of what is forgotten.
+        mark_offset: the log end at the last expire_producers.
+        end_offset: producers without records from here on are expired.
+        producer_id, producer_epoch, max_timestamp_ms: the largest of all that are expired.
     """
 
     mark_offset: Int64
@@ -216,7 +214,7 @@ class PublisherState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriterTxnState(msgspec.Struct, frozen=True, array_like=True):
-    """The newest version of an application in a topic, the commit that has it, and what was in it."""
+    """The newest version of an application in a topic, its commit, and a digest of its content."""
 
     version: Int64
     commit: Int64  # NO_COMMIT: not known
@@ -224,12 +222,12 @@ class WriterTxnState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Replayed(NamedTuple):
-    """Where an image comes from: a snapshot, and the commits after it.
+    """What an image was loaded from: a snapshot, and the commits after it.
 
     Fields:
         snapshot: the commit of the snapshot; NO_COMMIT: none, the log from its beginning.
-        weight: of the commits after it, as `weigh` has it.
-        last_weight: of that, the last commit's.
+        weight: of the commits after it (`weigh`).
+        last_weight: of the last commit.
     """
 
     snapshot: int = NO_COMMIT
@@ -237,7 +235,7 @@ class Replayed(NamedTuple):
     last_weight: int = 0
 
     def after(self, size: int, extents: int) -> "Replayed":
-        """With one more commit of so many bytes and appended extents."""
+        """Return the value after one more commit of this size in bytes, with this number of extents."""
         weight = weigh(size, extents)
         return Replayed(self.snapshot, self.weight + weight, weight)
 
@@ -246,19 +244,19 @@ NOT_REPLAYED = Replayed()
 
 
 def weigh(size: int, extents: int = 0) -> int:
-    """What a commit of so many bytes counts for: a block of a disk at least. It takes no less room there, and
-    to look it up takes as long. And its extents as if they were objects: columns are no quicker to apply.
+    """Return the weight of a commit: its size in bytes, but at least a disk block, which it occupies, and at
+    least the size of its extents as JSON objects, since columns take as long to apply.
     """
     return max(size, _BLOCK_BYTES, _EXTENT_BYTES * extents)
 
 
 class Incarnation(msgspec.Struct, frozen=True, array_like=True):
-    """Which life of the root this is: each restore from a backup begins another (restoring.py).
+    """The incarnation of the root: each restore from a backup begins another (restoring.py).
 
     Fields:
         incarnation_id: "" of a root that was never restored.
-        commit: the one that began it.
-        births_ahead: what is added to a commit's number to have the birth of a segment.
+        commit: the commit that began it.
+        births_ahead: added to a commit's number to give the birth of a segment.
         leader_epoch: the least of any partition.
     """
 
@@ -274,11 +272,11 @@ FIRST_INCARNATION = Incarnation()
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One partition of a topic.
 
-    It is part of no cycle, and the collector does not look at it: with hundreds of thousands of them that was
-    half of the time to open a root.
+    It is part of no cycle, and not tracked by the garbage collector: with hundreds of thousands of partitions
+    that took half of the time to open a root.
 
     Fields:
-        restored_end_offset: where it ended when this incarnation of the root began; 0: it is younger.
+        restored_end_offset: the log end when this incarnation of the root began; 0: it is younger.
     """
 
     topic_id: str
@@ -287,7 +285,7 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     log_end_offset: int
     extents: ExtentList
     producers: Mapping[int, ProducerState] = {}
-    # By producer id, those that no extent shows any more; the newest last (sequences.py).
+    # By producer id, batches whose extents were merged; the newest last (sequences.py).
     merged_batches: Mapping[int, tuple[MergedBatch, ...]] = {}
     cleaned: Cleaned = NEVER_CLEANED
     forgotten: Forgotten = NOTHING_FORGOTTEN
@@ -307,7 +305,7 @@ class Topic:
     name: str
     partitions: Sequence[PartitionState]
     configs: Mapping[str, str]
-    # By application, the least recent first; beyond a number that one is forgotten (writers.py).
+    # By application, the least recent first, which is evicted first (writers.py).
     writer_txns: Mapping[str, WriterTxnState] = field(default_factory=dict)
 
 
@@ -320,30 +318,30 @@ class Image:
     cluster_id: str
     topics: Mapping[str, Topic]
     topic_by_id: Mapping[str, Topic]
-    # Of the whole root: from before they were per topic, and kept for ever.
+    # Settings of the root.
     configs: Mapping[str, str]
-    # By node id, those that serve it together, the fenced ones among them; and who of them is controller.
     reader_features: frozenset[str] = frozenset()
     writer_features: frozenset[str] = frozenset()
+    # By node id, fenced ones included.
     brokers: Mapping[int, RegisteredBroker] = field(default_factory=dict)
     controller: Controller = NO_CONTROLLER
     next_producer_id: int = 0
-    # The least recent first; those that were silent for longest are forgotten (writers.py).
+    # The least recent first, which is evicted first (writers.py).
     publishers: Mapping[str, PublisherState] = field(default_factory=dict)
     # Dead segments that were born before this stay dead (sweeping.py).
     sweep_horizon: int = NO_HORIZON
-    # Of those that were born later: what was live, and which stay dead (retired.py).
+    # Dead segments that were born later, and those of them that stay dead (retired.py).
     retired: Retired = NOTHING_RETIRED
-    # When the partitions were last marked, by the clock of whoever did (sequences.py).
+    # When the partitions were last marked, by the clock of that publisher (sequences.py).
     producers_marked_ms: int = NEVER_MARKED_MS
     # By transactional id (transactions.py).
     transactions: Transactions = NO_TRANSACTIONS
     incarnation: Incarnation = FIRST_INCARNATION
-    # No part of the state: who came by it in another way has the same image. The last commit that changed
-    # what this one may be asked of a cluster: brokers, controller, topics, partitions, and who leads those.
+    # The rest is not part of the state, and not compared. The last commit that changed the cluster: brokers,
+    # controller, topics, partitions, or leaders.
     cluster_changed: int = field(default=NO_COMMIT, compare=False)
-    # Nor this: the latest time of the commits since the snapshot that it was loaded from, and of that, by the
-    # clocks of whoever published them.
+    # The latest time of the snapshot that it was loaded from and of the commits since, by their publishers'
+    # clocks.
     newest_ms: int = field(default=0, compare=False)
     replayed: Replayed = field(default=NOT_REPLAYED, compare=False)
     _by_collision_key: list[Mapping[str, str]] = field(
@@ -353,32 +351,32 @@ class Image:
 
     @property
     def birth(self) -> int:
-        """Of a segment that is begun by who has seen this image."""
+        """The birth of a segment that is begun with this image."""
         return self.commit if self.commit == NO_COMMIT else self.commit + self.incarnation.births_ahead
 
     def no_earlier_ms(self, now_ms: int) -> int:
-        """`now_ms`, or the newest commit's time where this clock is behind it: for times that are stored.
+        """Return `now_ms`, or the newest commit's time if that is later: for times that are stored.
 
-        1. a broker whose clock is eight days behind says when a transactional id was used last;
-        2. one whose clock is right looks: not for eight days. It is forgotten, and its producer is at work.
+        1. a broker whose clock is eight days behind stores when a transactional id was last used;
+        2. for one whose clock is right, it is unused for eight days: it expires while its producer uses it.
         """
         return max(now_ms, self.newest_ms)
 
     @property
     def partition_count(self) -> int:
-        """Of all topics."""
-        if not self._partitions:  # once an image, as below
+        """The partitions of all topics."""
+        if not self._partitions:  # once per image, as below
             self._partitions.append(sum(len(topic.partitions) for topic in self.topics.values()))
         return self._partitions[0]
 
     def named_like(self, name: str) -> str | None:
-        """The topic that could not be told from one of this name in metrics; see collision_key."""
-        if not self._by_collision_key:  # once an image, not once a topic of a request that makes thousands
+        """Return the topic with the same name in metrics; see collision_key."""
+        if not self._by_collision_key:  # once per image: a request may create thousands of topics
             self._by_collision_key.append({collision_key(topic): topic for topic in self.topics})
         return self._by_collision_key[0].get(collision_key(name))
 
     def topic(self, name: str) -> Topic:
-        """The topic of this name, or UnknownTopicError."""
+        """Return the topic of this name, or raise UnknownTopicError."""
         topic = self.topics.get(name)
         if topic is None:
             raise UnknownTopicError(
@@ -387,7 +385,7 @@ class Image:
         return topic
 
     def partition(self, name: str, partition: int) -> PartitionState:
-        """One partition by topic name, or UnknownTopicError."""
+        """Return a partition by topic name, or raise UnknownTopicError."""
         topic = self.topic(name)
         if not 0 <= partition < len(topic.partitions):
             raise UnknownTopicError(
@@ -398,7 +396,7 @@ class Image:
         return topic.partitions[partition]
 
     def partition_of(self, topic_id: str, partition: int) -> PartitionState:
-        """One partition by topic id, or UnknownTopicError."""
+        """Return a partition by topic id, or raise UnknownTopicError."""
         topic = self.topic_by_id.get(topic_id)
         if topic is None:
             raise UnknownTopicError(
@@ -415,18 +413,18 @@ class Image:
         return topic.partitions[partition]
 
     def has_settled(self, publisher: str, sequence: int) -> bool:
-        """Can request `sequence` of `publisher` be applied no more, since it, or a later one, has been?"""
+        """True if request `sequence` of `publisher`, or a later one, is settled: it cannot be applied."""
         state = self.publishers.get(publisher)
         return state is not None and state.last_sequence >= sequence
 
     def refers_to(self, segment: str) -> bool:
-        """Is a segment live? Cost: a look at each extent, some 20 ms for a million."""
+        """True if a segment is live. Reads each extent: some 20 ms for a million."""
         return self.transactions.refers_to(segment) or any(
             state.extents.refers_to(segment) for topic in self.topics.values() for state in topic.partitions
         )
 
     def applied(self, application: str, version: int, topic_id: str) -> WriterTxnState | None:
-        """What shows that `version` of the writer `application`, or a later one, is in the topic already."""
+        """Return the version of the writer `application` in the topic if it is at least `version`."""
         topic = self.topic_by_id.get(topic_id)
         found = None if topic is None else topic.writer_txns.get(application)
         return found if found is not None and found.version >= version else None

@@ -1,13 +1,13 @@
 """Brokers: join_broker, fence_broker, begin_controlled_shutdown, unregister_broker.
 
 A registration is a node id and a broker epoch, which is the number of the commit by which the broker joined.
-Whatever a broker publishes says its epoch, and applies while that registration stands and is not
-fenced. Who is fenced joins again, and has another epoch then.
+Every action of a broker carries its epoch, and applies while that registration exists and is not fenced. A
+fenced broker joins again, with another epoch.
 
 Invariants:
-    no two registrations ever have the same epoch; a node has one at most;
-    a broker that is fenced leads nothing, and is not controller, from that commit on: its leaderships end
-    there, each with a leader epoch of nobody's, so that no registration ever acts in another's.
+    no two registrations have the same epoch; a node has at most one;
+    from the commit on that fences it, a broker leads nothing and is not controller: its leaderships end with
+    a new leader epoch without a leader, so that no registration acts in the leader epoch of another.
 Not here: which broker is to be fenced (sparklog_server/cluster).
 Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py; KIP-631.
 """
@@ -49,18 +49,18 @@ from sparklog.metadata.model.image import (
 #
 # The controller: elect_controller, and what its actions have in common.
 #
-# Two brokers may both take themselves for the controller, for as long as one of them does not look. What
-# either does is computed from the newest image, and says in which controller epoch: it applies in that epoch
-# only. So the older one's first action after the other's election is refused, whatever clocks said.
+# Two brokers may both take themselves for the controller until one of them refreshes its image. Each action
+# is planned against the newest image, and carries a controller epoch: it applies in that epoch only. So the
+# first action of the older one after the other's election is refused, whatever the clocks say.
 #
 # Invariants: a controller epoch is one registration's, elected once; an action of an older epoch does not
 #     apply; nor does one of a controller that is fenced.
-# Not here: when to have oneself elected (sparklog_server/cluster).
+# Not here: when a broker stands for election (sparklog_server/cluster).
 # Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py.
 
 
 class ElectController(ActionBase, tag="elect_controller", frozen=True, kw_only=True):
-    """A broker is controller from now on."""
+    """A broker becomes controller."""
 
     node_id: Int64
     broker_epoch: Int64
@@ -68,7 +68,7 @@ class ElectController(ActionBase, tag="elect_controller", frozen=True, kw_only=T
 
 
 def elect_controller(draft: ImageDraft, action: ElectController) -> None:
-    """The effect, if nobody has been elected since."""
+    """Apply, unless another controller has been elected since."""
     expected = draft.controller.controller_epoch + 1
     if action.controller_epoch != expected:
         raise ActionRefusedError(f"controller epoch {action.controller_epoch}, expected {expected}")
@@ -88,7 +88,7 @@ def require_controller(draft: ImageDraft, controller_epoch: int) -> None:
 
 
 def plan_elect_controller(image: Image, node_id: int, broker_epoch: int) -> ElectController:
-    """Take over from whoever is controller. The epoch that it is in then is the action's."""
+    """Replace the present controller. The new controller epoch is the action's."""
     return ElectController(
         node_id=node_id,
         broker_epoch=broker_epoch,
@@ -110,30 +110,30 @@ def validate_controller(image: Image, controller_epoch: int) -> None:
 
 # --- leading -----------------------------------------------------------------------------------------
 #
-# Who may lead partitions, and who does: assign_replicas, elect_leaders.
+# Assignments and leaders of partitions: assign_replicas, elect_leaders.
 #
-# Data is on shared storage, so a leadership moves in one commit, whatever it leads; and thousands of them do,
-# in columns. What is in sync is no state: all replicas that are not fenced are.
+# Data is on shared storage, so one commit moves a leadership, however much data it leads, or thousands of
+# them, in columns. The in-sync replicas are not stored: they are all replicas that are not fenced.
 #
 # Invariants: a leader is one of the partition's replicas, and not fenced; a leader epoch is one higher with
-#     each change of the leader, and never anything else; an assignment keeps the leader. Only the controller
-#     does either.
+#     each change of the leader, and changes in no other way; an assignment keeps the leader. Only the
+#     controller does either.
 # Not here: which broker is to lead (the controller knows).
 # Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py; Kafka's PartitionChangeRecord.
 
 
 MAX_REPLICAS = 100
-NO_LIST = -1  # in the place of a list of brokers: nobody
+NO_LIST = -1  # instead of the index of a list of brokers: none
 TopicPartition = tuple[str, int]  # topic id, partition
 
 
 class AssignReplicas(ActionBase, tag="assign_replicas", frozen=True, kw_only=True):
-    """Partitions have these replicas from now on. In columns; the lists of brokers that occur stand once.
+    """Assign replicas to partitions, in columns, with each list of brokers once.
 
     Fields:
         lists: lists of node ids.
-        topics, topic, partition: place in `topics`, and partition, of each.
-        replicas, adding, removing: place in `lists`; of the latter two -1 means nobody.
+        topics, topic, partition: the index in `topics`, and the partition, of each.
+        replicas, adding, removing: indexes in `lists`; of the latter two -1 means none.
     """
 
     controller_epoch: Int64
@@ -147,7 +147,7 @@ class AssignReplicas(ActionBase, tag="assign_replicas", frozen=True, kw_only=Tru
 
 
 class ElectLeaders(ActionBase, tag="elect_leaders", frozen=True, kw_only=True):
-    """Partitions have these leaders, or none (-1), from now on, each in the epoch after its last one."""
+    """Give partitions these leaders, or none (-1), each in the epoch after its last one."""
 
     controller_epoch: Int64
     topics: tuple[str, ...]
@@ -161,14 +161,16 @@ class ElectLeaders(ActionBase, tag="elect_leaders", frozen=True, kw_only=True):
 
 
 def assign_replicas(draft: ImageDraft, action: AssignReplicas) -> None:
-    """The leaders, and their epochs, stay."""
+    """Apply; the leaders and their epochs stay."""
     require_controller(draft, action.controller_epoch)
     lists = action.lists
-    for one in lists:
-        if not one or len(one) > MAX_REPLICAS or len(set(one)) != len(one):
-            raise ActionRefusedError(f"a list of {len(one)} brokers: expected 1 to {MAX_REPLICAS}, each once")
-        if min(one) < 0 or max(one) > MAX_NODE_ID:
-            raise ActionRefusedError(f"brokers {one}, expected node ids from 0 to {MAX_NODE_ID}")
+    for brokers in lists:
+        if not brokers or len(brokers) > MAX_REPLICAS or len(set(brokers)) != len(brokers):
+            raise ActionRefusedError(
+                f"a list of {len(brokers)} brokers: expected 1 to {MAX_REPLICAS}, each once"
+            )
+        if min(brokers) < 0 or max(brokers) > MAX_NODE_ID:
+            raise ActionRefusedError(f"brokers {brokers}, expected node ids from 0 to {MAX_NODE_ID}")
     partitions = partitions_of(action.topics, action.topic, action.partition)
     count = len(partitions)
     replicas = _listed(lists, expanded(action.replicas, count, "replicas"), least=0)
@@ -189,12 +191,12 @@ def _listed(
     lists: Sequence[tuple[int, ...]], places: Sequence[int], *, least: int = NO_LIST
 ) -> list[tuple[int, ...]]:
     if min(places) < least or max(places) >= len(lists):
-        raise ActionRefusedError(f"found a place outside {len(lists)} lists of brokers")
+        raise ActionRefusedError(f"replica-list index out of range (0 to {len(lists) - 1})")
     return [() if place == NO_LIST else lists[place] for place in places]
 
 
 def elect_leaders(draft: ImageDraft, action: ElectLeaders) -> None:
-    """Whoever led them does so no more: in the new epochs it is another's turn."""
+    """Apply; the former leaders lead no more."""
     require_controller(draft, action.controller_epoch)
     partitions = partitions_of(action.topics, action.topic, action.partition)
     leaders = expanded(action.leader, len(partitions), "leader")
@@ -210,7 +212,7 @@ def elect_leaders(draft: ImageDraft, action: ElectLeaders) -> None:
         if leader != NO_NODE and leader not in before.replicas:
             raise ActionRefusedError(f"{where}: leader {leader}, expected one of {before.replicas}")
         if leader == before.leader:
-            raise ActionRefusedError(f"{where}: leader {leader} leads it already, or nobody does")
+            raise ActionRefusedError(f"{where}: found leader {leader} already, expected another")
         if epoch != before.leader_epoch + 1:
             raise ActionRefusedError(f"{where}: leader epoch {epoch}, expected {before.leader_epoch + 1}")
         partition.lead(PartitionLeadership(before.replicas, leader, epoch, before.adding, before.removing))
@@ -222,12 +224,12 @@ def elect_leaders(draft: ImageDraft, action: ElectLeaders) -> None:
 def plan_assign_replicas(
     image: Image, assignments: Mapping[TopicPartition, PartitionLeadership], *, controller_epoch: int
 ) -> AssignReplicas | None:
-    """Give partitions the replicas, adding and removing of these; None when they have them already.
+    """Assign the replicas, adding and removing of these; None when partitions have them already.
 
     Raises:
         FencedError: CONTROLLER_FENCED.
         UnknownTopicError: the topic is gone.
-        InvalidRequestError: INVALID_ACTIONS, nothing but the controller's own mistakes.
+        InvalidRequestError: INVALID_ACTIONS, a mistake of the controller.
     """
     validate_controller(image, controller_epoch)
     changed = {
@@ -261,14 +263,14 @@ def plan_assign_replicas(
     )
 
 
-def _assignment(one: PartitionLeadership) -> tuple[tuple[int, ...], ...]:
-    return one.replicas, one.adding, one.removing
+def _assignment(leadership: PartitionLeadership) -> tuple[tuple[int, ...], ...]:
+    return leadership.replicas, leadership.adding, leadership.removing
 
 
 def plan_elect_leaders(
     image: Image, leaders: Mapping[TopicPartition, int], *, controller_epoch: int
 ) -> ElectLeaders | None:
-    """Make these the leaders (NO_NODE: nobody); None when they are.
+    """Make these the leaders (NO_NODE: none); None when they are already.
 
     Raises:
         FencedError: CONTROLLER_FENCED.
@@ -291,7 +293,7 @@ def plan_elect_leaders(
 
 
 def in_sync(partition: PartitionLeadership, image: Image) -> tuple[int, ...]:
-    """What clients are told is in sync: the replicas that are not fenced, and who leads first of all."""
+    """Return the in-sync replicas: those that are not fenced, the leader first."""
     found = [
         node_id
         for node_id in partition.replicas
@@ -301,7 +303,7 @@ def in_sync(partition: PartitionLeadership, image: Image) -> tuple[int, ...]:
 
 
 def partitions_led_by(image: Image, node_id: int) -> list[TopicPartition]:
-    """All of a broker's."""
+    """Return all partitions that a broker leads."""
     return [
         (topic.topic_id, state.partition)
         for topic in image.topics.values()
@@ -321,7 +323,7 @@ MAX_RACK_LENGTH = 255
 
 
 class JoinBroker(ActionBase, tag="join_broker", frozen=True, kw_only=True):
-    """A broker is one of those that serve the root."""
+    """A broker joins those that serve the root."""
 
     node_id: Int64
     broker_epoch: Int64
@@ -331,7 +333,7 @@ class JoinBroker(ActionBase, tag="join_broker", frozen=True, kw_only=True):
 
 
 class FenceBroker(ActionBase, tag="fence_broker", frozen=True, kw_only=True):
-    """A registration is over: by the controller, or by the node itself, which ends or begins anew."""
+    """End a registration: by the controller, or by the node itself, which stops or restarts."""
 
     node_id: Int64
     broker_epoch: Int64
@@ -339,14 +341,14 @@ class FenceBroker(ActionBase, tag="fence_broker", frozen=True, kw_only=True):
 
 
 class BeginControlledShutdown(ActionBase, tag="begin_controlled_shutdown", frozen=True, kw_only=True):
-    """The broker wants to stop, and is to lead nothing any more."""
+    """The broker is about to stop; the controller moves its leaderships."""
 
     node_id: Int64
     broker_epoch: Int64
 
 
 class UnregisterBroker(ActionBase, tag="unregister_broker", frozen=True, kw_only=True):
-    """A broker that is fenced will not come back."""
+    """Forget a fenced broker that does not come back."""
 
     node_id: Int64
     broker_epoch: Int64
@@ -357,7 +359,7 @@ class UnregisterBroker(ActionBase, tag="unregister_broker", frozen=True, kw_only
 
 
 def why_illegal_listeners(listeners: Sequence[BrokerListener]) -> str | None:
-    """Bounds of what clients are told."""
+    """Return why these listeners are out of bounds, or None."""
     if len(listeners) > MAX_LISTENERS:
         return f"{len(listeners)} listeners, expected at most {MAX_LISTENERS}"
     for listener in listeners:
@@ -382,7 +384,7 @@ def _why_illegal(action: JoinBroker) -> str | None:
 
 
 def join_broker(draft: ImageDraft, action: JoinBroker) -> None:
-    """It registers alongside the others."""
+    """Register alongside the other brokers."""
     refuse(_why_illegal(action), "broker")
     known = draft.brokers.get(action.node_id)
     if known is not None and not known.is_fenced:
@@ -404,7 +406,7 @@ def join_broker(draft: ImageDraft, action: JoinBroker) -> None:
 
 
 def fence_broker(draft: ImageDraft, action: FenceBroker) -> None:
-    """It leads nothing from here on, and controls nothing."""
+    """Apply; the broker leads nothing, and is not controller."""
     broker = require_broker(draft, action.node_id, action.broker_epoch)
     if action.controller_epoch != NO_EPOCH:
         require_controller(draft, action.controller_epoch)
@@ -419,13 +421,13 @@ def fence_broker(draft: ImageDraft, action: FenceBroker) -> None:
 
 
 def begin_controlled_shutdown(draft: ImageDraft, action: BeginControlledShutdown) -> None:
-    """The controller gives its leaderships to others."""
+    """Apply; the controller elects other leaders afterwards."""
     broker = require_broker(draft, action.node_id, action.broker_epoch)
     draft.brokers[broker.node_id] = msgspec.structs.replace(broker, in_controlled_shutdown=True)
 
 
 def unregister_broker(draft: ImageDraft, action: UnregisterBroker) -> None:
-    """Its id may be in lists of replicas still."""
+    """Apply; its id may still be in lists of replicas."""
     require_controller(draft, action.controller_epoch)
     broker = draft.brokers.get(action.node_id)
     if broker is None or broker.broker_epoch != action.broker_epoch or not broker.is_fenced:
@@ -436,7 +438,7 @@ def unregister_broker(draft: ImageDraft, action: UnregisterBroker) -> None:
 
 
 def require_broker(draft: ImageDraft, node_id: int, broker_epoch: int) -> RegisteredBroker:
-    """The registration; ActionRefusedError unless it stands, and is not fenced."""
+    """Return the registration; ActionRefusedError unless it exists and is not fenced."""
     broker = draft.brokers.get(node_id)
     if broker is None or broker.broker_epoch != broker_epoch or broker.is_fenced:
         raise ActionRefusedError(f"broker {node_id} of epoch {broker_epoch} is fenced: {broker}")
@@ -460,15 +462,16 @@ def plan_join_broker(
     listeners: Sequence[BrokerListener] = (),
     rack: str = "",
 ) -> JoinBroker:
-    """Become one of the brokers of a root. `incarnation_id` from new_id().
+    """Register a broker. `incarnation_id` from new_id().
 
     Raises:
-        FencedError: DUPLICATE_BROKER, the node id is another's who is not fenced.
+        FencedError: DUPLICATE_BROKER, another broker that is not fenced has the node id.
         InvalidRequestError: INVALID_ACTIONS, a malformed argument.
     """
     known = image.brokers.get(node_id)
     if known is not None and not known.is_fenced:
-        where = ", ".join(f"{one.host}:{one.port}" for one in known.listeners) or "no address"
+        where = ", ".join(f"{listener.host}:{listener.port}" for listener in known.listeners)
+        where = where or "no address"
         raise FencedError(
             "DUPLICATE_BROKER",
             f"cluster {image.cluster_id}: found broker {node_id} registered with epoch "
@@ -491,7 +494,7 @@ def plan_join_broker(
 def plan_fence_broker(
     image: Image, node_id: int, broker_epoch: int, *, controller_epoch: int = NO_EPOCH
 ) -> FenceBroker | None:
-    """End a registration; None when it is over already."""
+    """End a registration; None when it has ended already."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.broker_epoch != broker_epoch or broker.is_fenced:
         return None
@@ -519,14 +522,14 @@ def plan_unregister_broker(
 def plan_begin_controlled_shutdown(
     image: Image, node_id: int, broker_epoch: int
 ) -> BeginControlledShutdown | None:
-    """Announce the end; None when it is announced already. FencedError BROKER_FENCED when it is over."""
+    """Begin a controlled shutdown; None when it has begun. FencedError BROKER_FENCED if fenced already."""
     if validate_broker(image, node_id, broker_epoch).in_controlled_shutdown:
         return None
     return BeginControlledShutdown(node_id=node_id, broker_epoch=broker_epoch)
 
 
 def validate_broker(image: Image, node_id: int, broker_epoch: int) -> RegisteredBroker:
-    """The registration; FencedError BROKER_FENCED unless it stands, and is not fenced."""
+    """Return the registration; FencedError BROKER_FENCED unless it exists and is not fenced."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.broker_epoch != broker_epoch or broker.is_fenced:
         now = "not registered" if broker is None else f"of epoch {broker.broker_epoch}"
@@ -535,28 +538,28 @@ def validate_broker(image: Image, node_id: int, broker_epoch: int) -> Registered
         raise FencedError(
             "BROKER_FENCED",
             f"cluster {image.cluster_id}: found broker {node_id} {now}, expected epoch {broker_epoch}",
-            fix="register again; of what this registration had accepted nothing more is published",
+            fix="register again; nothing more of what this registration accepted is published",
         )
     return broker
 
 
 # --- acting ------------------------------------------------------------------------------------------
 #
-# Whose commit it is: act_as_broker, which makes what follows it apply only while that broker may do so.
+# act_as_broker: the actions that follow it apply only while that broker may act.
 #
 # A broker accepts records for partitions that it leads, in the leader epochs of that moment, and publishes
-# them later. Meanwhile it may have been fenced, or a leadership may have moved to another and back:
+# them later. By then it may have been fenced, or a leadership may have moved to another broker and back:
 #
 # 1. A leads partition 0 in epoch 4, accepts r, and stalls;
 # 2. the controller makes B the leader, epoch 5; the client sends r to B, which appends it;
 # 3. the controller makes A the leader again, epoch 6; A wakes up, and would append r a second time.
 #
-# So the commit says the epoch of 1, and does not apply in 6. It is checked here, when the actions are
-# applied, and not only when they are planned: whoever replays the log finds out if a planner was wrong.
+# So the commit carries the epoch of step 1, and does not apply in epoch 6. This is checked when the actions
+# are applied, and not only when they are planned: a replay of the log finds out if a planner was wrong.
 #
 # Invariants: an extent in the scope of this action is in a partition that the broker leads, in the leader
 #     epoch in which it was accepted; every action in it is of a registration that stands and is not fenced.
-# Not here: writers that are no brokers, which need no role, and whose actions are in nobody's scope.
+# Not here: writers that are no brokers, which need no registration.
 # Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py.
 
 
@@ -567,8 +570,7 @@ class ActAsBroker(ActionBase, tag="act_as_broker", frozen=True, kw_only=True):
     """The next `actions` actions are a broker's.
 
     Fields:
-        leader_epoch: of each extent that they append or stage, in their order: in which epoch it was
-            accepted.
+        leader_epoch: for each extent that they append or stage, in order, the epoch in which it was accepted.
     """
 
     node_id: Int64
@@ -578,11 +580,11 @@ class ActAsBroker(ActionBase, tag="act_as_broker", frozen=True, kw_only=True):
 
 
 def act_as_broker(draft: ImageDraft, action: ActAsBroker) -> None:
-    """The effect is on those that follow."""
+    """Set the broker for the actions that follow."""
     if not 1 <= action.actions <= draft.actions_left:
         raise ActionRefusedError(f"{action.actions} actions of a broker, found {draft.actions_left}")
     if draft.acting is not None:
-        raise ActionRefusedError("a broker's actions among those of another, or its own")
+        raise ActionRefusedError("act_as_broker ranges overlap")
     require_broker(draft, action.node_id, action.broker_epoch)
     epochs = action.leader_epoch
     draft.acting = Acting(
@@ -595,7 +597,7 @@ def act_as_broker(draft: ImageDraft, action: ActAsBroker) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedPart:
-    """What a broker has accepted, and in which leader epoch."""
+    """A partition, and the leader epoch in which a broker accepted records for it."""
 
     topic_id: str
     partition: int
@@ -603,7 +605,7 @@ class AcceptedPart:
 
 
 def may_append(image: Image, node_id: int, part: AcceptedPart) -> bool:
-    """Does the broker lead the partition in the epoch in which it accepted the part? Not so if it is gone."""
+    """True if the partition exists, and the broker leads it in the epoch in which it accepted the part."""
     leadership = leadership_of(image, part.topic_id, part.partition)
     return leadership is not None and (leadership.leader, leadership.leader_epoch) == (
         node_id,
@@ -612,7 +614,7 @@ def may_append(image: Image, node_id: int, part: AcceptedPart) -> bool:
 
 
 def leadership_of(image: Image, topic_id: str, partition: int) -> PartitionLeadership | None:
-    """Who leads a partition; None when there is no such partition (any more)."""
+    """Return the leadership of a partition; None if the partition does not exist."""
     topic = image.topic_by_id.get(topic_id)
     if topic is None or not 0 <= partition < len(topic.partitions):
         return None
@@ -627,11 +629,11 @@ def plan_act_as_broker(
     broker_epoch: int,
     leader_epochs: Sequence[int] = (),
 ) -> list[A | ActAsBroker]:
-    """The same actions, as a broker's; none for none.
+    """Return the actions as a broker's; nothing for no actions.
 
     Args:
-        leader_epochs: for each extent that they append or stage. Leave out those that `may_append` refuses,
-            together with their extents, before: one of them makes the whole commit void.
+        leader_epochs: for each extent that they append or stage. Extents that `may_append` refuses must be
+            left out: one of them makes the whole commit invalid.
 
     Raises:
         FencedError: BROKER_FENCED.

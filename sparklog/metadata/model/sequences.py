@@ -1,9 +1,9 @@
-"""Sequence numbers of idempotent producers: does a batch continue what the partition has?
+"""Sequence numbers of idempotent producers: whether a batch continues, repeats or skips.
 
 Invariants: one (producer id, epoch, sequence) per partition is appended at most once (invariant 8), for as
-long as the partition keeps an extent of that producer: an image remembers MAX_PRODUCERS, and who was
-forgotten is looked up in the extents before it is believed to be new. Who was forgotten for its silence
-(sequences.py) may have none left: what cannot be told from a repetition of its batches is UNKNOWN.
+long as the partition keeps an extent of that producer: an image remembers MAX_PRODUCERS, and an evicted one
+is looked up in the extents before it counts as new. An expired producer may have no extent left: a batch that
+may be a repetition is UNKNOWN.
 Sequences run from 0 to 2^31-1 and then wrap to 0.
 Sources: KIP-98; Kafka ProducerAppendInfo.checkSequence.
 """
@@ -40,25 +40,25 @@ from sparklog.metadata.model.image import (
 # Ids of idempotent producers: allocate_producer_ids.
 #
 # Invariants: an id is handed out once; blocks follow each other without gaps.
-# Not here: handing single ids out (sparklog_server).
+# Not here: giving single ids to producers (sparklog_server).
 
 
 class AllocateProducerIds(ActionBase, tag="allocate_producer_ids", frozen=True, kw_only=True):
-    """Producer ids [first, first + count) are handed out, and never again."""
+    """Allocate producer ids [first, first + count)."""
 
     first: Int64
     count: Int64
 
 
 def why_illegal_producer_ids(ids: AllocateProducerIds) -> str | None:
-    """A block is not empty and stays in the domain."""
+    """Return why the block is empty or out of range, or None."""
     if not 0 <= ids.first <= MAX_OFFSET - 1 or not 1 <= ids.count <= MAX_OFFSET - ids.first:
         return f"{ids.count} producer ids from {ids.first}, expected at least one from 0 to {MAX_OFFSET - 1}"
     return None
 
 
 def allocate_producer_ids(draft: ImageDraft, action: AllocateProducerIds) -> None:
-    """The effect: the next block begins after this one."""
+    """Apply: the next block begins after this one."""
     refuse(why_illegal_producer_ids(action), "producer ids")
     if action.first != draft.next_producer_id:
         raise ActionRefusedError(f"producer ids from {action.first}, expected {draft.next_producer_id}")
@@ -66,7 +66,7 @@ def allocate_producer_ids(draft: ImageDraft, action: AllocateProducerIds) -> Non
 
 
 def plan_allocate_producer_ids(image: Image, count: int) -> AllocateProducerIds:
-    """The next `count` producer ids that nobody ever had."""
+    """Allocate the next `count` producer ids."""
     action = AllocateProducerIds(first=image.next_producer_id, count=count)
     reason = why_illegal_producer_ids(action)
     if reason is not None:
@@ -77,21 +77,20 @@ def plan_allocate_producer_ids(image: Image, count: int) -> AllocateProducerIds:
 # --- sequences ---------------------------------------------------------------------------------------
 
 
-# Idempotent producers that an image remembers of a partition; beyond that it forgets the one that has not
-# written for the longest time, if none has been silent for long enough.
+# Idempotent producers that an image remembers per partition; beyond that the least recent one is evicted.
 MAX_PRODUCERS = 4096
 # Batches of a producer that may be in flight, and so may be repeated; as many as Kafka remembers.
 MAX_MERGED_BATCHES = 5
 
 
 class SequenceCheck(enum.Enum):
-    """What a batch's epoch and base sequence mean, given the producer's last batch."""
+    """The meaning of a batch's epoch and base sequence, given the producer's last batch."""
 
     NEXT = "continues"
     DUPLICATE = "was appended already"
     OUT_OF_ORDER = "leaves a gap or goes back"
     FENCED = "has an older epoch"
-    UNKNOWN = "may have been appended by a producer that was forgotten"
+    UNKNOWN = "may have been appended by a producer that is forgotten"
 
 
 def check_sequence(state: ProducerState | None, producer_epoch: int, base_sequence: int) -> SequenceCheck:
@@ -104,13 +103,13 @@ def check_sequence(state: ProducerState | None, producer_epoch: int, base_sequen
         return SequenceCheck.NEXT if base_sequence == 0 else SequenceCheck.OUT_OF_ORDER
     if base_sequence == (state.last_sequence + 1) % SEQUENCES:
         return SequenceCheck.NEXT
-    # Half a turn back is a repetition, also across the wrap; anything else is a gap.
+    # Less than half of the range back is a repetition, also across the wrap; anything else is a gap.
     behind = (state.last_sequence + 1 - base_sequence) % SEQUENCES
     return SequenceCheck.DUPLICATE if behind < SEQUENCES // 2 else SequenceCheck.OUT_OF_ORDER
 
 
 def last_sequence(base_sequence: int, record_count: int) -> int:
-    """The sequence of the last record of `record_count`."""
+    """Return the sequence of the last record of `record_count`."""
     return (base_sequence + record_count - 1) % SEQUENCES
 
 
@@ -121,28 +120,29 @@ def remember(
     merged: Container[int] = (),
     staging: Container[int] = (),
 ) -> None:
-    """Note a producer's last batch, as the most recent one of the partition.
+    """Record a producer's last batch, as the most recent one of the partition.
 
     Args:
-        merged, staging: producers that are not forgotten, since not all of their extents are there to be
-            looked up: some were merged with others, some belong to a transaction that is open.
+        merged, staging: producers that are not evicted, since not all of their extents can be looked up: some
+            were merged with others, some belong to an open transaction.
     """
     producers.pop(producer_id, None)
     producers[producer_id] = state
     if len(producers) > MAX_PRODUCERS:
-        del producers[next(one for one in producers if one not in merged and one not in staging)]
+        evictable = (known for known in producers if known not in merged and known not in staging)
+        del producers[next(evictable)]
 
 
 def last_batch(state: PartitionState, producer_id: int) -> ProducerState | None:
-    """What a producer has appended last; None if the partition holds nothing of it.
+    """Return the last batch of a producer; None if the partition holds nothing of it.
 
-    Cost: a look-up, and for a producer that may have been forgotten a scan of the extents: a millisecond for
-    a million, where 4,096 others have appended to the partition, or some were forgotten for their silence.
+    Cost: a lookup; and a scan of the extents, a millisecond for a million, for an unknown producer where
+    4,096 others have appended to the partition, or some have expired.
     """
     known = state.producers.get(producer_id)
     end_offset = state.forgotten.end_offset
     if known is not None or (len(state.producers) < MAX_PRODUCERS and not end_offset):
-        return known  # nobody was ever forgotten
+        return known  # no producer was ever forgotten
     extent = state.extents.last_of_producer(producer_id)
     if extent is None or extent.end_offset <= end_offset:  # of those, later ones may have been merged
         return None
@@ -158,7 +158,7 @@ def check_unknown(
     record_count: int,
     max_timestamp_ms: int | None,
 ) -> SequenceCheck:
-    """What the batch of a producer is of which `last_batch` finds nothing: NEXT, DUPLICATE or UNKNOWN.
+    """Classify the batch of a producer of which `last_batch` finds nothing: NEXT, DUPLICATE or UNKNOWN.
 
     It is new if no forgotten batch has its producer id, epoch, or largest timestamp, and appended already if
     an extent holds it. Else it may be either.
@@ -180,9 +180,8 @@ def check_unknown(
 def appended_offset(
     state: PartitionState, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int
 ) -> int | None:
-    """Where a batch that was appended already has its first record; None if that cannot be told any more
-    (retention has removed it, five later ones were merged with it, or it never was one batch's worth of
-    consecutive records).
+    """Return the base offset of a batch that was appended already; None if it cannot be found any more:
+    retention has removed it, five later ones were merged, or its records were never consecutive.
     """
     extent = state.extents.with_sequence(producer_id, producer_epoch, base_sequence)
     if extent is not None:
@@ -200,17 +199,17 @@ def _offset_within(stored: Extent | MergedBatch, base_sequence: int, record_coun
 
 
 def mergeable(state: PartitionState, extents: ExtentColumns) -> npt.NDArray[np.bool_]:
-    """Which of these extents may be merged with others.
+    """Return a mask of the extents that may be merged with others.
 
-    A merged extent does not show whose batches it holds. A producer that has one must stay known: once it was
-    forgotten, older extents of it would be found, and taken for its last. So what belongs to a producer that
-    is forgotten already is not merged; and half of those that are known may have merged extents, so that
-    there is always another to be forgotten. Below where silent producers were forgotten nobody need be known.
+    A merged extent does not name the producers of its batches. A producer that has one must stay known:
+    otherwise an older extent of it would be found, and taken for its last. So extents of forgotten producers
+    are not merged; and at most half of the known producers may have merged extents, so that there is always
+    another to be evicted. Below the offset of the last expiration no producer need be known.
     """
     producer_ids = _remembered(state, extents)
     if not np.any(producer_ids != NO_PRODUCER_ID):
         return np.ones(len(extents), np.bool_)
-    of_producers = {int(one) for one in np.unique(producer_ids)} - {NO_PRODUCER_ID}
+    of_producers = {int(producer_id) for producer_id in np.unique(producer_ids)} - {NO_PRODUCER_ID}
     allowed = of_producers & state.producers.keys()
     if len(allowed | state.merged_batches.keys()) > MAX_PRODUCERS // 2:
         allowed &= state.merged_batches.keys()
@@ -219,7 +218,7 @@ def mergeable(state: PartitionState, extents: ExtentColumns) -> npt.NDArray[np.b
 
 
 def _remembered(state: PartitionState, extents: ExtentColumns) -> npt.NDArray[np.int64]:
-    """The producers of these extents, as far as the partition has to remember them; else NO_PRODUCER_ID."""
+    """Return the producers of these extents; NO_PRODUCER_ID if the partition need not remember them."""
     producer_ids = extents.column("producer_id")
     if not state.forgotten.end_offset:
         return producer_ids
@@ -229,20 +228,20 @@ def _remembered(state: PartitionState, extents: ExtentColumns) -> npt.NDArray[np
 def merged_above(
     merged: Mapping[int, tuple[MergedBatch, ...]], offset: int
 ) -> Mapping[int, tuple[MergedBatch, ...]]:
-    """Without the batches that are wholly below an offset; their producers may be forgotten."""
+    """Drop the batches that are wholly below an offset; their producers may be evicted."""
     kept = {
-        producer_id: tuple(one for one in batches if one.base_offset + one.record_count > offset)
+        producer_id: tuple(batch for batch in batches if batch.base_offset + batch.record_count > offset)
         for producer_id, batches in merged.items()
     }
     return {producer_id: batches for producer_id, batches in kept.items() if batches}
 
 
 def remember_merged(state: PartitionState, removed: ExtentColumns) -> Mapping[int, tuple[MergedBatch, ...]]:
-    """What is to be remembered of producers once the extents `removed` are replaced.
+    """Return the merged batches to remember once the extents `removed` are replaced.
 
-    Of each producer that the partition knows, the newest MAX_MERGED_BATCHES of its epoch: more are never in
-    flight, so no older ones are repeated. Without them a late repetition would be told apart from a new batch
-    (its sequence is behind), and could not be answered with the offset that it got.
+    Of each known producer the newest MAX_MERGED_BATCHES of its epoch: more are never in flight, so no older
+    ones are repeated. Without them a late repetition would still be recognised by its sequence, but could not
+    be answered with its offset.
     """
     found: dict[int, list[MergedBatch]] = {}
     producer_ids = _remembered(state, removed)
@@ -266,33 +265,32 @@ def remember_merged(state: PartitionState, removed: ExtentColumns) -> Mapping[in
 
 # --- expiring ----------------------------------------------------------------------------------------
 #
-# Producers that are forgotten once they have been silent for long: expire_producers.
+# Expiring producers that have not written for long: expire_producers.
 #
-# A replay has no clock, and images of older snapshots do not say when a producer wrote last. So time comes in
-# by marks. Each expire_producers notes where the partitions end, and when that was by the clock of whoever
-# publishes it; the next one, an expiration later, makes each partition forget the producers whose last batch
-# lies below its mark. Who has written in between lies above it. So a producer is forgotten when it has been
-# silent for between one and two expirations, whatever the timestamps of its records say.
+# A replay has no clock, and an image does not hold the time of a producer's last write. So time enters by
+# marks. Each expire_producers records the ends of the partitions, and its time by the publisher's clock; the
+# next one, an expiration later, makes each partition forget the producers whose last batch lies below its
+# mark. So a producer expires when it has not written for between one and two expirations, whatever the
+# timestamps of its records.
 #
-# What is forgotten must not come back as new. A batch of a producer that the partition does not know is new
-# for certain if its producer id, its epoch or its largest timestamp is above all that was forgotten there,
-# which is all that an image keeps of it (`Forgotten`). Else it may be a repetition, and is refused
-# .
+# A repeated batch of an expired producer must not be appended again. A batch of an unknown producer is new
+# for certain if its producer id, its epoch or its largest timestamp is above those of all expired producers
+# there, which an image keeps (`Forgotten`). Otherwise it may be a repetition, and is refused.
 #
-# Invariants: where a partition's forgotten part ends only goes up, and never beyond the log's end; nothing of
-#     a producer that a partition knows lies above its last batch. Whose transaction is open is not forgotten.
-# Not here: when it is due (maintenance/maintain.py).
+# Invariants: the end of the expired part of a partition only grows, and never beyond the log's end; no record
+#     of a known producer lies above its last batch. A producer with an open transaction does not expire.
+# Not here: when it is due (maintenance).
 # Sources: Kafka ProducerStateManager.removeExpiredProducers, isProducerExpired; adr/0025.
 
 
 class ExpireProducers(ActionBase, tag="expire_producers", frozen=True, kw_only=True):
-    """All partitions forget the producers that have not written since their marks, and are marked anew.
+    """Forget, in all partitions, the producers that have not written since the marks, and set new marks.
 
     Fields:
-        time_ms: when that is, by the clock of whoever publishes it, or the newest commit's if that is later;
-            the next one is planned by it.
-        max_timestamp_ms: no batch that is forgotten has a later timestamp, as far as extents do not show it.
-        marks_only: nothing is forgotten, since there are no marks, or nobody knows how old they are.
+        time_ms: the time by the publisher's clock, or the newest commit's if that is later; the next one is
+            planned by it.
+        max_timestamp_ms: an upper bound of the timestamps of batches without extents that are forgotten.
+        marks_only: nothing is forgotten, since there are no marks, or their age is unknown.
     """
 
     time_ms: Int64
@@ -304,7 +302,7 @@ class ExpireProducers(ActionBase, tag="expire_producers", frozen=True, kw_only=T
 
 
 def expire_producers(draft: ImageDraft, action: ExpireProducers) -> None:
-    """Every partition that knows any producer."""
+    """Apply, to every partition that knows any producer."""
     reason = _why_illegal(action)
     if reason is not None:
         raise ActionRefusedError(reason)
@@ -317,7 +315,7 @@ def expire_producers(draft: ImageDraft, action: ExpireProducers) -> None:
 
 
 def forgetting_all(state: PartitionState, time_ms: int) -> PartitionState:
-    """Every producer, however lately it wrote, and nothing of one is staged; it is `time_ms`."""
+    """Forget every producer of a partition in which nothing is staged; the time is `time_ms`."""
     marked = _marked(state)
     return _expired(marked, ExpireProducers(time_ms=time_ms, max_timestamp_ms=time_ms), ())
 
@@ -335,13 +333,15 @@ def _marked(state: PartitionState) -> PartitionState:
 
 
 def _expired(state: PartitionState, action: ExpireProducers, staging: Container[int]) -> PartitionState:
-    """`staging`: producers whose transactions are open; what they have staged shows in no extent."""
+    """`staging`: producers with open transactions, whose staged extents are not in the partition's."""
     before = state.forgotten
     end = before.mark_offset
     kept = {
-        number: one for number, one in state.producers.items() if one.last_offset >= end or number in staging
+        producer_id: known
+        for producer_id, known in state.producers.items()
+        if known.last_offset >= end or producer_id in staging
     }
-    gone = [(number, one) for number, one in state.producers.items() if number not in kept]
+    gone = {producer_id: known for producer_id, known in state.producers.items() if producer_id not in kept}
     largest = _largest(state, kept, end)
     return replace(
         state,
@@ -350,9 +350,12 @@ def _expired(state: PartitionState, action: ExpireProducers, staging: Container[
         forgotten=Forgotten(
             mark_offset=state.log_end_offset,
             end_offset=end,
-            producer_id=max(before.producer_id, largest.producer_id, *(number for number, _ in gone), -1),
+            producer_id=max(before.producer_id, largest.producer_id, *gone, -1),
             producer_epoch=max(
-                before.producer_epoch, largest.producer_epoch, *(one.producer_epoch for _, one in gone), -1
+                before.producer_epoch,
+                largest.producer_epoch,
+                *(known.producer_epoch for known in gone.values()),
+                -1,
             ),
             max_timestamp_ms=max(before.max_timestamp_ms, largest.max_timestamp_ms, action.max_timestamp_ms),
         ),
@@ -360,7 +363,7 @@ def _expired(state: PartitionState, action: ExpireProducers, staging: Container[
 
 
 class _Largest(NamedTuple):
-    """Of extents that are forgotten now; -1 if there is none."""
+    """The largest values of the extents that expire now; -1 if there are none."""
 
     producer_id: int = -1
     producer_epoch: int = -1
@@ -368,10 +371,10 @@ class _Largest(NamedTuple):
 
 
 def _largest(state: PartitionState, kept: Mapping[int, ProducerState], end: int) -> _Largest:
-    """Of the extents below `end` that were not below the last one.
+    """Return the largest values of the extents between the last end and `end`.
 
-    The timestamps are also of those who are kept: they may be forgotten later, and then by later extents.
-    Who was forgotten by number before is known from extents only, which may be merged now.
+    The timestamps include those of producers that are kept: they may expire later, by later extents. Evicted
+    producers are known from extents only, which may be merged later.
     """
     start, stop = state.extents.index_after(state.forgotten.end_offset), state.extents.index_from(end)
     if start >= stop:
@@ -381,7 +384,7 @@ def _largest(state: PartitionState, kept: Mapping[int, ProducerState], end: int)
     producers = zip(
         columns.column("producer_id").tolist(), columns.column("producer_epoch").tolist(), strict=True
     )
-    silent = {one for one in set(producers) if one[0] != NO_PRODUCER_ID and one[0] not in kept}
+    silent = {pair for pair in set(producers) if pair[0] != NO_PRODUCER_ID and pair[0] not in kept}
     if not silent:
         return _Largest(max_timestamp_ms=newest)
     return _Largest(max(number for number, _ in silent), max(epoch for _, epoch in silent), newest)
@@ -397,20 +400,20 @@ def _fields(forgotten: Forgotten) -> tuple[int, ...]:
 def plan_expire_producers(
     image: Image, now_ms: int, expiration_ms: int, *, latest_ms: int = 0
 ) -> ExpireProducers | None:
-    """Forget who has been silent for `expiration_ms` at least, as far as marks tell; None: not yet.
+    """Forget producers that have not written for at least `expiration_ms`, by the marks; None if not due.
 
-    A mark is never set below the last one, nor below the newest commit. Else it would look old to the next
-    clock that is right:
+    The time of a mark is never below that of the last one, nor below the newest commit's. Otherwise it would
+    seem old to a process whose clock is right:
 
     1. a producer writes; a machine whose clock is two days behind marks partitions, as of two days ago;
-    2. one whose clock is right, a minute later: that was two days ago. Who was silent for the minute goes.
+    2. a minute later, for one whose clock is right, the marks are two days old: the producer expires.
 
-    So a clock that is ahead delays what follows by as much as it is ahead.
+    So a clock that is ahead delays expirations by as much as it is ahead.
 
     Args:
-        latest_ms: what the clock says that is ahead, if several were asked; `now_ms` is the other's.
+        latest_ms: the time by the clock that is ahead, if several were read; `now_ms` is the other's.
 
-    Cost: a comparison, and once in an expiration a look at each partition until one has a producer.
+    Cost: a comparison; once per expiration, a scan of the partitions until one has a producer.
     """
     if not 0 <= now_ms <= MAX_OFFSET or not 0 <= latest_ms <= MAX_OFFSET or expiration_ms < 1:
         raise invalid_plan(f"times {now_ms}, {latest_ms} and expiration {expiration_ms}, expected times")

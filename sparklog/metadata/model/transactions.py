@@ -1,19 +1,19 @@
-"""Who may do what in a transaction: begin_producer, add_to_transaction, forget_transactions.
+"""Transactions: begin_producer, add_to_transaction, forget_transactions, end_transaction.
 
-A transactional id has one producer at a time: a producer id, and an epoch that only grows. Who is initialised
-with the id gets the next epoch, and what was open is aborted by the same commit; so an older process can
+A transactional id has one producer at a time: a producer id, and an epoch that only grows. A process that is
+initialised with the id gets the next epoch, and the same commit aborts what was open; so an older process can
 neither stage nor end anything from then on. All state is in the image: any broker may plan for any id.
 
-A root has room for so many ids. Where it is used up, those that nobody used for longest are forgotten for new
-ones. A producer whose id was forgotten is told PRODUCER_UNMAPPED, whatever it asks, and has to be initialised
-anew: it gets another producer id then, so nothing of before can come after.
+A root has room for a bounded number of ids. When it is full, the ids that were unused for longest are
+forgotten for new ones. A producer whose id was forgotten gets PRODUCER_UNMAPPED for every request, and has to
+be initialised anew: with another producer id, so that nothing of the old one can follow.
 
 A transaction is open from the first partition or group that is added to it (first protocol), or the first
 batch that is staged (second), until it is ended. Transactions of an id are numbered.
 
-How a caller uses the plans: they are pure, and called with each image that the commit may follow. What
-they refuse is refused by that image: a broker MUST have looked at the newest one before it tells a client so,
-since the client may have been initialised at another broker a moment ago.
+The plans are pure, and called with each image that the commit may follow. A refusal holds for that image: a
+broker MUST refresh before it returns one to a client, since the client may have been initialised at another
+broker a moment ago.
 
     begun = plan_begin_producer(image, "app", timeout_ms=60_000, now_ms=now)     # InitProducerId
     plan_add_to_transaction(image, "app", pid, epoch, partitions=[(topic_id, 0)], groups=["g"], now_ms=now)
@@ -24,15 +24,15 @@ Errors, and what they are to Kafka's clients:
     PRODUCER_FENCED             PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (older versions)
     PRODUCER_UNMAPPED           INVALID_PRODUCER_ID_MAPPING
     TRANSACTION_STATE           INVALID_TXN_STATE
-    TRANSACTION_TOO_LARGE       TRANSACTION_ABORTABLE: what this transaction may hold is used up
-    TRANSACTIONS_FULL           the root's ids, what may be staged, or added, is used up
+    TRANSACTION_TOO_LARGE       TRANSACTION_ABORTABLE: a bound of this transaction is reached
+    TRANSACTIONS_FULL           a bound of the root is reached: ids, staged bytes, or additions
     INVALID_TRANSACTIONAL_ID    INVALID_REQUEST
     INVALID_TRANSACTION_TIMEOUT INVALID_TRANSACTION_TIMEOUT
     TRANSACTION_MISSING         TRANSACTIONAL_ID_NOT_FOUND
 
 Invariants: as of transaction_values.py. An action names the producer and its epoch, and applies in that epoch
     only; an epoch goes up by one, or a new producer id begins with 0.
-Not here: staging (staging.py), who coordinates, and the bounds that are settings of it.
+Not here: staging (staging.py), coordinators and their settings (sparklog_server).
 Concurrency: pure functions.
 Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; tests/models/transactions.py; Kafka
     TransactionCoordinator, TransactionMetadata; KIP-98, KIP-360, KIP-890.
@@ -87,17 +87,17 @@ from sparklog.metadata.model.transaction_values import (
 
 
 MAX_TIMEOUT_MS = (1 << 31) - 1
-MAX_FORGOTTEN_AT_ONCE = 10_000
-_PARTS_FORGOTTEN = 64  # one of so many: not each new id needs a look at all
+MAX_FORGOTTEN_IDS = 10_000
+_PARTS_FORGOTTEN = 64  # forget this part of the ids together, so that not each new id scans all
 
 
 class BeginProducer(ActionBase, tag="begin_producer", frozen=True, kw_only=True):
-    """A process is initialised with a transactional id; what was open under it is aborted.
+    """Initialise a process with a transactional id; what was open under it is aborted.
 
     Fields:
-        producer_id, producer_epoch: its own from now on.
+        producer_id, producer_epoch: the process's from now on.
         follows: it is the process that had the id before, and named its producer id and epoch: they are
-            remembered, so that the request may come again.
+            remembered, so that the request can be repeated.
     """
 
     transactional_id: str
@@ -109,7 +109,7 @@ class BeginProducer(ActionBase, tag="begin_producer", frozen=True, kw_only=True)
 
 
 class AddToTransaction(ActionBase, tag="add_to_transaction", frozen=True, kw_only=True):
-    """The producer is going to write to these partitions, and to commit offsets of these groups.
+    """Add partitions that the producer will write to, and groups whose offsets it will commit.
 
     It opens a transaction if none is open. `topics`, `topic` and `partition` are columns.
     """
@@ -125,14 +125,14 @@ class AddToTransaction(ActionBase, tag="add_to_transaction", frozen=True, kw_onl
 
 
 class ForgetTransactions(ActionBase, tag="forget_transactions", frozen=True, kw_only=True):
-    """These transactional ids are unknown from now on, and their producers with them; none is in use."""
+    """Forget these transactional ids and their producers; none has an open transaction."""
 
     transactional_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """What an initialisation amounts to; no actions: it was done already, and this is the answer."""
+    """The result of an initialisation; without actions it was done already, and this is its answer."""
 
     actions: Sequence[ForgetTransactions | AllocateProducerIds | BeginProducer]
     producer_id: int
@@ -143,7 +143,7 @@ class Begun:
 
 
 def begin_producer(draft: ImageDraft, action: BeginProducer) -> None:
-    """The id has a new producer, or the next epoch, and nothing open."""
+    """Apply: the id has a new producer, or the next epoch, and no open transaction."""
     refuse(why_illegal_transactional_id(action.transactional_id), "begin_producer")
     refuse(_why_illegal_times(action.timeout_ms, action.time_ms), "begin_producer")
     known = draft.transactions.get(action.transactional_id)
@@ -200,7 +200,7 @@ def require_producer(draft: ImageDraft, transactional_id: str, producer_id: int,
 
 
 def add_to_transaction(draft: ImageDraft, action: AddToTransaction) -> None:
-    """It is open, and has them as well as what it had."""
+    """Apply: the transaction is open, with these partitions and groups added."""
     known = require_producer(draft, action.transactional_id, action.producer_id, action.producer_epoch)
     refuse(_why_illegal_times(1, action.time_ms), "add_to_transaction")
     added = partitions_of(action.topics, action.topic, action.partition) if action.partition else []
@@ -216,7 +216,7 @@ def add_to_transaction(draft: ImageDraft, action: AddToTransaction) -> None:
 
 
 def opened(transaction: Transaction, time_ms: int, commit: int) -> Transaction:
-    """The next one of its id."""
+    """Return the next transaction of its id."""
     return replace(
         transaction,
         phase=TransactionPhase.ONGOING,
@@ -228,7 +228,7 @@ def opened(transaction: Transaction, time_ms: int, commit: int) -> Transaction:
 
 
 def forget_transactions(draft: ImageDraft, action: ForgetTransactions) -> None:
-    """None of them is open."""
+    """Apply; an open transaction is refused."""
     for transactional_id in action.transactional_ids:
         known = draft.transactions.get(transactional_id)
         if known is None or known.is_ongoing:
@@ -259,12 +259,12 @@ def plan_begin_producer(
 ) -> Begun:
     """Initialise a process with a transactional id: fence the others, abort what is open.
 
-    Where a root has all ids that it may, those that were unused for longest are forgotten for a new one.
+    If the root is full, the ids that were unused for longest are forgotten for a new one.
 
     Args:
-        producer_id, producer_epoch: those that the process has, if it goes on after an error. It gets the
-            next epoch then; if it has that already, for the request came before, it is told again.
-        replaceable: for a new id, some of these that were unused for longest are forgotten.
+        producer_id, producer_epoch: those of the process, if it goes on after an error. It gets the next
+            epoch; if the request is a repetition, the same answer as before.
+        replaceable: for a new id, forget some of these that were unused for longest.
 
     Raises:
         FencedError: PRODUCER_FENCED, another process was initialised since.
@@ -317,22 +317,22 @@ def _room_for_new(image: Image, replaceable: Collection[str]) -> list[ForgetTran
 
 
 def longest_unused(image: Image, transactional_ids: Collection[str]) -> list[str]:
-    """Which of these can be forgotten: none that is open, and none of the half that was used most recently.
+    """Return the ids that can be forgotten: none that is open, and none of the most recently used half.
 
-    Those that never had a transaction come first, then those that were unused for longest. Recent is what
-    later commits changed: clocks of the past may have been wrong.
+    Ids that never had a transaction come first, then those that were unused for longest, by the commits that
+    changed them: clocks of the past may have been wrong.
     """
-    known = [one for name in transactional_ids if (one := image.transactions.get(name)) is not None]
-    known.sort(key=lambda one: one.changed_commit)
-    unused = [one for one in known[: len(known) // 2] if not one.is_ongoing]
-    unused.sort(key=lambda one: one.number > 0)
-    return [one.transactional_id for one in unused]
+    found = [image.transactions.get(name) for name in transactional_ids]
+    known = sorted((each for each in found if each is not None), key=lambda each: each.changed_commit)
+    unused = [each for each in known[: len(known) // 2] if not each.is_ongoing]
+    unused.sort(key=lambda each: each.number > 0)
+    return [each.transactional_id for each in unused]
 
 
 def validate_producer(
     image: Image, transactional_id: str, producer_id: int, producer_epoch: int
 ) -> Transaction:
-    """The transaction of an id; raises unless this is its producer, in its epoch.
+    """Return the transaction of an id, of this producer in its present epoch.
 
     Raises:
         InvalidRequestError: PRODUCER_UNMAPPED.
@@ -347,15 +347,15 @@ def validate_producer(
 
 
 def next_producer(known: Transaction | None, fresh_id: int) -> tuple[int, int]:
-    """The producer id and epoch after those that there are: the next epoch, or the first one of a new id."""
+    """Return the next producer id and epoch: the next epoch, or the first one of a new id."""
     if known is None or known.producer_epoch >= LAST_PRODUCER_EPOCH:
         return fresh_id, 0
     return known.producer_id, known.producer_epoch + 1
 
 
 def allocation(image: Image, producer_ids: Collection[int]) -> list[AllocateProducerIds]:
-    """What takes those of these ids that are new."""
-    new = sum(one >= image.next_producer_id for one in producer_ids)
+    """Return the action that allocates the new ones of these ids."""
+    new = sum(producer_id >= image.next_producer_id for producer_id in producer_ids)
     return [plan_allocate_producer_ids(image, new)] if new else []
 
 
@@ -386,7 +386,7 @@ def plan_add_to_transaction(
     groups: Sequence[str] = (),
     now_ms: int,
 ) -> list[AddToTransaction]:
-    """Add partitions (by topic id) and groups; opens a transaction if none is. Empty: it has them already.
+    """Add partitions (by topic id) and groups; open a transaction if none is open. Empty if it has them.
 
     Raises:
         UnknownTopicError: no such topic or partition.
@@ -423,7 +423,7 @@ def plan_add_to_transaction(
 
 
 def _weight_of_new(known: Transaction, new: Sequence[TopicPartition]) -> int:
-    """Of partitions that it does not have yet."""
+    """Return the weight of partitions that the transaction does not have yet."""
     topics = {topic_id for topic_id, _ in new} - known.partitions.by_topic.keys()
     return PARTITION_WEIGHT * len(new) + TOPIC_WEIGHT * len(topics)
 
@@ -441,20 +441,17 @@ def _validate_room(known: Transaction, partitions: int, groups: Sequence[str]) -
 
 
 def plan_forget_transactions(image: Image, now_ms: int, expiration_ms: int) -> ForgetTransactions | None:
-    """Forget the ids that were not used for so long, at most MAX_FORGOTTEN_AT_ONCE; None: there are none.
-
-    Cost: a look at each id.
-    """
+    """Forget the expired ids, at most MAX_FORGOTTEN_IDS; None if there are none. Reads each id."""
     unused = tuple(
         transactional_id
-        for transactional_id, one in image.transactions.items()
-        if not one.is_ongoing and now_ms - one.changed_ms >= expiration_ms
+        for transactional_id, transaction in image.transactions.items()
+        if not transaction.is_ongoing and now_ms - transaction.changed_ms >= expiration_ms
     )
-    return ForgetTransactions(transactional_ids=unused[:MAX_FORGOTTEN_AT_ONCE]) if unused else None
+    return ForgetTransactions(transactional_ids=unused[:MAX_FORGOTTEN_IDS]) if unused else None
 
 
 def plan_forget_ids(image: Image, transactional_ids: Collection[str]) -> ForgetTransactions:
-    """Forget these ids, as an administrator wants it.
+    """Forget these ids, for an administrator.
 
     Raises:
         InvalidRequestError: TRANSACTION_MISSING; TRANSACTION_STATE, one has a transaction that is open.
@@ -476,37 +473,37 @@ def plan_forget_ids(image: Image, transactional_ids: Collection[str]) -> ForgetT
 
 # --- ending ------------------------------------------------------------------------------------------
 #
-# The end of a transaction: end_transaction, one small action however much it has staged.
+# The end of a transaction: end_transaction, one small action however much is staged.
 #
-# Committed: all that is staged gets its offsets, in each partition behind what is there then, in the order in
-# which it was staged. Aborted: it is dropped. Either way the sequences that were staged stay known. What was
-# staged for a topic that was deleted meanwhile has gone with it.
+# Committed: all staged extents get their offsets, in each partition after its present end, in the order in
+# which they were staged. Aborted: they are dropped. Either way the staged sequences stay known. Extents
+# for a topic that was deleted in the meantime are gone with it.
 #
-# An end names the producer and its epoch. With the second protocol, by its time-out and by an administrator
-# it raises the epoch as well, so that nothing of the transaction can come after it. With the first protocol
-# it does not: there it names the number of the transaction that was open when the request came in, so that a
-# slow coordinator does not end the next one.
+# An end names the producer and its epoch. With the second protocol, at a timeout and by an administrator it
+# also raises the epoch, so that nothing of the transaction can follow it. With the first protocol it does
+# not: there it names the number of the transaction that was open when the request came in, so that a slow
+# coordinator does not end the next one.
 #
-# A request that comes again is answered by what was decided (`Ended` without actions).
+# A repeated request is answered with the decision (`Ended` without actions).
 #
-# Invariants: as of transaction_values.py; what an end appends is all that was staged, once.
-# Not here: who looks for what takes too long, and how often (sparklog_server).
+# Invariants: as of transaction_values.py; an end appends all that was staged, once.
+# Not here: detecting timeouts (sparklog_server).
 # Concurrency: pure functions.
 # Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; Kafka TransactionCoordinator.endTransaction, KIP-890.
 
 
-MAX_TIMED_OUT_AT_ONCE = 1_000
+MAX_TIMED_OUT_TRANSACTIONS = 1_000
 
 
 class EndTransaction(ActionBase, tag="end_transaction", frozen=True, kw_only=True):
-    """The transaction of this producer is over.
+    """End the transaction of this producer.
 
     Fields:
-        committed: else it is aborted.
-        number: of the transaction that is meant; -1: whichever is open.
-        next_producer_id, next_producer_epoch: who may go on; -1: as before. An abort that raises the epoch
-            applies although nothing is open.
-        fences: it is not the producer's own end, so that nobody is told who follows it.
+        committed: false: it is aborted.
+        number: of the transaction; -1: the open one.
+        next_producer_id, next_producer_epoch: the producer from now on; -1: as before. An abort that raises
+            the epoch applies although nothing is open.
+        fences: it is not the producer's own end: no request of the old producer is answered with the new one.
     """
 
     transactional_id: str
@@ -521,17 +518,17 @@ class EndTransaction(ActionBase, tag="end_transaction", frozen=True, kw_only=Tru
 
     @property
     def frees_space(self) -> bool:
-        """An abort."""
+        """True for an abort."""
         return not self.committed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What an end amounts to; no actions: it was decided already, and this is the answer.
+    """The result of an end; without actions it was decided already, and this is its answer.
 
     Fields:
-        producer_id, producer_epoch: who may go on; the second protocol's answer.
-        ranges: where the records of each partition begin, and how many offsets they take; of a commit only.
+        producer_id, producer_epoch: the producer from now on; the second protocol's answer.
+        ranges: of a commit: the first offset and the number of offsets in each partition.
     """
 
     actions: Sequence[AllocateProducerIds | EndTransaction]
@@ -544,7 +541,7 @@ class Ended:
 
 
 def end_transaction(draft: ImageDraft, action: EndTransaction) -> None:
-    """What is staged is appended, or dropped; the producer is the next one, if the end names one."""
+    """Apply: append or drop what is staged; the producer is the next one, if the end names one."""
     known = require_producer(draft, action.transactional_id, action.producer_id, action.producer_epoch)
     raises = (action.next_producer_id, action.next_producer_epoch) != (NO_ID, NO_PRODUCER_EPOCH)
     _require_open(known, action, raises=raises)
@@ -571,7 +568,7 @@ def end_transaction(draft: ImageDraft, action: EndTransaction) -> None:
             previous_producer_id=known.producer_id,
             previous_producer_epoch=NO_PRODUCER_EPOCH if action.fences else known.producer_epoch,
         )
-    else:  # the epoch before this one has ended nothing: it is that of another process, or of before
+    else:  # the epoch before this one has ended nothing
         ended = replace(ended, previous_producer_id=NO_ID, previous_producer_epoch=NO_PRODUCER_EPOCH)
     draft.transactions.put(ended)
 
@@ -616,18 +613,17 @@ def plan_end_transaction(
     now_ms: int,
     number: int = NO_NUMBER,
 ) -> Ended:
-    """End what is open, as its producer asks; or the answer to a request that came before.
+    """End the open transaction at its producer's request; or return the answer to a repeated request.
 
     Args:
         second: the request is of the second protocol (EndTxn from version 5 on): the end raises the epoch,
             and an abort may have nothing to abort.
-        number: of the first protocol: `number` of the transaction as the coordinator had it when it took
-            the request in, by an image that has all that was answered to the client before; -1: whichever is
-            open.
+        number: first protocol: `number` of the transaction when the coordinator received the request, by an
+            image that has all that the client has been answered before; -1: the open one.
 
     Raises:
         FencedError: PRODUCER_FENCED.
-        InvalidRequestError: PRODUCER_UNMAPPED; TRANSACTION_STATE: nothing is open, or it was ended otherwise.
+        InvalidRequestError: PRODUCER_UNMAPPED; TRANSACTION_STATE: nothing is open, or it ended the other way.
     """
     known = image.transactions.get(transactional_id)
     if known is not None and second and _is_repetition(known, producer_id, producer_epoch):
@@ -646,16 +642,16 @@ def plan_end_transaction(
         raise wrong_state(
             known,
             f"found an end of transaction {number}",
-            fix="nothing: that one was ended, and its client was told so",
+            fix="no action needed: that transaction has ended, and its client has the answer",
         )
     return _ended(image, known, committed=committed, now_ms=now_ms, number=known.number)
 
 
 def _is_repetition(known: Transaction, producer_id: int, producer_epoch: int) -> bool:
-    """Does a request of the second protocol name who had the transaction that was ended last?
+    """True if a request of the second protocol names the producer of the transaction that ended last.
 
-    Not if that end was one of the first protocol, which raises no epoch. Then the epoch before is that of a
-    process that is gone, and it must not be told that its transaction was committed, or who has the id now.
+    False if that end was one of the first protocol, which raises no epoch. Then the epoch before is that of an
+    older process, which must not learn that its transaction was committed, or the id's present producer.
     """
     if known.phase not in (TransactionPhase.COMMITTED, TransactionPhase.ABORTED):
         return False
@@ -667,7 +663,7 @@ def _is_repetition(known: Transaction, producer_id: int, producer_epoch: int) ->
 
 
 def _answered(known: Transaction, *, committed: bool) -> Ended:
-    """By what was decided; TRANSACTION_STATE if that was nothing, or something else."""
+    """Return the answer by the decision; TRANSACTION_STATE if there is none, or another one."""
     decided = TransactionPhase.COMMITTED if committed else TransactionPhase.ABORTED
     if known.phase is decided:
         return Ended(actions=(), producer_id=known.producer_id, producer_epoch=known.producer_epoch)
@@ -677,8 +673,8 @@ def _answered(known: Transaction, *, committed: bool) -> Ended:
 def _nothing_open(known: Transaction) -> Exception:
     return wrong_state(
         known,
-        "found an end where nothing is open, or what was ended was ended otherwise",
-        fix="close this producer; its last transaction is as its phase says",
+        "found the end of a transaction that is not open, or was decided the other way",
+        fix="close this producer; the phase is the outcome of its last transaction",
     )
 
 
@@ -724,9 +720,9 @@ def _ranges(image: Image, known: Transaction) -> dict[TopicPartition, tuple[int,
 def plan_abort_transactions(
     image: Image, transactional_ids: Sequence[str], *, now_ms: int
 ) -> list[AllocateProducerIds | EndTransaction]:
-    """Abort those of these that are open, for somebody else than their producers, who are fenced by it.
+    """Abort those that are open, and fence their producers: for administrators, and after a timeout.
 
-    For administrators, and `timed_out`. Empty: none is open.
+    Empty if none is open.
     """
     ends: list[EndTransaction] = []
     fresh = image.next_producer_id
@@ -749,13 +745,10 @@ def plan_abort_transactions(
                 fences=True,
             )
         )
-    return [*allocation(image, [one.next_producer_id for one in ends]), *ends]
+    return [*allocation(image, [end.next_producer_id for end in ends]), *ends]
 
 
 def timed_out(image: Image, now_ms: int) -> list[str]:
-    """The transactional ids whose transactions take longer than they may, MAX_TIMED_OUT_AT_ONCE at most.
-
-    Cost: a comparison for each that is open.
-    """
+    """Return the ids of open transactions past their timeouts, at most MAX_TIMED_OUT_TRANSACTIONS."""
     late = (name for name, deadline_ms in image.transactions.deadlines.items() if deadline_ms <= now_ms)
-    return list(islice(late, MAX_TIMED_OUT_AT_ONCE))
+    return list(islice(late, MAX_TIMED_OUT_TRANSACTIONS))

@@ -1,7 +1,7 @@
-"""Writer transactions: writer_txn, which makes a write that is repeated a single one.
+"""Writer transactions: writer_txn, which makes repeated writes idempotent.
 
 Invariants: in a topic the versions of an application only grow.
-Not here: who writes as which application (client/publish.py, spark/).
+Not here: the choice of applications and versions (client/publish.py, spark/).
 Sources: FORMAT.md#metadata-log.
 """
 
@@ -24,36 +24,36 @@ from sparklog.metadata.model.image import Image, PublisherState, WriterTxnState
 
 # --- publishers --------------------------------------------------------------------------------------
 #
-# Which requests an image has settled: at most once each, for as long as they can be applied at all.
+# The requests that an image has settled, for as long as they could be applied.
 #
-# A request names the commit that its publisher had seen when it posted it, its `base`. It may be applied in
-# the REQUEST_WINDOW commits after that, and in no later one: commit numbers, which nobody can stop or set
-# back, bound its life, and not clocks. So what an image has to remember is bounded as well:
+# A request names the newest commit that its publisher had seen when it posted it, its `base`. It may be
+# applied in the REQUEST_WINDOW commits after that, and in no later one: commit numbers bound its life,
+# which cannot be stopped or set back, and not by clocks. So the memory of an image is bounded, too:
 #
 #     request r with base b is applied in commit c, b < c <= b + W; its publisher is remembered up to commit
-#     c + W, which is at or above b + W, after which nobody may apply r again.
+#     c + W, which is at or above b + W, after which r cannot be applied again.
 #
-# Invariants: A request is applied in at most one commit, and in none above base + W; whoever has forgotten it
-#     could not apply it.
-# Not here: who posts and applies requests (combining.py), and what they ask for (client/publish.py).
+# Invariants: a request is applied in at most one commit, and in none above base + W; an image that has
+#     forgotten it does not apply it.
+# Not here: posting and applying requests (combining.py), and their payloads (client/publish.py).
 # Concurrency: pure; works on the dictionary that it is given, the least recent publisher first.
 # Sources: FORMAT.md#metadata-log, requests; adr/0007.
 
 
 # Commits. Longer: a publisher that waits in a busy log need not post again; shorter: less to remember.
 REQUEST_WINDOW = 4096
-# No image remembers more; only commits that each apply dozens of new publishers' requests come near it. Then
-# publishers that it does not know race until some are forgotten.
+# The bound of an image; only commits that each apply dozens of new publishers' requests come near it. Then
+# unknown publishers race until some are forgotten.
 MAX_PUBLISHERS = 65_536
 
 
 class RequestApplied(ActionBase, tag="request_applied", frozen=True, kw_only=True):
-    """The `actions` actions that follow are what request `sequence` of `publisher` asked for.
+    """The `actions` actions that follow are those of request `sequence` of `publisher`.
 
-    Sequences of a publisher only grow: what is applied, or passed over, can never be applied (again).
-    Without actions it takes the sequence out of the world.
-    `base` and `nonce` are the request's own: after which commit it was posted, and which of the requests of
-    this number, should there be clones of its process.
+    Sequences of a publisher only grow: a sequence that was applied, or skipped, cannot be applied again.
+    Without actions it withdraws the request.
+    `base` and `nonce` are the request's: the commit after which it was posted, and an id that tells the
+    requests of clones of its process apart.
     """
 
     publisher: str
@@ -64,7 +64,7 @@ class RequestApplied(ActionBase, tag="request_applied", frozen=True, kw_only=Tru
 
 
 def why_illegal_request(request: RequestApplied) -> str | None:
-    """Bounds of every field; whether the sequence is new is for `settle`."""
+    """Return why a field is out of bounds, or None; `settle` checks whether the sequence is new."""
     if not is_id(request.publisher):
         return f"publisher {request.publisher!r} is malformed"
     if not 0 <= request.sequence <= MAX_OFFSET:
@@ -79,7 +79,7 @@ def why_illegal_request(request: RequestApplied) -> str | None:
 
 
 def settle_request(draft: ImageDraft, action: RequestApplied) -> None:
-    """The effect: nobody can apply the request again."""
+    """Apply: the request cannot be applied again."""
     refuse(why_illegal_request(action), "request")
     if action.actions > draft.actions_left:
         raise ActionRefusedError(f"{action.actions} actions of a request, found {draft.actions_left}")
@@ -89,12 +89,12 @@ def settle_request(draft: ImageDraft, action: RequestApplied) -> None:
 
 
 def last_commit_for(base: int) -> int:
-    """The last commit that may apply a request with this base."""
+    """Return the last commit that may apply a request with this base."""
     return base + REQUEST_WINDOW
 
 
 def remembers_all_of(base: int, commit: int) -> bool:
-    """Does an image after `commit` know of every request with this base, or a later one, that was applied?
+    """True if an image after `commit` knows every applied request with this base, or a later one.
 
     The first commit that can have applied one is base + 1.
     """
@@ -102,12 +102,12 @@ def remembers_all_of(base: int, commit: int) -> bool:
 
 
 def can_settle(publishers: Collection[str], publisher: str) -> bool:
-    """Is there room to remember a request of this publisher? Taking one back always finds room."""
+    """True if there is room to remember a request of this publisher. Withdrawing one always finds room."""
     return len(publishers) < MAX_PUBLISHERS or publisher in publishers
 
 
 def settle(publishers: dict[str, PublisherState], action: RequestApplied, commit: int) -> str | None:
-    """Note that `commit` applies, or takes back, a request; returns why it may not, or None."""
+    """Record that `commit` applies, or withdraws, a request; return why it may not, or None."""
     known = publishers.get(action.publisher)
     last = last_commit_for(action.base)
     if not action.base < commit <= last:
@@ -125,7 +125,7 @@ def settle(publishers: dict[str, PublisherState], action: RequestApplied, commit
 
 
 def forget(publishers: dict[str, PublisherState], commit: int) -> None:
-    """After `commit`: forget those whose last request, and all before it, nobody may apply any more."""
+    """Forget the publishers none of whose requests can be applied after `commit`."""
     while publishers:
         publisher, state = next(iter(publishers.items()))
         if commit <= last_commit_for(state.commit):
@@ -138,16 +138,15 @@ def forget(publishers: dict[str, PublisherState], commit: int) -> None:
 
 MAX_APPLICATION_LENGTH = 1024
 MAX_CONTENT_LENGTH = 128
-# Applications that a topic remembers. Their names are the users': one that makes up a new one for each write
-# must not fill the image.
+# Applications that a topic remembers. Users choose their names: one that uses a new name for each write must
+# not fill the image.
 MAX_WRITER_TXNS = 10_000
 
 
 class WriterTxn(ActionBase, tag="writer_txn", frozen=True, kw_only=True):
     """The commit is `version` of `application` in `topics`; there, versions of an application only grow.
 
-    `content` says what was in it, so that a version that comes again with something else is noticed; ""
-    when nobody knows.
+    `content` is a digest, by which a repeated version with other content is detected; "" if unknown.
     """
 
     application: str
@@ -160,7 +159,7 @@ class WriterTxn(ActionBase, tag="writer_txn", frozen=True, kw_only=True):
 
 
 def why_illegal_writer_txn(txn: WriterTxn) -> str | None:
-    """An application has a name, versions count from 0; whether the topics exist is for the effect."""
+    """Return why a field is out of bounds, or None; the effect checks whether the topics exist."""
     if not 1 <= len(txn.application) <= MAX_APPLICATION_LENGTH:
         return (
             f"application name of {len(txn.application)} characters, expected 1 to {MAX_APPLICATION_LENGTH}"
@@ -181,7 +180,7 @@ def why_illegal_writer_txn(txn: WriterTxn) -> str | None:
 
 
 def note_writer_txn(draft: ImageDraft, action: WriterTxn) -> None:
-    """Each topic remembers the version; the least recent application of too many is forgotten."""
+    """Apply: each topic remembers the version; beyond the bound the least recent application is evicted."""
     refuse(why_illegal_writer_txn(action), "writer transaction")
     for topic_id in action.topics:
         topic = draft.topic(topic_id)
@@ -211,11 +210,11 @@ def _note(writer_txns: dict[str, WriterTxnState], application: str, state: Write
 def plan_writer_txn(
     image: Image, application: str, version: int, topic_ids: Sequence[str], *, content: str = ""
 ) -> WriterTxn | None:
-    """The action that marks `version` as applied to the topics that do not have it, or a later one.
+    """Return the action that marks `version` as applied to the topics that do not have it, or a later one.
 
     Args:
-        topic_ids: also of topics that are created in the same commit.
-        content: what the version holds, as far as the caller can say.
+        topic_ids: may include topics that are created in the same commit.
+        content: a digest of the version's content, if known.
 
     Returns:
         None when no topic is left.
@@ -252,17 +251,18 @@ def _other_content(
         "TXN_CONTENT_DIFFERS",
         f"topic {image.topic_by_id[topic_id].name!r}: commit {found.commit} has version {action.version} of "
         f"{action.application!r} with other content ({found.content}, expected {action.content})",
-        fix="Find out why the same version comes with something else, such as a restored or copied "
-        "checkpoint; nothing was changed. Write it as another application or version if it is new",
+        fix="Find out why the same version has other content, such as a restored or copied checkpoint; "
+        "nothing was changed. If the content is new, write it as another application or version",
     )
 
 
 def _outdated(
     image: Image, action: WriterTxn, later_id: str, later: WriterTxnState, left_id: str
 ) -> InvalidRequestError:
-    """A writer goes on when all topics have a version: this one is of another, who may have cut it otherwise.
+    """The error for a version that one topic is past and another lacks.
 
-    Then part of what it has for the second topic may be in that topic already, under a later version.
+    A writer goes on only when all topics have a version. So another writer, with other boundaries between
+    versions, wrote the later one, which may hold part of this version for the second topic.
     """
     left = image.topic_by_id.get(left_id)
     return InvalidRequestError(
