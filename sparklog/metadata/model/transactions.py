@@ -650,8 +650,8 @@ def plan_end_transaction(
 def _is_repetition(known: Transaction, producer_id: int, producer_epoch: int) -> bool:
     """True if a request of the second protocol names the producer of the transaction that ended last.
 
-    False if that end was one of the first protocol, which raises no epoch. Then the epoch before is that of an
-    older process, which must not learn that its transaction was committed, or the id's present producer.
+    False if that end was one of the first protocol, which raises no epoch. Then the epoch before is an
+    older process's, which must not learn that its transaction was committed, or the present producer.
     """
     if known.phase not in (TransactionPhase.COMMITTED, TransactionPhase.ABORTED):
         return False
