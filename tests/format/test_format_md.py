@@ -111,7 +111,7 @@ def test_worked_entries_are_in_the_golden_files(title: str, name: str) -> None:
 
 
 def test_links_lead_to_headings() -> None:
-    headings = {title.lower().replace(" ", "-") for title in re.findall(r"^## (.*)$", TEXT, re.MULTILINE)}
+    headings = {title.lower().replace(" ", "-") for title in re.findall(r"^#{2,3} (.*)$", TEXT, re.MULTILINE)}
     assert set(re.findall(r"\]\(#([a-z-]+)\)", TEXT)) <= headings
     for module in (ROOT / "sparklog" / "format").glob("*.py"):
         assert set(re.findall(r"FORMAT\.md#([a-z-]+)", module.read_text(encoding="utf-8"))) <= headings, (

@@ -1,4 +1,4 @@
-"""What brokers ask of an object store while nobody asks anything of them (docs/cluster.md)."""
+"""What brokers ask of an object store while nobody asks anything of them (docs/internals/cluster.md)."""
 
 import asyncio
 import time
@@ -103,7 +103,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 def test_an_idle_broker_asks_for_three_things_an_interval() -> None:
-    """No more than is written in docs/cluster.md; a busy machine makes it fewer."""
+    """No more than is written in docs/internals/cluster.md; a busy machine makes it fewer."""
     intervals, asked = asyncio.run(_asked_while_idle((1, 2, 3)))
     most = intervals + 2  # what was due before, and what is due at the end
     assert [is_controller for is_controller, _ in asked] == [True, False, False]
