@@ -5,8 +5,8 @@
     log.append("events", table)
     log.read("events", 0, 0)
 
-Invariants: reading calls look at the newest commit; `image` is as of the last call that looked.
-Not here: how it is done (admin.py, appender.py, publish.py, transaction.py, consumer.py, groups.py).
+Invariants: reading calls refresh first; `image` is as of the last refresh.
+Not here: the work itself (admin.py, appender.py, publish.py, transaction.py, consumer.py, groups.py).
 Concurrency: any thread. After a fork the child writes to segments of its own (log/writer.py).
 After a crash: open it again; there is nothing to repair.
 """
@@ -40,8 +40,8 @@ from sparklog.storage.root_rules import root_rules
 _log = logging.getLogger("sparklog.client")
 TopicPartition = tuple[str, int]
 _APPEND_ATTEMPTS = 3
-_STAGED_IN_VAIN = {"TOPIC_CHANGED", "STAGING_EXPIRED"}
-# On a remote store: rows may be laid out by settings that are out of date for so long.
+_STAGE_AGAIN = {"TOPIC_CHANGED", "STAGING_EXPIRED"}
+# On a remote store: rows may be encoded by settings that are out of date by up to this.
 _STAGE_MAX_AGE_MS = 1000
 
 
@@ -51,7 +51,7 @@ class SparkLog(Closing):
     def __init__(
         self, store: Store, metadata: MetadataLog, clock: Clock, *, writer: LogWriter | None = None
     ) -> None:
-        """`writer`: of the segments to append to, until `close`; None: opened with the first append."""
+        """`writer` writes the segments, until `close`; None: opened with the first append."""
         self.store = store
         self.metadata = metadata
         self.clock = clock
@@ -63,14 +63,14 @@ class SparkLog(Closing):
         tell_after_fork(self)
 
     def after_fork_in_child(self) -> None:
-        """Begin with a free lock."""
+        """Replace the lock, which another thread of the parent may have held."""
         self._writer_lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"SparkLog({self.url!r}, commit {self.image.commit})"
 
     def close(self) -> None:
-        """Close the writer's files, and finish a snapshot that is due. Using the log again opens new ones."""
+        """Close the writer's files, and finish a snapshot that is due. A later append opens new files."""
         with self._writer_lock:
             writer, self._writer = self._writer, None
         if writer is not None:
@@ -81,12 +81,12 @@ class SparkLog(Closing):
 
     @property
     def url(self) -> str:
-        """Where the root is; `open` takes it."""
+        """The URL of the root, as for `open`."""
         return self.store.url
 
     @property
     def cluster_id(self) -> str:
-        """The root's identity, for ever."""
+        """The root's identity; it never changes."""
         return self.image.cluster_id
 
     @property
@@ -95,15 +95,15 @@ class SparkLog(Closing):
         return self.metadata.image
 
     def refresh(self, *, force: bool = False) -> Image:
-        """Look for new commits; cheap when there are none.
+        """Follow new commits; cheap when there are none.
 
         Args:
-            force: look even if the refresh interval of an object store is not over.
+            force: refresh even if the refresh interval of an object store is not over.
         """
         return self.metadata.refresh(force=force)
 
     def is_same_root(self) -> bool:
-        """Is this root still what lies under its URL? (It may have been removed, and another one made.)"""
+        """True if the root at the URL is still this one, and was not removed or replaced by another."""
         try:
             data = self.store.read(META_PROPERTIES, 0, 4096)
         except NotFoundError:
@@ -120,7 +120,7 @@ class SparkLog(Closing):
         *,
         if_not_exists: bool = False,
     ) -> bool:
-        """Create a topic (None partitions: the root's num.partitions); False if it was there already."""
+        """Create a topic (None partitions: the root's num.partitions); return False if it existed."""
         return admin.create_topic(
             self.metadata, name, partitions=partitions, configs=configs, if_not_exists=if_not_exists
         )
@@ -130,7 +130,7 @@ class SparkLog(Closing):
         delete_topic(self.metadata, self._offsets, lambda: self.appender(sticky_turn=0), name, self.clock)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Let a topic have `total` partitions; it cannot shrink."""
+        """Grow a topic to `total` partitions; it cannot shrink."""
         admin.add_partitions(self.metadata, name, total)
 
     def alter_topic(
@@ -159,7 +159,7 @@ class SparkLog(Closing):
         return admin.describe_topic(self.refresh(), name)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """Return the number of a topic's partitions."""
         return len(self.refresh().topic(topic).partitions)
 
     # Writing
@@ -191,7 +191,7 @@ class SparkLog(Closing):
         sticky_turn: int | None = None,
         sequencer: Sequencer | None = None,
     ) -> PartitionedAppender:
-        """For appending piece by piece: add, finish, then `publish` what it staged."""
+        """Return an appender for several calls: add rows, finish, then `publish` what it staged."""
         if sticky_turn is None:
             sticky_turn = self._sticky_turn
             self._sticky_turn += 1
@@ -202,7 +202,7 @@ class SparkLog(Closing):
     def publish(
         self, staged: Iterable[StagedAppend], *, txn: tuple[str, int] | None = None, content: str = ""
     ) -> AppendResult:
-        """Make staged appends visible, all in one commit; with `txn`, once in each topic (see publish.py)."""
+        """Make staged appends visible, in one commit; with `txn`, once in each topic (see publish.py)."""
         result = publish(self.metadata, staged, txn=txn, content=content, now_ms=self.clock.now_ms())
         self._retention_notice.note(result.past_retention)
         return result
@@ -216,23 +216,22 @@ class SparkLog(Closing):
         txn: tuple[str, int] | None = None,
         compression_type: str | None = None,
     ) -> AppendResult:
-        """Append rows, durably: they are visible to everybody when this returns.
+        """Append rows durably: they are visible to all readers when this returns.
 
         Args:
-            rows: columns key, value (string or binary), headers, partition, timestamp; all optional but
-                one of key and value.
-            partition: where all of them go; None lets the partition column, the key's hash or the sticky
-                partitioner decide.
+            rows: columns key, value (string or binary), headers, partition, timestamp; at least one of key
+                and value.
+            partition: of all rows; None: by the partition column, the key's hash or the sticky partitioner.
             txn: (application, version): a rerun with the same pair, or an older version, changes nothing in
-                this topic. `skipped` of the result says so, and which commit has it. Other topics have
-                versions of their own. A write without rows leaves no version.
-            compression_type: none, gzip, snappy, lz4 or zstd; a topic's compression.type beats it.
+                this topic; `skipped` of the result names the commit that has it. Each topic has versions of
+                its own. A write without rows leaves no version.
+            compression_type: none, gzip, snappy, lz4 or zstd; a topic's compression.type takes precedence.
 
         Raises:
-            InvalidRequestError: rows or arguments that cannot be.
+            InvalidRequestError: invalid rows or arguments.
             UnknownTopicError: no such topic, and auto.create.topics.enable is false.
-            StorageError: nothing was published. FatalStorageError: that is not known; a rerun with the same
-                txn is safe.
+            StorageError: nothing was published. FatalStorageError: unknown whether published; a rerun with
+                the same txn is safe.
         """
         validate_rows(rows)
         if partition is not None:
@@ -252,13 +251,13 @@ class SparkLog(Closing):
     def _stage_and_publish(
         self, stage: Callable[[], StagedAppend], txn: tuple[str, int] | None
     ) -> AppendResult:
-        """Start over when a topic that was planned has come to be otherwise meanwhile."""
+        """Stage and publish; stage again if a planned topic was created otherwise in the meantime."""
         for attempt in range(_APPEND_ATTEMPTS):
             self.metadata.refresh(max_age_ms=0 if attempt else _STAGE_MAX_AGE_MS)
             try:
                 return self.publish([stage()], txn=txn)
             except RetriableError as error:
-                if error.code not in _STAGED_IN_VAIN:
+                if error.code not in _STAGE_AGAIN:
                     raise
                 changed = error
         raise changed
@@ -271,17 +270,17 @@ class SparkLog(Closing):
         version: int | None = None,
         compression_type: str | None = None,
     ) -> LogTransaction:
-        """All or nothing, over topics and groups' offsets: `with log.transaction("app") as txn:`.
+        """Return a transaction over topics and groups' offsets: `with log.transaction("app") as txn:`.
 
-        `with` takes the transactional id: who had it before is fenced. One object serves for any number of
-        transactions, one after the other.
+        `with` takes the transactional id, and fences the process that had it. One object serves for any
+        number of transactions, one after the other.
 
         Args:
-            transactional_id: one for each process that may be at work at a time.
-            timeout_ms: brokers abort what has been staged and open for longer.
-            version: of what it writes, growing: when the root has it, nothing is committed (`result` says
-                `duplicate`), and an older one is refused. For a streaming query, its batch id.
-            compression_type: as of `append`.
+            transactional_id: a different one for each concurrent process.
+            timeout_ms: brokers abort a transaction that has been open, with staged records, for longer.
+            version: a growing number: if the root has it, nothing is committed (`result.duplicate` is true),
+                and an older one is rejected. For a streaming query, its batch id.
+            compression_type: as for `append`.
         """
         options = AppendOptions(compression=compression_type or "none")
         writer = None if version is None else WriterVersion(application=transactional_id, version=version)
@@ -300,19 +299,19 @@ class SparkLog(Closing):
     # Reading
 
     def log_start_offset(self, topic: str, partition: int) -> int:
-        """The first offset that is kept."""
+        """Return the first offset that is kept."""
         return self.refresh().partition(topic, partition).log_start_offset
 
     def log_end_offset(self, topic: str, partition: int) -> int:
-        """The next offset to be assigned."""
+        """Return the next offset to be assigned."""
         return self.refresh().partition(topic, partition).log_end_offset
 
     def offset_for_time(
         self, topic: str, partition: int, timestamp_ms: int, *, image: Image | None = None
     ) -> int | None:
-        """The first offset whose record is at or after a time; None if there is none.
+        """Return the first offset whose record is at or after a time; None if there is none.
 
-        `image`: one to look at, instead of the newest; at a newer one only if files have gone.
+        `image`: read by this image instead of the newest; by a newer one only if files are gone.
         """
         reader = consumer.partition_reader(
             self.metadata, self.refresh() if image is None else image, topic, partition
@@ -321,7 +320,7 @@ class SparkLog(Closing):
         return None if found is None else found[0]
 
     def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
-        """`offset_for_time` of every partition."""
+        """Return `offset_for_time` of every partition."""
         return {
             partition: self.offset_for_time(topic, partition, timestamp_ms)
             for partition in range(self.partition_count(topic))
@@ -337,7 +336,7 @@ class SparkLog(Closing):
         max_bytes: int | None = None,
         include_headers: bool = False,
     ) -> pa.Table:
-        """Records from `start_offset` on; an empty table only at the log's end. Columns: consumer.py.
+        """Read records from `start_offset` on; an empty table only at the log's end. Columns: consumer.py.
 
         Raises:
             OffsetOutOfRangeError: outside [log_start_offset, log_end_offset].
@@ -363,7 +362,7 @@ class SparkLog(Closing):
         *,
         include_headers: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """All records of a range (default: all there are now), in bounded memory."""
+        """Read all records of a range (default: all there are now), in bounded memory."""
         return consumer.read_batches(
             self.metadata,
             self.refresh(),
@@ -379,7 +378,7 @@ class SparkLog(Closing):
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | None], *, metadata: str = ""
     ) -> None:
-        """Store the next offsets that `group` wants to read; None deletes one. All or nothing."""
+        """Commit the next offsets that `group` will read, all or nothing; None deletes one."""
         self._stage_and_publish(lambda: self.stage_offsets(group, offsets, metadata=metadata), None)
 
     def stage_offsets(
