@@ -208,7 +208,7 @@ def test_group_starts_where_it_left_off(run: Run, run_json: RunJson) -> None:
         (("-o", "middle"), "'middle' is not a position"),
         (("-o", "1", "-o", "2"), "two starts"),
         (("-f", "%q"), "unknown token %q"),
-        (("-f", "%s", "-J"), "two formats"),
+        (("-f", "%s", "-J"), "name formats; give one"),
         (("-o", "end", "--from-beginning"), "two starts"),
         (("--property", "print.nothing=true"), "expected one of print.timestamp"),
     ],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.cli.output import Stop
+from sparklog.cli.inputs import Stop
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """`sparklog vacuum`: what it shows, what it asks, and what it takes."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def test_json(garbage: Path, run_json: Callable[..., Any], root: Path) -> None:
 @pytest.mark.parametrize("retain", ["0", "6d", "167h", "10000m", "604799s", "604799999ms"])
 def test_less_than_a_week_needs_force(garbage: Path, run: Run, retain: str) -> None:
     found = run("vacuum", "--retain", retain, exit_code=2)
-    assert "less than 7 days needs --force" in found.stderr
+    assert "nobody can be asked without a terminal: give --yes" in found.stderr
     assert "STAGING_EXPIRED" in found.stderr
     assert garbage.exists()
     run("vacuum", "--retain", retain, "--dry-run")
@@ -70,7 +71,7 @@ def test_less_than_a_week_needs_force(garbage: Path, run: Run, retain: str) -> N
 
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_on_a_terminal_it_asks(garbage: Path, run: Run, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.cli.maintenance.sys", _Terminal)
+    monkeypatch.setattr("sparklog.cli.framework.sys", _Terminal)
     found = run("vacuum", "--retain", "0", stdin=f"{answer}\n", exit_code=0 if answer == "y" else 1)
     assert "Go on?" in found.stderr
     assert garbage.exists() is (answer == "n")
@@ -81,6 +82,8 @@ class _Terminal:
         @staticmethod
         def isatty() -> bool:
             return True
+
+    stderr = sys.stderr
 
 
 @pytest.mark.parametrize("retain", ["", "7", "7 dayz", "-7 days", "-1d", "1.5d", "d", "7dd"])

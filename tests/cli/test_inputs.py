@@ -3,7 +3,8 @@
 import click
 import pytest
 
-from sparklog.cli.output import Moment, parse_moment, shown_time
+from sparklog.cli.inputs import Moment, parse_moment
+from sparklog.cli.output import shown_time
 
 CONTEXT = click.Context(click.Command("x"))
 PARAMETER = click.Option(["--at"])
