@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.framework import Group, current, did_you_mean, dry_run_option, require_topics
+from sparklog.cli.framework import Group, current, did_you_mean, dry_run_option, note, require_topics
 from sparklog.cli.inputs import DURATION, parse_duration
 from sparklog.cli.output import Row, show, show_json, show_rows
 from sparklog.cli.topics import pattern_option, topics_of
@@ -141,6 +141,8 @@ def groups() -> None:
 def list_groups() -> None:
     """List the groups that have committed offsets."""
     found = sorted(current().open_log().groups())
+    if not found:
+        note("No group has committed offsets.")
     show([{"group": name} for name in found], *found)
 
 

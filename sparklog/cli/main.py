@@ -133,6 +133,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) 
 @click.group("sparklog", cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
+    "-V",
     is_flag=True,
     is_eager=True,
     expose_value=False,

@@ -162,7 +162,7 @@ def test_log_that_ends_before_what_was_printed_is_an_error(log: sparklog.SparkLo
 def test_partitions_that_are_added_are_followed_from_their_beginning(
     log: sparklog.SparkLog, anchor: str | None
 ) -> None:
-    selection = Selection(topic="t", group="g", start=anchor and Position(anchor))
+    selection = Selection(topic="t", group="g", start=None if anchor is None else Position(anchor))
     old = [] if anchor == "end" else OLD
     assert follow(log, add_partitions, selection=selection) == [*old, "in0", "in1", "in2"]
     assert log.committed_offsets("g") == {("t", 0): 6, ("t", 1): 1, ("t", 2): 1}
