@@ -203,11 +203,23 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
+            words = self.make_parser(ctx).parse_args([*args])[1]
+            name = self._positional()
+            if words and name is not None:  # they stay among `args`, too, and are ignored there
+                args = [*(part for word in words for part in (name, word)), *args]
+                ctx.allow_extra_args = True
             given = [one for one in self.make_parser(ctx).parse_args([*args])[2] if _has_one_value(one)]
             twice = next((one for one in given if given.count(one) > 1), None)
             if twice is not None:
                 raise click.BadParameter("it is given more than once, and takes one value.", ctx, twice)
         return super().parse_args(ctx, args)
+
+    def _positional(self) -> str | None:
+        """`-t` or `-g`, if a word alone is its value: `consume orders`. Not in commands that delete."""
+        options = {name for parameter in self.params for name in parameter.opts}
+        if "--yes" in options or any(isinstance(one, click.Argument) for one in self.params):
+            return None
+        return next((name for name in ("-t", "-g") if name in options), None)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         formatter.write_paragraph()

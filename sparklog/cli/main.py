@@ -122,24 +122,8 @@ def _drop_what_stdout_did_not_take() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if value:
-        from importlib.metadata import version
-
-        click.echo(f"sparklog {version('sparklog')}")
-        ctx.exit()
-
-
 @click.group("sparklog", cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    "-V",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version.",
-)
+@click.version_option(None, "--version", "-V", package_name="sparklog", message="sparklog %(version)s")
 def cli() -> None:
     """sparklog: a Kafka-style commit log native to PySpark, on a directory.
 
