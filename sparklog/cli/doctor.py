@@ -297,7 +297,10 @@ def _problem(image: Image, found: list[BrokerView], seen: Mapping[int, int]) -> 
         fix = "`sparklog partitions list --unavailable` names them: start one of their replicas"
         return f"; partitions that nobody leads: {unavailable:,}", fix
     if len(running) < len(found):
-        return "", "start the fenced brokers; or, if they are gone for good, `sparklog brokers unregister ID`"
+        return (
+            "",
+            "start the fenced brokers; or, if they will not come back, `sparklog brokers unregister ID`",
+        )
     return "", ""
 
 
@@ -546,7 +549,7 @@ def check_uncleanable(log: SparkLog) -> Finding:
     return warn(
         "uncleanable",
         "; ".join(one.message for one in found[:MAX_NAMED]) + more,
-        "restore these files; the partitions are tried again within an hour, by `sparklog maintain` at once",
+        "restore these files; within an hour the partitions are tried again, or now by `sparklog maintain`",
     )
 
 
@@ -561,7 +564,7 @@ def check_usage(log: SparkLog) -> Finding:
     unused, live = found.unused, found.live
     least = "" if found.is_whole else "at least "
     detail = (
-        f"{least}{unused.files:,} files, {human_bytes(unused.size_bytes)}, that nothing refers to, beside "
+        f"{least}{unused.files:,} files, {human_bytes(unused.size_bytes)}, that nothing refers to; in use: "
         f"{live.files:,} files, {human_bytes(live.size_bytes)}"
     )
     if found.dead_bytes:

@@ -279,7 +279,7 @@ class TopGroup(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        return super().resolve_command(ctx, kafka.translate(args))
+        return super().resolve_command(ctx, args if ctx.resilient_parsing else kafka.translate(args))
 
     def known_names(self, ctx: click.Context) -> list[str]:
         return [*self.list_commands(ctx), *kafka.TOOLS]

@@ -97,7 +97,8 @@ def _selected(
     if topic_partitions is not None:
         if topics or partitions:
             raise click.UsageError("--topic-partitions excludes --topic and --partitions.")
-        pairs = [_parse_pair(text) for text in topic_partitions.split(",")]
+        words = [text.rpartition(":") for text in topic_partitions.split(",")]
+        pairs = [(topic, number) for topic, _, text in words for number in _numbers(text)]
         require_topics(log, [topic for topic, _ in pairs])
         return pairs
     require_topics(log, topics)
@@ -110,19 +111,12 @@ def _selected(
     ]
 
 
-def _parse_pair(text: str) -> tuple[str, int]:
-    topic, _, partition = text.rpartition(":")
-    if not topic or not partition.isdecimal():
-        raise click.UsageError(f"--topic-partitions: found {text!r}, expected TOPIC:PARTITION.")
-    return topic, int(partition)
-
-
-def _numbers(text: str) -> set[int]:
-    """`0,3` as {0, 3}."""
-    numbers = text.split(",")
-    if not all(number.strip().isdecimal() for number in numbers):
-        raise click.UsageError(f"--partitions: found {text!r}, expected numbers separated by commas.")
-    return {int(number) for number in numbers}
+def _numbers(text: str) -> list[int]:
+    """`0,3` as [0, 3]."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(map(str.isdecimal, words)):
+        raise click.UsageError(f"found partitions {text!r}, expected numbers separated by commas.")
+    return list(map(int, words))
 
 
 # --- groups ------------------------------------------------------------------------------------------

@@ -274,6 +274,8 @@ class Words:
             case FenceBroker():
                 how = "ends, and is fenced" if action.controller_epoch == NO_EPOCH else "is fenced"
                 return f"broker {action.node_id} of epoch {action.broker_epoch} {how}"
+            case BeginControlledShutdown():
+                return f"broker {action.node_id} is about to stop"
             case UnregisterBroker():
                 return f"broker {action.node_id} is unregistered"
             case ElectController():

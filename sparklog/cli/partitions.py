@@ -1,4 +1,4 @@
-"""`sparklog partitions`: who leads partitions, and who may.
+"""`sparklog partitions`: leaders and replicas of partitions.
 
     partitions reassign --topic orders --replicas 1,2,3       these brokers, immediately
     partitions reassign --topic orders --brokers 1,2,3        spread over these brokers and their racks
@@ -38,7 +38,7 @@ Replicas = Mapping[TopicPartition, Sequence[int] | None]
 
 @click.group("partitions", cls=Group)
 def partitions() -> None:
-    """Who leads partitions, and who may: list, reassign, elect."""
+    """Leaders and replicas of partitions: list, reassign, elect."""
 
 
 # --- list --------------------------------------------------------------------------------------------

@@ -258,7 +258,7 @@ def test_what_nothing_refers_to_is_counted(run: Run, root: Path, monkeypatch: py
         return next(one for one in check_root(str(root), deep=False) if one.check == "unused files")
 
     size = live.stat().st_size
-    told = f"2 files, 2.0 kB, that nothing refers to, beside 1 files, {size} B"
+    told = f"2 files, 2.0 kB, that nothing refers to; in use: 1 files, {size} B"
     assert (looked().status, looked().detail) == (Status.OK, told)
     monkeypatch.setattr("sparklog.cli.doctor.MUCH_UNUSED_BYTES", 2007)
     assert looked().status is Status.WARN
