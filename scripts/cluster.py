@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparklog.cli.output import Stop
+from sparklog.cli.inputs import Stop
 
 BINARIES = Path(sys.executable).parent
 STOP_SECONDS = 60

@@ -186,7 +186,6 @@ CODES: dict[str, tuple[str, str]] = {
     "MAINTENANCE_RUNNING": ("55006", "another process of this machine maintains the root"),
     "MISSING_OPTION": ("42K06", "a required option is not set"),
     "MISSING_TRANSACTIONAL_ID": ("22023", "a batch of a transaction in a request that names none"),
-    "NODE_MISSING": ("42704", "a path that the registry of brokers and topics does not have"),
     "NOT_A_SPARKLOG_BROKER": ("08004", "a bootstrap server is no sparklog broker"),
     "NOT_COMPACTED": ("22023", "a topic that is to be compacted keeps all records"),
     "NOT_LEADER": ("40001", "another broker leads the partition, or this one in a later epoch"),

@@ -1,24 +1,37 @@
 """`sparklog consume`: print records, partition by partition, and follow the log.
 
-Follows until interrupted, unless `-e` (stop at the end as it was) or `-c N`.
-Not here: formats (record_format.py).
+Memory stays flat: one step of one partition is held at a time. Records of a partition are printed in offset
+order. A group's offsets are committed only for records that were flushed to the output, so a crash repeats
+records but never skips any. Offsets belong to a topic id, not to a name: a topic that is made again under the
+name is read from its beginning.
+Not here: formats (record_format.py); membership of groups, which needs a broker: two followers of one group
+both read everything.
 """
 
 from __future__ import annotations
 
-import enum
 import errno
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
-from sparklog.cli.framework import OnceCommand, common_options, current, note, require_topics
+from sparklog.cli.framework import Command, current, is_terminal, note, require_topics
+from sparklog.cli.inputs import until_signalled
 from sparklog.cli.output import reader_left
-from sparklog.cli.record_format import ConsumedRecord, FormatError, compile_format, json_line
+from sparklog.cli.record_format import (
+    ConsumedRecord,
+    FormatError,
+    Render,
+    as_hex,
+    as_is,
+    compile_format,
+    for_terminal,
+    json_line,
+)
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import OffsetOutOfRangeError
 
@@ -28,77 +41,56 @@ if TYPE_CHECKING:
     from sparklog.client import SparkLog
     from sparklog.metadata import Image
 
-# --- start position ----------------------------------------------------------------------------------
-#
-# Where `consume` starts and ends: kcat's `-o` words, resolved against a partition's offsets.
-#
-# `beginning`, `end`, `N` (an offset), `-N` (the last N of each partition), `s@MS` (first record at
-# or after a time), `e@MS` (stop before the first record at or after a time), `stored` (the group's).
-# Pure: the caller brings the offsets.
+POLL_MS = 100
+COMMIT_INTERVAL_MS = 5_000
+WRITE_BYTES = 64 << 10
+
+# --- positions ---------------------------------------------------------------------------------------
 
 
-class Anchor(enum.Enum):
-    """What a position is counted from."""
+class Position(NamedTuple):
+    """A start or an end: `beginning`, `end`, `stored`, or with a number `offset`, `last`, `time` (in ms)."""
 
-    BEGINNING = "beginning"
-    END = "end"
-    OFFSET = "offset"
-    LAST = "last"
-    TIMESTAMP = "timestamp"
-    STORED = "stored"
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A start or an end, before it meets a partition."""
-
-    anchor: Anchor
+    kind: str
     number: int = 0
+
+
+_WORDS = {
+    "beginning": "beginning",
+    "earliest": "beginning",
+    "end": "end",
+    "latest": "end",
+    "stored": "stored",
+}
+_NUMBERS = {"": "offset", "-": "last", "s@": "time", "e@": "time"}
 
 
 class PositionError(ValueError):
     """The text is not a position; the message lists what is."""
 
 
-_WORDS = {
-    "beginning": Anchor.BEGINNING,
-    "earliest": Anchor.BEGINNING,
-    "end": Anchor.END,
-    "latest": Anchor.END,
-    "stored": Anchor.STORED,
-}
-
-
-def parse_positions(texts: tuple[str, ...]) -> tuple[Position | None, Position | None]:
-    """The start and the end named by the `-o` options; None where none was."""
+def parse_positions(texts: Sequence[str]) -> tuple[Position | None, Position | None]:
+    """The start and the end that the `-o` options name; None where none does."""
     start: Position | None = None
     end: Position | None = None
     for text in texts:
-        if text.startswith("e@"):
-            end = Position(Anchor.TIMESTAMP, _milliseconds(text))
-        elif start is not None:
-            raise PositionError(f"two starts are named, the second is {text!r}; name one (and one e@MS).")
-        elif text in _WORDS:
-            start = Position(_WORDS[text])
-        elif text.startswith("s@"):
-            start = Position(Anchor.TIMESTAMP, _milliseconds(text))
-        elif re.fullmatch(r"-?\d+", text):
-            number = int(text)
-            start = (
-                Position(Anchor.LAST, -number) if text.startswith("-") else Position(Anchor.OFFSET, number)
-            )
+        match = re.fullmatch(r"(-|s@|e@|)(\d+)", text)
+        if text in _WORDS:
+            found = Position(_WORDS[text])
+        elif match is not None:
+            found = Position(_NUMBERS[match[1]], int(match[2]))
         else:
             raise PositionError(
                 f"{text!r} is not a position; expected beginning, end, stored, an offset N, "
                 "-N for the last N, s@MS or e@MS."
             )
+        if text.startswith("e@"):
+            end = found
+        elif start is not None:
+            raise PositionError(f"two starts are named, the second is {text!r}; name one (and one e@MS).")
+        else:
+            start = found
     return start, end
-
-
-def _milliseconds(text: str) -> int:
-    if not re.fullmatch(r"\d+", text[2:]):
-        raise PositionError(f"{text!r}: expected a time in milliseconds since 1970 after {text[:2]!r}.")
-    return int(text[2:])
 
 
 def resolve(
@@ -113,34 +105,45 @@ def resolve(
 
     Args:
         offset_for_time: the first offset at or after a time; None when there is none.
-        stored: the group's committed offset, None when it has none (then: the beginning).
+        stored: the group's committed offset; None, and so the beginning, when it has none.
     """
-    match position.anchor:
-        case Anchor.BEGINNING:
-            return log_start_offset
-        case Anchor.END:
-            return log_end_offset
-        case Anchor.OFFSET:
+    match position.kind:
+        case "offset":
             return position.number
-        case Anchor.LAST:
+        case "last":
             return max(log_start_offset, log_end_offset - position.number)
-        case Anchor.TIMESTAMP:
+        case "time":
             offset = offset_for_time(position.number)
             return log_end_offset if offset is None else offset
-        case Anchor.STORED:
+        case "stored":
             return log_start_offset if stored is None else max(stored, log_start_offset)
+        case "end":
+            return log_end_offset
+    return log_start_offset
 
 
-# --- cursors -----------------------------------------------------------------------------------------
-#
-# Which partitions `sparklog consume` prints, and from which offset to which, as the topic comes to be.
-#
-# Invariants: offsets belong to a topic id, not to a name. Nothing of a topic that was made again is known
-# from the one before it, so that it is begun at its beginning.
-
+# --- follower ----------------------------------------------------------------------------------------
 
 Stored = Mapping[tuple[str, int], int]
-_BEGINNING = Position(Anchor.BEGINNING)
+_BEGINNING, _STORED = Position("beginning"), Position("stored")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The records that are asked for.
+
+    Fields:
+        partitions: in this order; empty: all, also those that are added while the topic is followed.
+        start: None: the group's offsets, or the beginning.
+        end: where to stop; None: with `exit_at_end` at the end as it is found, else never.
+    """
+
+    topic: str
+    partitions: tuple[int, ...] = ()
+    start: Position | None = None
+    end: Position | None = None
+    exit_at_end: bool = False
+    group: str | None = None
 
 
 @dataclass(slots=True)
@@ -157,113 +160,11 @@ class Cursor:
         return self.end_offset is not None and self.next_offset >= self.end_offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """What of a topic is asked for.
-
-    Fields:
-        partitions: in this order; empty: all, also those that are added while the topic is followed.
-        start: None: what the group has stored, or the beginning.
-        end: where to stop; None: with `exit_at_end` at the end as it is found, else never.
-    """
-
-    topic: str
-    partitions: tuple[int, ...] = ()
-    start: Position | None = None
-    end: Position | None = None
-    exit_at_end: bool = False
-    group: str | None = None
-
-    def stored(self, log: SparkLog) -> Stored:
-        """What the group has committed. To be asked for before the image, which must not be older."""
-        return log.committed_offsets(self.group) if self.group else {}
-
-    def at_first(self, log: SparkLog, image: Image, stored: Stored) -> list[Cursor]:
-        """Of the topic as the command finds it.
-
-        Raises:
-            OffsetOutOfRangeError: the start is not within a partition's offsets.
-            UnknownTopicError: no such partition.
-        """
-        start = self.start or Position(Anchor.STORED)
-        return [self._cursor(log, image, one, start, stored) for one in self._chosen(image)]
-
-    def made_again(self, log: SparkLog, image: Image) -> list[Cursor]:
-        """Of another topic of that name: all it has, however the first one was begun."""
-        return [self._cursor(log, image, one, _BEGINNING) for one in self._chosen(image)]
-
-    def added(self, log: SparkLog, image: Image, known: int, stored: Stored) -> list[Cursor]:
-        """Of partitions beyond the first `known` ones, whose records all came after the start."""
-        if self.partitions or self.exit_at_end or self.end is not None:
-            return []
-        start = Position(Anchor.STORED) if self.start in {None, Position(Anchor.STORED)} else _BEGINNING
-        count = len(image.topic(self.topic).partitions)
-        return [self._cursor(log, image, one, start, stored) for one in range(known, count)]
-
-    def _chosen(self, image: Image) -> Iterable[int]:
-        return dict.fromkeys(self.partitions) or range(len(image.topic(self.topic).partitions))
-
-    def _cursor(
-        self, log: SparkLog, image: Image, partition: int, start: Position, stored: Stored | None = None
-    ) -> Cursor:
-        state = image.partition(self.topic, partition)
-        bounds = {"log_start_offset": state.log_start_offset, "log_end_offset": state.log_end_offset}
-
-        def offset_for_time(timestamp_ms: int) -> int | None:
-            from sparklog.client.consumer import partition_reader
-
-            found = partition_reader(log.metadata, image, self.topic, partition).offset_for_time(timestamp_ms)
-            return None if found is None else found[0]
-
-        committed = (stored or {}).get((self.topic, partition))
-        next_offset = resolve(start, **bounds, offset_for_time=offset_for_time, stored=committed)
-        if start.anchor is Anchor.STORED and committed is not None and committed < next_offset:
-            note(
-                f"Warning: {self.topic}-{partition}: group {self.group} is at offset {committed}, and the "
-                f"log starts at {next_offset}: the group has not read offsets {committed} to "
-                f"{next_offset - 1}, which are gone. Reading goes on at {next_offset}. If retention removed "
-                "them, let it keep more than the group is ever behind (retention.ms and retention.bytes of "
-                "the topic)."
-            )
-        if not state.log_start_offset <= next_offset <= state.log_end_offset:
-            raise OffsetOutOfRangeError(
-                "OFFSET_OUT_OF_RANGE",
-                f"{self.topic}-{partition}: found start offset {next_offset}, "
-                f"expected {state.log_start_offset} to {state.log_end_offset}",
-                fix="start from -o beginning or -o end",
-            )
-        end_offset = state.log_end_offset if self.exit_at_end else None
-        if self.end is not None:
-            end_offset = resolve(self.end, **bounds, offset_for_time=offset_for_time)
-        return Cursor(partition, next_offset, end_offset)
-
-
-# --- follower ----------------------------------------------------------------------------------------
-#
-# The loop behind `sparklog consume`: read a step of each partition in turn, print, follow, commit.
-#
-# Memory stays flat whatever the topic holds: one step of one partition is in memory at a time.
-# Invariants: records of a partition are printed in offset order; a group's offsets are committed only
-# for what has been flushed to the output, so a crash repeats records but never skips one; and only for the
-# topic that was read: one that is made again under the name is begun anew, and so is the group in it.
-# Not here: groups' membership: there is none without a broker, two.
-# followers of one group both read everything.
-
-
-POLL_MS = 100
-COMMIT_INTERVAL_MS = 5_000
-
-
 class Follower:
-    """Goes round the partitions until every one is done, or enough is printed."""
+    """Reads a step of each partition in turn, until every one is done, or enough is printed."""
 
     def __init__(
-        self,
-        log: SparkLog,
-        selection: Selection,
-        *,
-        with_headers: bool = False,
-        clock: Clock | None = None,
+        self, log: SparkLog, selection: Selection, *, with_headers: bool = False, clock: Clock | None = None
     ) -> None:
         self._log = log
         self._selection = selection
@@ -273,80 +174,143 @@ class Follower:
         self._clock = clock or SystemClock()
         self._flushed: dict[tuple[str, int], int] = {}
         self._committed_ms = self._clock.monotonic_ms()
-        stored = selection.stored(log)
-        image = log.refresh()
-        self._take(image, selection.at_first(log, image, stored))
+        stored = self._stored()  # before the image, which must not be older
+        self._begin(log.refresh(), selection.start or _STORED, stored)
 
     def run(
-        self, render: Callable[[ConsumedRecord], bytes], stream: BinaryIO, max_messages: int | None = None
+        self,
+        render: Render,
+        stream: BinaryIO,
+        max_messages: int | None = None,
+        *,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Print to `stream` until done; KeyboardInterrupt passes through, after the commit."""
-        left = sys.maxsize if max_messages is None else min(max_messages, sys.maxsize)
+        """Print to `stream` until done; records are printed whole, and committed whatever ends it."""
+        self._render, self._stream, self._is_stopped = render, stream, is_stopped
+        self._left = sys.maxsize if max_messages is None else min(max_messages, sys.maxsize)
         try:
-            while left > 0 and not all(cursor.done for cursor in self._cursors):
-                self._keep_up()
-                printed = 0
+            while self._left > 0 and not is_stopped() and not all(one.done for one in self._cursors):
+                self._follow_topic()
+                left = self._left
                 for cursor in [one for one in self._cursors if not one.done]:
-                    count = self._print_step(cursor, render, stream, left - printed)
-                    printed += count
-                left -= printed
+                    self._print_step(cursor)
                 stream.flush()
                 self._note_flushed()
-                if not printed:
+                if self._left == left:
                     self._commit()
-                    _raise_if_reader_left(stream)
+                    if reader_left(stream):  # an idle `consume | head` writes nothing, and gets no EPIPE
+                        raise BrokenPipeError(errno.EPIPE, "nobody reads the output any more")
                     self._clock.sleep_ms(POLL_MS)
                 elif self._clock.monotonic_ms() - self._committed_ms >= COMMIT_INTERVAL_MS:
                     self._commit()
         finally:
             self._commit()
 
-    def _take(self, image: Image, cursors: list[Cursor]) -> None:
+    # --- which partitions, from where to where
+
+    def _stored(self) -> Stored:
+        return self._log.committed_offsets(self._group) if self._group else {}
+
+    def _begin(self, image: Image, start: Position, stored: Stored) -> None:
+        """Take the topic as it is now.
+
+        Raises:
+            OffsetOutOfRangeError: the start is not within a partition's offsets.
+            UnknownTopicError: no such partition.
+        """
         topic = image.topic(self._topic)
         self._topic_id, self._partition_count = topic.topic_id, len(topic.partitions)
-        self._cursors = cursors
+        chosen = dict.fromkeys(self._selection.partitions) or range(self._partition_count)
+        self._cursors = [self._cursor(image, number, start, stored) for number in chosen]
 
-    def _keep_up(self) -> None:
-        """Follow the topic itself: partitions are added to it, or it is deleted and made again."""
+    def _follow_topic(self) -> None:
+        """Notice that partitions were added, or that the topic was deleted and made again."""
         topic = self._log.refresh().topic(self._topic)
         if topic.topic_id != self._topic_id:
-            self._begin_anew()
+            self._begin_again()
         elif len(topic.partitions) > self._partition_count:
-            stored = self._selection.stored(self._log)
-            image = self._log.image
-            added = self._selection.added(self._log, image, self._partition_count, stored)
+            stored = self._stored()
+            image, known = self._log.image, self._partition_count
             self._partition_count = len(image.topic(self._topic).partitions)
-            self._cursors += added
+            asked = self._selection
+            if not asked.partitions and not asked.exit_at_end and asked.end is None:
+                start = _STORED if asked.start in {None, _STORED} else _BEGINNING
+                added = range(known, self._partition_count)
+                self._cursors += [self._cursor(image, number, start, stored) for number in added]
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         self._flushed.clear()
-        stored = self._selection.stored(self._log)
-        image = self._log.image
-        self._take(image, self._selection.made_again(self._log, image))
+        stored = self._stored()
+        self._begin(self._log.image, _BEGINNING, {})
         note(
             f"Warning: topic {self._topic} was deleted and made again: "
-            "what follows is the new one, from its beginning."
+            "the records that follow are of the new one, from its beginning."
         )
-        # At once: what the group has is of the old topic, and who starts from it skips records of this one.
+        # Immediately: the group's offsets are of the old topic, and would skip records of this one.
         self._note_flushed()
         self._commit()
         gone = [where for where in stored if where[0] == self._topic and where[1] >= self._partition_count]
         if self._group and gone:
             self._log.commit_offsets(self._group, dict.fromkeys(gone))
 
-    def _print_step(
-        self, cursor: Cursor, render: Callable[[ConsumedRecord], bytes], stream: BinaryIO, left: int
-    ) -> int:
-        """Print at most one step of one partition; returns the number of records."""
-        if left <= 0:
-            return 0
-        arrow_batch = self._next_step(cursor)
+    def _cursor(self, image: Image, partition: int, start: Position, stored: Stored) -> Cursor:
+        state = image.partition(self._topic, partition)
+        first, last = state.log_start_offset, state.log_end_offset
+
+        def offset_for_time(timestamp_ms: int) -> int | None:
+            from sparklog.client.consumer import partition_reader
+
+            reader = partition_reader(self._log.metadata, image, self._topic, partition)
+            found = reader.offset_for_time(timestamp_ms)
+            return None if found is None else found[0]
+
+        def resolved(position: Position, stored: int | None = None) -> int:
+            return resolve(
+                position,
+                log_start_offset=first,
+                log_end_offset=last,
+                offset_for_time=offset_for_time,
+                stored=stored,
+            )
+
+        committed = stored.get((self._topic, partition))
+        next_offset = resolved(start, committed)
+        if start == _STORED and committed is not None and committed < next_offset:
+            note(
+                f"Warning: {self._topic}-{partition}: group {self._group} is at offset {committed}, and the "
+                f"log starts at {next_offset}: the group has not read offsets {committed} to "
+                f"{next_offset - 1}, which are gone. Reading goes on at {next_offset}. If retention removed "
+                "them, raise retention.ms or retention.bytes of the topic."
+            )
+        if not first <= next_offset <= last:
+            raise OffsetOutOfRangeError(
+                "OFFSET_OUT_OF_RANGE",
+                f"{self._topic}-{partition}: found start offset {next_offset}, expected {first} to {last}",
+                fix="start from -o beginning or -o end",
+            )
+        asked = self._selection
+        end_offset = last if asked.exit_at_end else None
+        return Cursor(partition, next_offset, end_offset if asked.end is None else resolved(asked.end))
+
+    # --- reading and printing
+
+    def _print_step(self, cursor: Cursor) -> None:
+        """Print at most one step of a partition, some records at a time; stop between them when asked."""
+        arrow_batch = self._next_step(cursor) if self._left > 0 else None
         if arrow_batch is None:
-            return 0
-        arrow_batch = arrow_batch.slice(0, left)
-        stream.write(b"".join(map(render, to_records(self._topic, cursor.partition, arrow_batch))))
-        cursor.next_offset = arrow_batch.column("offset")[-1].as_py() + 1
-        return int(arrow_batch.num_rows)
+            return
+        arrow_batch = arrow_batch.slice(0, self._left)
+        last_offset = arrow_batch.column("offset")[-1].as_py()
+        pending = bytearray()
+        for record in to_records(self._topic, cursor.partition, arrow_batch):
+            pending += self._render(record)
+            self._left -= 1
+            if len(pending) >= WRITE_BYTES or record.offset == last_offset:
+                self._stream.write(pending)
+                pending.clear()
+                cursor.next_offset = record.offset + 1
+                if self._is_stopped():
+                    return
 
     def _next_step(self, cursor: Cursor) -> pa.RecordBatch | None:
         if cursor.steps is None:
@@ -357,15 +321,18 @@ class Follower:
             if arrow_batch.num_rows:
                 return arrow_batch
         cursor.steps = None
-        if cursor.end_offset is not None and self._exhausted(cursor):
-            cursor.next_offset = cursor.end_offset  # the last offsets are a gap
+        image, end_offset = self._log.image, cursor.end_offset
+        if end_offset is None or not self._is_same_topic(image):
+            return None
+        if image.partition(self._topic, cursor.partition).log_end_offset >= end_offset:
+            cursor.next_offset = end_offset  # the last offsets are a gap
         return None
 
     def _steps(self, cursor: Cursor) -> Iterator[pa.RecordBatch] | None:
         from sparklog.client.consumer import read_batches
 
         image = self._log.image
-        if not self._is_ours(image):
+        if not self._is_same_topic(image):
             return None
         log_end_offset = image.partition(self._topic, cursor.partition).log_end_offset
         if cursor.next_offset > log_end_offset:
@@ -389,17 +356,11 @@ class Follower:
             include_headers=self._with_headers,
         )
 
-    def _is_ours(self, image: Image) -> bool:
-        """Has the image the topic that is printed, and not another one of its name?"""
+    def _is_same_topic(self, image: Image) -> bool:
         topic = image.topics.get(self._topic)
         return topic is not None and topic.topic_id == self._topic_id
 
-    def _exhausted(self, cursor: Cursor) -> bool:
-        assert cursor.end_offset is not None
-        image = self._log.image
-        if not self._is_ours(image):
-            return False
-        return image.partition(self._topic, cursor.partition).log_end_offset >= cursor.end_offset
+    # --- the group's offsets
 
     def _note_flushed(self) -> None:
         for cursor in self._cursors:
@@ -407,7 +368,7 @@ class Follower:
 
     def _commit(self) -> None:
         self._committed_ms = self._clock.monotonic_ms()
-        if not self._group or not self._flushed or not self._is_ours(self._log.refresh()):
+        if not self._group or not self._flushed or not self._is_same_topic(self._log.refresh()):
             return
         known = self._log.committed_offsets(self._group)
         news = {where: offset for where, offset in self._flushed.items() if known.get(where) != offset}
@@ -415,46 +376,28 @@ class Follower:
             self._log.commit_offsets(self._group, news)
 
 
-def _raise_if_reader_left(stream: BinaryIO) -> None:
-    """An idle `consume | head` writes nothing that would tell it that nobody reads any more."""
-    if reader_left(stream):
-        raise BrokenPipeError(errno.EPIPE, "nobody reads the output any more")
-
-
 def to_records(topic: str, partition: int, arrow_batch: pa.RecordBatch) -> Iterator[ConsumedRecord]:
-    """The rows of a step, one by one; printing is for people and pipes, not a hot path."""
+    """The rows of a step."""
     import pyarrow as pa
 
-    rows = arrow_batch.num_rows
-    names = arrow_batch.schema.names
-    headers = arrow_batch.column("headers").to_pylist() if "headers" in names else [None] * rows
-    columns = zip(
+    with_headers = "headers" in arrow_batch.schema.names
+    rows = zip(
         arrow_batch.column("offset").to_pylist(),
         arrow_batch.column("timestamp").cast(pa.int64()).to_pylist(),
         arrow_batch.column("timestamp_type").to_pylist(),
         arrow_batch.column("key").to_pylist(),
         arrow_batch.column("value").to_pylist(),
-        headers,
+        arrow_batch.column("headers").to_pylist() if with_headers else [None] * arrow_batch.num_rows,
         strict=True,
     )
-    for offset, timestamp_ms, timestamp_type, key, value, entries in columns:
-        yield ConsumedRecord(
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            timestamp_ms=timestamp_ms,
-            timestamp_type=timestamp_type,
-            key=key,
-            value=value,
-            headers=[(entry["key"], entry["value"]) for entry in entries or ()],
-        )
+    for offset, timestamp_ms, timestamp_type, key, value, entries in rows:
+        headers = [(entry["key"], entry["value"]) for entry in entries or ()]
+        yield ConsumedRecord(topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers)
 
 
 # --- consume -----------------------------------------------------------------------------------------
 
-
-LEVELS = ("read_committed", "read_uncommitted")  # what is not committed is seen by nobody here
-PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our tokens for them
+PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our tokens
     "print.timestamp": "%T",
     "print.partition": "%p",
     "print.offset": "%o",
@@ -464,13 +407,7 @@ PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our t
 }
 
 
-def refuse_timeout(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    """kafka-console-consumer's way to end needs no time here: the end of the log is known."""
-    if value is not None:
-        raise click.UsageError("--timeout-ms is not known here: give -e, which stops at the end of the log.")
-
-
-@click.command("consume", cls=OnceCommand)
+@click.command("consume", cls=Command)
 @click.option("--topic", "-t", required=True, metavar="NAME", help="The topic.")
 @click.option(
     "-p", "--partition", "partitions", multiple=True, type=click.IntRange(min=0), help="Default: all."
@@ -486,7 +423,7 @@ def refuse_timeout(_ctx: click.Context, _parameter: click.Parameter, value: str 
 @click.option(
     "--from-beginning",
     is_flag=True,
-    help="As in Kafka: the beginning, where the group has no offset; -o beginning: anyhow.",
+    help="As in Kafka: the beginning, unless the group has an offset. Always: -o beginning.",
 )
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end of each partition.")
 @click.option("-c", "--max-messages", type=click.IntRange(min=0), help="Stop after so many records.")
@@ -495,12 +432,11 @@ def refuse_timeout(_ctx: click.Context, _parameter: click.Parameter, value: str 
     "-f", "--format", "text", metavar="FORMAT", help=r"%t %p %o %k %s %S %K %T %h, \n. Default: '%s\n'."
 )
 @click.option("-J", "--json", "as_json", is_flag=True, help="A JSON object a line (as --output json).")
+@click.option("-x", "--hex", "as_hexadecimal", is_flag=True, help="Keys, values and headers in hexadecimal.")
 @click.option("-Z", "--null", "show_null", is_flag=True, help="Print NULL for null keys and values.")
 @click.option("--formatter-property", "--property", "properties", multiple=True, hidden=True)
-@click.option("--isolation-level", type=click.Choice(LEVELS), expose_value=False, hidden=True)
-@click.option("--timeout-ms", expose_value=False, hidden=True, callback=refuse_timeout)
-@click.option("-C", "unused", is_flag=True, expose_value=False, hidden=True)
-@common_options
+@click.option("--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), hidden=True)
+@click.option("-C", "unused", is_flag=True, expose_value=False, hidden=True)  # kcat's "consume"
 def consume(
     topic: str,
     partitions: tuple[int, ...],
@@ -511,27 +447,31 @@ def consume(
     group: str | None,
     text: str | None,
     as_json: bool,
+    as_hexadecimal: bool,
     show_null: bool,
     properties: tuple[str, ...],
+    isolation_level: str | None,  # noqa: ARG001 - uncommitted records are never visible
 ) -> None:
-    """Print records, and follow the log.
+    """Print records, and follow the log until Ctrl-C.
 
     \b
     sparklog consume --topic flights -o -5 -e
     sparklog consume --topic flights -f '%p:%o %k %s\\n' -c 10
     sparklog consume --topic delays -J -o end | jq .payload
     """  # noqa: D301 - click looks for the character, not for a backslash and a b
-    try:
-        start, end = parse_positions(positions)
-        render = _renderer(
-            text, as_json=as_json or current().json, show_null=show_null, properties=properties
-        )
-    except (PositionError, FormatError) as error:
-        raise click.UsageError(str(error)) from None
-    if properties and (text is not None or as_json or current().json):
-        raise click.UsageError("--formatter-property, -f and -J name formats; give one.")
+    as_json = as_json or current().json
+    if (text is not None) + as_json + bool(properties) > 1 or (as_json and as_hexadecimal):
+        raise click.UsageError("-f, -J and --formatter-property name formats; give one. --hex excludes -J.")
     if group == "":
         raise click.UsageError("--group is empty: nothing would be committed; name it, or leave it out.")
+    if text is None:
+        text = _format_of(properties) if properties else "%s\\n"
+    show = as_hex if as_hexadecimal else for_terminal if is_terminal(sys.stdout) else as_is
+    try:
+        start, end = parse_positions(positions)
+        render = json_line if as_json else compile_format(text, null=b"NULL" * show_null, show=show)
+    except (PositionError, FormatError) as error:
+        raise click.UsageError(str(error)) from None
     if from_beginning and start is not None:
         raise click.UsageError("--from-beginning and -o name two starts; give one.")
     log = current().open_log()
@@ -539,40 +479,22 @@ def consume(
     selection = Selection(
         topic=topic, partitions=partitions, start=start, end=end, exit_at_end=exit_at_end, group=group
     )
-    follower = Follower(log, selection, with_headers=render.needs_headers)
-    try:
-        follower.run(render.record, sys.stdout.buffer, max_messages)
-    except KeyboardInterrupt:
-        # The usual way to end a follow; what was printed is printed.
-        note("")
+    with until_signalled() as stop:
+        follower = Follower(log, selection, with_headers=as_json or "%h" in text)
+        follower.run(render, sys.stdout.buffer, max_messages, is_stopped=stop.is_asked)
+        if stop.is_asked():
+            note("")  # after the ^C of a terminal
 
 
-@dataclass(frozen=True, slots=True)
-class Renderer:
-    """How a record is printed, and whether its headers are needed for it."""
-
-    record: Callable[[ConsumedRecord], bytes]
-    needs_headers: bool
-
-
-def _renderer(text: str | None, *, as_json: bool, show_null: bool, properties: tuple[str, ...]) -> Renderer:
-    if as_json:
-        if text is not None:
-            raise click.UsageError("-f and -J name two formats; give one.")
-        return Renderer(json_line, needs_headers=True)
-    if text is None:
-        text = _format_of_properties(properties) if properties else "%s\\n"
-    return Renderer(compile_format(text, null=b"NULL" if show_null else b""), needs_headers="%h" in text)
-
-
-def _format_of_properties(properties: tuple[str, ...]) -> str:
-    chosen = {"print.value": "true"}
+def _format_of(properties: Sequence[str]) -> str:
+    """The format that kafka-console-consumer's properties mean."""
+    chosen = {"print.value": "true", "key.separator": "\t"}
     for text in properties:
         key, _, value = text.partition("=")
-        if key not in PRINT_PROPERTIES and key != "key.separator":
+        if key not in PRINT_PROPERTIES and key not in chosen:
             known = ", ".join([*PRINT_PROPERTIES, "key.separator"])
             raise click.UsageError(f"--formatter-property: found {key!r}, expected one of {known}.")
         chosen[key] = value
-    separator = chosen.get("key.separator", "\t").replace("%", "%%").replace("\\", "\\\\")
+    separator = chosen["key.separator"].replace("%", "%%").replace("\\", "\\\\")
     tokens = [token for key, token in PRINT_PROPERTIES.items() if chosen.get(key, "").lower() == "true"]
     return separator.join(tokens) + "\\n"

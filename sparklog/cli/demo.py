@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from sparklog.cli.framework import OnceCommand, common_options, current
+from sparklog.cli.framework import Command, current
 
 
-@click.command("demo", cls=OnceCommand)
+@click.command("demo", cls=Command)
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -18,7 +18,6 @@ from sparklog.cli.framework import OnceCommand, common_options, current
     help="Where the log, the plot and the jobs' logs go; an earlier demo there is replaced.",
 )
 @click.option("--keep", is_flag=True, help="Keep the unpacked CSV and the checkpoint, too.")
-@common_options
 def demo(output_dir: Path, keep: bool) -> None:
     """Send a year of flights through the log, exactly once, while it is being killed.
 

@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import json
 import mmap
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from sparklog.cli.framework import OnceCommand, common_options, current
-from sparklog.cli.output import show_json, tell
+from sparklog.cli.framework import Command, current
+from sparklog.cli.output import Document, show_json, tell
 
 SUFFIXES = (".log", ".index", ".timeindex")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # by Kafka's id
 
 
-class DamagedFileError(click.ClickException):
-    """Something in a file is not what FORMAT.md says; exit code 1."""
-
-
-@click.command("dump-log", cls=OnceCommand)
+@click.command("dump-log", cls=Command)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--files", metavar="FILE,...", help="Kafka's way to name the files.")
-@click.option("--deep", "--deep-iteration", is_flag=True, help="List every record.")
+@click.option("--deep", is_flag=True, help="List every record.")
 @click.option("--print-data-log", is_flag=True, help="List every record with its key and value.")
-@common_options
 def dump_log(paths: tuple[Path, ...], files: str | None, deep: bool, print_data_log: bool) -> None:
     """Show what segment (.log) and index (.index, .timeindex) files hold."""
     chosen = [*paths, *(Path(name) for name in (files or "").split(",") if name)]
@@ -47,10 +43,7 @@ def dump_log(paths: tuple[Path, ...], files: str | None, deep: bool, print_data_
         show_json(documents)
     damage = [str(document["error"]) for document in documents if document["error"]]
     if damage:
-        raise DamagedFileError(" ".join(damage))
-
-
-Document = dict[str, object]
+        raise click.ClickException(" ".join(damage))
 
 
 def _dump(path: Path, *, deep: bool, data: bool) -> Document:
@@ -65,10 +58,8 @@ def _dump(path: Path, *, deep: bool, data: bool) -> Document:
             return document
         # Not closed by hand: tables of the format layer are views of it.
         view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    if path.suffix == ".log":
-        found = _segment(view, path, document, deep=deep)
-    else:
-        found = _index(view, path, document)
+    is_segment = path.suffix == ".log"
+    found = _segment(view, path, document, deep=deep) if is_segment else _index(view, path, document)
     for entry in found:
         if text:
             tell(_text_of(entry, data=data))
@@ -151,38 +142,21 @@ def _index(view: memoryview, path: Path, document: Document) -> Iterator[Documen
             yield {"relative_offset": first, "position": second}
 
 
-# JSON field -> Kafka's name of it in the text.
-_KAFKA_NAMES = {
-    "base_offset": "baseOffset",
-    "last_offset": "lastOffset",
-    "base_sequence": "baseSequence",
-    "last_sequence": "lastSequence",
-    "producer_id": "producerId",
-    "producer_epoch": "producerEpoch",
-    "partition_leader_epoch": "partitionLeaderEpoch",
-    "is_transactional": "isTransactional",
-    "is_control": "isControl",
-    "compress_codec": "compresscodec",
-    "relative_offset": "offset",
-    "key_size": "keySize",
-    "value_size": "valueSize",
-    "header_keys": "headerKeys",
-}
+_KAFKA_NAMES = {"compress_codec": "compresscodec", "relative_offset": "offset"}
 
 
 def _text_of(entry: Document, *, data: bool) -> str:
+    """An entry in kafka-dump-log's words."""
     words = []
     for field, value in entry.items():
         if field == "timestamp_type" or (field in DATA_FIELDS and (value is None or not data)):
             continue
+        name = _KAFKA_NAMES.get(field) or re.sub(r"_(\w)", lambda found: found[1].upper(), field)
+        text = json.dumps(value) if isinstance(value, bool | dict) else str(value)
         if field in {"max_timestamp", "timestamp"} and "timestamp_type" in entry:
-            name, text = str(entry["timestamp_type"]), str(value)
-        elif field == "header_keys":
-            assert isinstance(value, list)
-            name, text = "headerKeys", f"[{','.join(value)}]"
-        else:
-            name = _KAFKA_NAMES.get(field, field)
-            text = json.dumps(value) if isinstance(value, bool | dict) else str(value)
+            name = str(entry["timestamp_type"])
+        elif isinstance(value, list):
+            text = f"[{','.join(value)}]"
         words.append(f"{name}: {text}")
     line = " ".join(words)
     if "key_size" in entry:

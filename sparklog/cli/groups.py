@@ -7,12 +7,14 @@ three columns are dashes, and left out on a terminal.
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.framework import LazyGroup, common_options, current, did_you_mean, require_topics
-from sparklog.cli.output import METAVAR, Column, Row, parse_duration, show_json, show_rows, tell
+from sparklog.cli.framework import Group, current, did_you_mean, dry_run_option, note, require_topics
+from sparklog.cli.inputs import DURATION, parse_duration
+from sparklog.cli.output import Row, show, show_json, show_rows
 from sparklog.cli.topics import pattern_option, topics_of
 from sparklog.errors import UnknownTopicError
 
@@ -25,27 +27,21 @@ if TYPE_CHECKING:
 
 
 LATEST, EARLIEST = -1, -2
-TIME_WORDS = {"latest": LATEST, "earliest": EARLIEST}
 
 
-@click.group("offsets", cls=LazyGroup)
+@click.group("offsets", cls=Group)
 def offsets() -> None:
     """First, next and by-time offsets of partitions."""
 
 
 def parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str) -> int:
-    """-1, -2, their names, or milliseconds since 1970."""
-    if value in TIME_WORDS:
-        return TIME_WORDS[value]
-    try:
-        number = int(value)
-    except ValueError:
-        number = -99
-    if number < EARLIEST:
+    """Callback of an option: -1, -2, their names, or milliseconds since 1970."""
+    text = {"latest": "-1", "earliest": "-2"}.get(value, value)
+    if not re.fullmatch(r"-[12]|\d{1,18}", text, re.ASCII):
         raise click.BadParameter(
             f"found {value!r}, expected -1 (latest), -2 (earliest) or milliseconds since 1970."
         )
-    return number
+    return int(text)
 
 
 @offsets.command("get")
@@ -57,7 +53,6 @@ def parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
     "--time", "time_ms", default="-1", callback=parse_time, help="-1 latest (default), -2 earliest, or ms."
 )
 @click.option("--exclude-internal-topics", is_flag=True, help="Leave out Kafka's own topics.")
-@common_options
 def get(
     topics: tuple[str, ...],
     pattern: str | None,
@@ -79,20 +74,16 @@ def get(
         if exclude_internal_topics and is_internal(topic):
             continue
         rows.append(
-            {"topic": topic, "partition": partition, "offset": offset_at(log, topic, partition, time_ms)}
+            {"topic": topic, "partition": partition, "offset": _offset_at(log, topic, partition, time_ms)}
         )
-    if current().json:
-        show_json(rows)
-    else:
-        for row in rows:
-            offset = "" if row["offset"] is None else row["offset"]
-            tell(f"{row['topic']}:{row['partition']}:{offset}")
+    offsets = ["" if row["offset"] is None else row["offset"] for row in rows]
+    show(rows, *(f"{row['topic']}:{row['partition']}:{at}" for row, at in zip(rows, offsets, strict=True)))
     if not rows and (topics or partitions is not None):
         raise click.ClickException("no partition is among those that were asked for.")
 
 
-def offset_at(log: SparkLog, topic: str, partition: int, time_ms: int) -> int | None:
-    """The offset that Kafka's --time means."""
+def _offset_at(log: SparkLog, topic: str, partition: int, time_ms: int) -> int | None:
+    """The offset that --time means; None when no record is that new."""
     if time_ms == LATEST:
         return log.log_end_offset(topic, partition)
     if time_ms == EARLIEST:
@@ -106,11 +97,12 @@ def _selected(
     if topic_partitions is not None:
         if topics or partitions:
             raise click.UsageError("--topic-partitions excludes --topic and --partitions.")
-        pairs = [_parse_pair(text) for text in topic_partitions.split(",")]
+        words = [text.rpartition(":") for text in topic_partitions.split(",")]
+        pairs = [(topic, number) for topic, _, text in words for number in _numbers(text)]
         require_topics(log, [topic for topic, _ in pairs])
         return pairs
     require_topics(log, topics)
-    wanted = None if partitions is None else parse_numbers(partitions)
+    wanted = None if partitions is None else _numbers(partitions)
     return [
         (topic, partition)
         for topic in topics or log.topics(include_internal=True)
@@ -119,65 +111,39 @@ def _selected(
     ]
 
 
-def _parse_pair(text: str) -> tuple[str, int]:
-    topic, _, partition = text.rpartition(":")
-    if not topic or not partition.isdecimal():
-        raise click.UsageError(f"--topic-partitions: found {text!r}, expected TOPIC:PARTITION.")
-    return topic, int(partition)
-
-
-def parse_numbers(text: str) -> set[int]:
-    """`0,3` as {0, 3}."""
-    numbers = text.split(",")
-    if not all(number.strip().isdecimal() for number in numbers):
-        raise click.UsageError(f"--partitions: found {text!r}, expected numbers separated by commas.")
-    return {int(number) for number in numbers}
+def _numbers(text: str) -> list[int]:
+    """`0,3` as [0, 3]."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(map(str.isdecimal, words)):
+        raise click.UsageError(f"found partitions {text!r}, expected numbers separated by commas.")
+    return list(map(int, words))
 
 
 # --- groups ------------------------------------------------------------------------------------------
 
 
-COLUMNS = (
-    Column("group", "GROUP"),
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", number=True),
-    Column("current_offset", "CURRENT-OFFSET", number=True),
-    Column("log_end_offset", "LOG-END-OFFSET", number=True),
-    Column("lag", "LAG", number=True),
-    Column("consumer_id", "CONSUMER-ID", optional=True),
-    Column("host", "HOST", optional=True),
-    Column("client_id", "CLIENT-ID", optional=True),
-)
-
-SILENT_COLUMNS = (
-    Column("group", "GROUP"),
-    Column("offsets", "OFFSETS", number=True),
-    Column("committed_ms", "LAST-COMMIT", number=True),
-)
+COLUMNS = "group topic partition current_offset log_end_offset lag consumer_id host client_id"
+SILENT_COLUMNS = "group offsets committed_ms:LAST-COMMIT:time"
 
 
-@click.group("groups", cls=LazyGroup)
+@click.group("groups", cls=Group)
 def groups() -> None:
     """Consumer groups: committed offsets and lag."""
 
 
 @groups.command("list")
-@common_options
 def list_groups() -> None:
     """List the groups that have committed offsets."""
     found = sorted(current().open_log().groups())
-    if current().json:
-        show_json([{"group": name} for name in found])
-    else:
-        for name in found:
-            tell(name)
+    if not found:
+        note("No group has committed offsets.")
+    show([{"group": name} for name in found], *found)
 
 
 @groups.command("describe")
 @click.option("--group", "-g", "names", multiple=True, metavar="NAME", help="A group.")
 @click.option("--all-groups", is_flag=True, help="Every group.")
 @click.option("--offsets", "unused", is_flag=True, expose_value=False, hidden=True)  # Kafka's default, too
-@common_options
 def describe(names: tuple[str, ...], all_groups: bool) -> None:
     """Show committed offsets, log end offsets and lag."""
     if bool(names) == all_groups:
@@ -201,14 +167,13 @@ def describe(names: tuple[str, ...], all_groups: bool) -> None:
     "--older-than",
     "retention_ms",
     callback=parse_duration,
-    metavar=METAVAR,
+    metavar=DURATION,
     required=True,
     help="Groups that have committed nothing for so long.",
 )
 @click.option("--group", "-g", "names", multiple=True, metavar="NAME", help="Only this group.")
-@click.option("--dry-run", is_flag=True, help="Only show which groups would go.")
+@dry_run_option
 @click.option("--force", is_flag=True, help="Also where a broker has served the root, and is gone for good.")
-@common_options
 def expire(retention_ms: int, names: tuple[str, ...], dry_run: bool, force: bool) -> None:
     """Remove the offsets of groups that are silent: a consumer that comes back begins anew.
 
@@ -221,10 +186,8 @@ def expire(retention_ms: int, names: tuple[str, ...], dry_run: bool, force: bool
     rows = [dataclasses.asdict(one) for one in gone]
     if current().json:
         show_json({"dry_run": dry_run, "groups": rows})
-    elif rows:
-        show_rows(SILENT_COLUMNS, rows)
     else:
-        tell("No group is older than that.")
+        show_rows(SILENT_COLUMNS, rows, empty="No group is older than that.")
 
 
 def group_rows(log: SparkLog, group: str) -> list[Row]:

@@ -1,9 +1,8 @@
-"""The entry point: the table of commands, and what becomes of errors.
+"""The entry point: the table of commands, and how an error ends one.
 
-Exit codes: 0 done, 1 failure, 2 usage. Errors go to stderr as one message; `--debug` adds the
-traceback. A reader of stdout that goes away (`sparklog consume ... | head`) is a normal end; any other pipe
-that breaks is not.
-Not here: any command (a module per noun beside this one).
+Exit codes: 0 done, 1 failure, 2 usage. An error is one message on stderr; `--debug` adds the traceback. A
+reader of stdout that leaves (`sparklog consume ... | head`) is a normal end; any other broken pipe an error.
+Not here: the commands, a module per noun.
 """
 
 from __future__ import annotations
@@ -18,94 +17,63 @@ import click
 
 from sparklog.cli.framework import (
     LazyCommand,
-    LazyGroup,
     Settings,
+    TopGroup,
     asks_for_json,
     common_options,
     in_shell_words,
     note,
     show_failure,
 )
-from sparklog.cli.kafka_words import in_our_words
+from sparklog.cli.kafka import in_our_words
 from sparklog.cli.output import prepare_stdout, reader_left
 
 R = TypeVar("R")
 _AS_JSON = "sparklog.failures_as_json"
 _ABORTED = "aborted"
 COMMANDS = {
-    "topics": LazyCommand(
-        "sparklog.cli.topics", "topics", "Create, list, describe, alter and delete topics."
-    ),
-    "root": LazyCommand(
-        "sparklog.cli.root", "root", "The root's identity and settings: describe, alter; sweep."
-    ),
-    "metadata": LazyCommand(
-        "sparklog.cli.metadata", "metadata", "Brokers, topics and leaders at any commit: tree, log, show."
-    ),
-    "brokers": LazyCommand("sparklog.cli.brokers", "brokers", "Brokers: list, describe, unregister."),
-    "partitions": LazyCommand("sparklog.cli.partitions", "partitions", "Leaders: list, reassign, elect."),
-    "controller": LazyCommand(
-        "sparklog.cli.brokers", "controller", "Who controls the brokers, and what waits for it."
-    ),
-    "produce": LazyCommand("sparklog.cli.produce", "produce", "Write lines from stdin as records."),
-    "consume": LazyCommand("sparklog.cli.consume", "consume", "Print records, and follow the log."),
-    "offsets": LazyCommand(
-        "sparklog.cli.groups", "offsets", "First, next and by-time offsets of partitions."
-    ),
-    "groups": LazyCommand("sparklog.cli.groups", "groups", "Consumer groups: committed offsets and lag."),
-    "transactions": LazyCommand(
-        "sparklog.cli.transactions", "transactions", "Transactional ids: list, describe, abort, find-hanging."
-    ),
-    "optimize": LazyCommand(
-        "sparklog.cli.maintenance", "optimize", "Merge small extents into large segments."
-    ),
-    "compact": LazyCommand("sparklog.cli.maintenance", "compact", "Keep the last record of each key."),
-    "expire": LazyCommand(
-        "sparklog.cli.maintenance", "expire", "Remove records past their topic's retention."
-    ),
-    "vacuum": LazyCommand("sparklog.cli.maintenance", "vacuum", "Remove the files that nothing refers to."),
-    "maintain": LazyCommand(
-        "sparklog.cli.maintenance", "maintain", "Expire, compact, optimize and vacuum, as is due."
-    ),
-    "dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "What a segment or index file holds."),
-    "doctor": LazyCommand("sparklog.cli.doctor", "doctor", "Check Python, Java, Spark and a root."),
-    "demo": LazyCommand("sparklog.cli.demo", "demo", "Exactly once, on real data, under SIGKILL."),
-    "kafka-topics": LazyCommand("sparklog.cli.kafka_tools", "kafka_topics", "", hidden=True),
-    "kafka-consumer-groups": LazyCommand(
-        "sparklog.cli.kafka_tools", "kafka_consumer_groups", "", hidden=True
-    ),
-    "kafka-configs": LazyCommand("sparklog.cli.kafka_tools", "kafka_configs", "", hidden=True),
-    "kafka-reassign-partitions": LazyCommand(
-        "sparklog.cli.kafka_tools", "kafka_reassign_partitions", "", hidden=True
-    ),
-    "kafka-leader-election": LazyCommand(
-        "sparklog.cli.kafka_tools", "kafka_leader_election", "", hidden=True
-    ),
-    "kafka-get-offsets": LazyCommand("sparklog.cli.kafka_tools", "kafka_get_offsets", "", hidden=True),
-    "kafka-console-producer": LazyCommand("sparklog.cli.produce", "produce", "", hidden=True),
-    "kafka-console-consumer": LazyCommand("sparklog.cli.consume", "consume", "", hidden=True),
-    "kafka-transactions": LazyCommand("sparklog.cli.kafka_tools", "kafka_transactions", "", hidden=True),
-    "kafka-dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "", hidden=True),
+    name: LazyCommand(f"sparklog.cli.{module}", name.replace("-", "_"), text)
+    for name, module, text in (
+        ("topics", "topics", "Create, list, describe, alter and delete topics."),
+        ("produce", "produce", "Write lines from stdin as records."),
+        ("consume", "consume", "Print records, and follow the log."),
+        ("offsets", "groups", "First, next and by-time offsets of partitions."),
+        ("groups", "groups", "Consumer groups: committed offsets and lag."),
+        ("root", "root", "The root's identity and settings; sweep and restore it."),
+        ("metadata", "metadata", "Commits, and what the metadata says after any of them."),
+        ("brokers", "brokers", "Brokers: list, describe, unregister."),
+        ("controller", "brokers", "The controller, and what waits for it."),
+        ("partitions", "partitions", "Leaders and replicas of partitions: list, reassign, elect."),
+        ("transactions", "transactions", "Transactional ids: list, describe, abort, forget, find-hanging."),
+        ("maintain", "maintenance", "Expire, compact, optimize and vacuum, as is due."),
+        ("optimize", "maintenance", "Merge small extents into large segments."),
+        ("compact", "maintenance", "Keep the last record of each key."),
+        ("expire", "maintenance", "Remove records past their topic's retention."),
+        ("vacuum", "maintenance", "Remove the files that nothing refers to."),
+        ("dump-log", "dump_log", "Show what a segment or index file holds."),
+        ("doctor", "doctor", "Check Python, Java, Spark and a root."),
+        ("demo", "demo", "See exactly-once delivery on real data, while processes are killed."),
+    )
 }
 
 
-class RootGroup(LazyGroup):
-    """The top command; turns what went wrong into a message and an exit code."""
+class RootGroup(TopGroup):
+    """The top command; turns an exception into a message and an exit code."""
 
     lazy = COMMANDS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_AS_JSON] = asks_for_json(args)
         parse = super().parse_args
-        return _telling_failures(ctx, lambda: parse(ctx, args))  # --help and --version print, too
+        return _reporting_failures(ctx, lambda: parse(ctx, args))  # --help and --version print, too
 
     def invoke(self, ctx: click.Context) -> object:
         invoke = super().invoke
-        return _telling_failures(ctx, lambda: invoke(ctx))
+        return _reporting_failures(ctx, lambda: invoke(ctx))
 
 
-def _telling_failures(ctx: click.Context, run: Callable[[], R]) -> R:
-    """Run a part of a command; whatever goes wrong ends it, with a message and an exit code."""
+def _reporting_failures(ctx: click.Context, run: Callable[[], R]) -> R:
+    """Run a part of a command; an error ends it with a message and an exit code."""
     from sparklog.errors import SparklogError
 
     try:
@@ -118,10 +86,10 @@ def _telling_failures(ctx: click.Context, run: Callable[[], R]) -> R:
             _report(ctx, click.ClickException(_ABORTED), _ABORTED)
         raise click.Abort from None
     except click.ClickException as error:
-        told = in_our_words(error)
-        if isinstance(told, click.UsageError) and not ctx.meta[_AS_JSON]:
-            raise told from None  # click shows the usage, too
-        _report(ctx, told, told.format_message(), exit_code=told.exit_code)
+        shown = in_our_words(error)
+        if isinstance(shown, click.UsageError) and not ctx.meta[_AS_JSON]:
+            raise shown from None  # click shows the usage, too
+        _report(ctx, shown, shown.format_message(), exit_code=shown.exit_code)
     except BrokenPipeError as error:
         if not reader_left(sys.stdout):
             _report(ctx, error, str(error))
@@ -154,24 +122,8 @@ def _drop_what_stdout_did_not_take() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if value:
-        from importlib.metadata import version
-
-        click.echo(f"sparklog {version('sparklog')}")
-        ctx.exit()
-
-
-@click.command("sparklog", cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version and exit.",
-)
-@common_options
+@click.group("sparklog", cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(None, "--version", "-V", package_name="sparklog", message="sparklog %(version)s")
 def cli() -> None:
     """sparklog: a Kafka-style commit log native to PySpark, on a directory.
 
@@ -179,6 +131,9 @@ def cli() -> None:
     Start with:  sparklog demo
     On a log:    sparklog --root DIR topics list        (or SPARKLOG_ROOT=DIR)
     """  # noqa: D301 - click looks for the character, not for a backslash and a b
+
+
+cli.params += common_options()
 
 
 def main() -> None:

@@ -1,30 +1,24 @@
-"""`sparklog metadata`: the registry as it is and as it was, and the commits that made it so.
+"""`sparklog metadata`: the commits of a root in words, and what its metadata says after any of them.
 
-Only the root is read: no broker is needed, and none is asked. What a commit says can be shown for as long as
-the log keeps it, the registry as of it from the oldest snapshot on; what has been cleaned is COMMIT_MISSING.
+Only the root is read; no broker has to run. A commit can be shown while the log keeps it, the metadata after
+it from the oldest snapshot on; what was cleaned is COMMIT_MISSING.
+Sources: FORMAT.md#metadata-log.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
-from sparklog.cli.framework import LazyGroup, common_options, current, did_you_mean, json_text, note
-from sparklog.cli.output import (
-    Moment,
-    at_option,
-    commit_number,
-    human_bytes,
-    image_of,
-    show_json,
-    shown_time,
-    tell,
-)
-from sparklog.errors import InvalidRequestError
+from sparklog.cli.brokers import BROKER_COLUMNS, broker_rows, controller_document
+from sparklog.cli.framework import Group, current, note
+from sparklog.cli.inputs import Moment, at_option, commit_number, image_of
+from sparklog.cli.output import Document, cell, counted, human_bytes, show_json, show_rows, shown_time, tell
+from sparklog.cli.partitions import COLUMNS, partition_rows
 from sparklog.metadata import (
     NO_EPOCH,
     NO_NODE,
@@ -32,514 +26,37 @@ from sparklog.metadata import (
     Action,
     AddPartitions,
     AddToTransaction,
-    AdvanceLogStart,
-    AllocateProducerIds,
     AppendExtents,
     AssignReplicas,
     BeginControlledShutdown,
-    BeginProducer,
     CreateTopic,
     DeleteTopic,
     ElectController,
     ElectLeaders,
-    EndTransaction,
-    ExpireProducers,
     FenceBroker,
-    ForgetTransactions,
     JoinBroker,
-    MoveSweepHorizon,
-    NoteCleaned,
     ReplaceExtents,
     RequestApplied,
-    RequireFeatures,
-    RestoreRoot,
-    RetireSegments,
     SetConfigs,
     StageExtents,
     UnregisterBroker,
     WriterTxn,
+    is_internal,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from sparklog.client import SparkLog
-    from sparklog.metadata import Action, Image, RegisteredBroker, Topic
+    from sparklog.metadata import Image
     from sparklog.metadata.documents.document import Header
 
-# --- commit words ------------------------------------------------------------------------------------
-#
-# A metadata commit in words: whose it is, as far as it says, and what each of its actions does.
-#
-# Invariants: pure; a line is short whatever a commit holds: what it lists is cut after a few.
-# Not here: which commits there are (sparklog/metadata/loading.py), a commit in full (`metadata show N` as
-# JSON).
-# Sources: FORMAT.md#metadata-log.
-
-
-SHOWN = 3  # of what an action lists
-Names = Mapping[str, str]  # topic id -> name
-
-
-def authors(actions: Iterable[Action], controllers: Mapping[int, int]) -> list[str]:
-    """Whose actions these are, each once: brokers, the controller, writers; nobody's that do not say.
-
-    Args:
-        controllers: who was controller, by epoch, as far as is known.
-    """
-    found: dict[str, None] = {}
-    for action in actions:
-        match action:
-            case ActAsBroker() | JoinBroker() | BeginControlledShutdown():
-                found[f"broker {action.node_id}"] = None
-            case ElectController():
-                found[f"broker {action.node_id}"] = None
-            case FenceBroker(controller_epoch=epoch) if epoch == NO_EPOCH:
-                found[f"broker {action.node_id}"] = None
-            case FenceBroker() | UnregisterBroker() | AssignReplicas() | ElectLeaders():
-                node_id = controllers.get(action.controller_epoch)
-                who = "controller" if node_id is None else f"controller {node_id}"
-                found[f"{who} of epoch {action.controller_epoch}"] = None
-            case WriterTxn():
-                found[f"writer {action.application}"] = None
-            case RequestApplied():
-                found[f"publisher {action.publisher}"] = None
-            case _:
-                pass
-    return list(found)
-
-
-def words(action: Action, names: Names) -> str:
-    """What an action does, in one line."""
-    say = _WORDS.get(type(action))
-    if say is None:  # a kind that has no words yet
-        return str(action.__struct_config__.tag).replace("_", " ")
-    return say(action, names)
-
-
-def _set_configs(action: SetConfigs, names: Names) -> str:
-    whose = "the root" if action.topic_id is None else f"topic {_named(names, action.topic_id)}"
-    changed = (
-        f"{key} deleted" if value is None else f"{key}={value}" for key, value in action.configs.items()
-    )
-    return f"settings of {whose}: {_listed(changed, len(action.configs))}"
-
-
-def _replaced(action: ReplaceExtents, names: Names) -> str:
-    return (
-        f"{_where(action, names)}: {_count(action.removed_count, 'extent')} from offset "
-        f"{action.start_offset} to {action.end_offset} replaced by {len(action.added):,}"
-    )
-
-
-def _joined(action: JoinBroker, _names: Names) -> str:
-    at = f" at {action.listeners[0].host}:{action.listeners[0].port}" if action.listeners else ""
-    return f"broker {action.node_id} joins{at}, epoch {action.broker_epoch}"
-
-
-def _fenced(action: FenceBroker, _names: Names) -> str:
-    how = "ends, and is fenced" if action.controller_epoch == NO_EPOCH else "is fenced"
-    return f"broker {action.node_id} of epoch {action.broker_epoch} {how}"
-
-
-def _elected(action: ElectLeaders, names: Names) -> str:
-    def one(place: int) -> str:
-        leader = _at(action.leader, place)
-        who = "nobody" if leader == NO_NODE else f"broker {leader}"
-        return f"{_at_place(action, place, names)} {who} (epoch {_at(action.leader_epoch, place)})"
-
-    return f"leaders: {_listed(map(one, range(len(action.partition))), len(action.partition))}"
-
-
-def _assigned(action: AssignReplicas, names: Names) -> str:
-    def brokers(column: int | tuple[int, ...], place: int) -> str:
-        found = _at(column, place)
-        return ",".join(map(str, action.lists[found])) if found >= 0 else ""
-
-    def one(place: int) -> str:
-        adding, removing = brokers(action.adding, place), brokers(action.removing, place)
-        under_way = f" adding {adding}" * bool(adding) + f" removing {removing}" * bool(removing)
-        return f"{_at_place(action, place, names)} [{brokers(action.replicas, place)}]{under_way}"
-
-    return f"replicas: {_listed(map(one, range(len(action.partition))), len(action.partition))}"
-
-
-def _begun(action: BeginProducer, _names: Names) -> str:
-    who = f"producer {action.producer_id} epoch {action.producer_epoch}"
-    return f"transactional id {action.transactional_id} has {who}"
-
-
-def _added(action: AddToTransaction, names: Names) -> str:
-    places = [_at_place(action, place, names) for place in range(len(action.partition))]
-    groups = [f"group {group}" for group in action.groups]
-    what = _listed((*places, *groups), len(places) + len(groups))
-    return f"transaction of {action.transactional_id}: {what}"
-
-
-def _ended(action: EndTransaction, _names: Names) -> str:
-    how = "committed" if action.committed else "aborted"
-    by = ", its producer fenced" if action.fences else ""
-    return f"transaction of {action.transactional_id} {how}{by}"
-
-
-def _appended(action: AppendExtents | StageExtents, names: Names) -> str:
-    partitions = dict.fromkeys((one.topic_id, one.partition) for one in action.extents)
-    records = sum(one.record_count for one in action.extents)
-    size = sum(one.size for one in action.extents)
-    where = _listed((_partition(names, *one) for one in partitions), len(partitions))
-    return f"{_count(records, 'record')}, {human_bytes(size)}, to {where}"
-
-
-def _where(action: ReplaceExtents | AdvanceLogStart | NoteCleaned, names: Names) -> str:
-    return _partition(names, action.topic_id, action.partition)
-
-
-def _at_place(action: ElectLeaders | AssignReplicas | AddToTransaction, place: int, names: Names) -> str:
-    return _partition(names, action.topics[_at(action.topic, place)], action.partition[place])
-
-
-def _at(column: int | tuple[int, ...], place: int) -> int:
-    return column if isinstance(column, int) else column[place]
-
-
-def _named(names: Names, topic_id: str) -> str:
-    return names.get(topic_id, topic_id)
-
-
-def _partition(names: Names, topic_id: str, partition: int) -> str:
-    return f"{_named(names, topic_id)}-{partition}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _listed(found: Iterable[str], count: int) -> str:
-    first: Sequence[str] = list(islice(found, SHOWN))
-    more = f" and {count - SHOWN:,} more" if count > SHOWN else ""
-    return ", ".join(first) + more
-
-
-_WORDS: Mapping[type[Action], Callable[[Any, Names], str]] = {
-    CreateTopic: lambda one, _: f"topic {one.name} with {_count(one.partitions, 'partition')}",
-    DeleteTopic: lambda one, names: f"topic {_named(names, one.topic_id)} is deleted",
-    AddPartitions: lambda one, names: (
-        f"topic {_named(names, one.topic_id)} has {_count(one.partitions, 'partition')}"
-    ),
-    SetConfigs: _set_configs,
-    AppendExtents: _appended,
-    BeginProducer: _begun,
-    AddToTransaction: _added,
-    StageExtents: lambda one, names: f"staged: {_appended(one, names)}",
-    EndTransaction: _ended,
-    ForgetTransactions: lambda one, _: (
-        "unused transactional ids: "
-        + _listed(one.transactional_ids, len(one.transactional_ids))
-        + " are forgotten"
-    ),
-    ReplaceExtents: _replaced,
-    AdvanceLogStart: lambda one, names: (
-        f"{_where(one, names)}: records below {one.log_start_offset} are gone"
-    ),
-    NoteCleaned: lambda one, names: f"{_where(one, names)}: compacted below {one.first_dirty_offset}",
-    WriterTxn: lambda one, _: f"version {one.version} of writer {one.application}",
-    AllocateProducerIds: lambda one, _: f"producer ids {one.first} to {one.first + one.count - 1}",
-    RequestApplied: lambda one, _: f"request {one.sequence} of publisher {one.publisher}",
-    RetireSegments: lambda one, _: (
-        f"{len(one.segments)} dead segments stay dead, the files of {len(one.gone)} are gone"
-    ),
-    MoveSweepHorizon: lambda one, _: f"dead segments from before commit {one.horizon} stay dead",
-    ExpireProducers: lambda one, _: (
-        "producers are marked" if one.marks_only else "silent producers are forgotten"
-    ),
-    RestoreRoot: lambda one, _: (
-        f"the root was restored: incarnation {one.incarnation_id}, producer ids from {one.producer_id}, "
-        f"leader epochs from {one.leader_epoch}"
-    ),
-    RequireFeatures: lambda one, _: f"features are needed: {', '.join(one.readers + one.writers)}",
-    JoinBroker: _joined,
-    FenceBroker: _fenced,
-    BeginControlledShutdown: lambda one, _: f"broker {one.node_id} is about to stop",
-    UnregisterBroker: lambda one, _: f"broker {one.node_id} is unregistered",
-    ElectController: lambda one, _: f"broker {one.node_id} is controller, epoch {one.controller_epoch}",
-    AssignReplicas: _assigned,
-    ElectLeaders: _elected,
-    ActAsBroker: lambda one, _: f"as broker {one.node_id} of epoch {one.broker_epoch}",
-}
-
-
-# --- registry nodes ----------------------------------------------------------------------------------
-#
-# An image as a registry of paths and values: what Kafka kept in ZooKeeper, under the same names.
-#
-#     /admin/reassign_partitions                  reassignments that are not over; only while there are any
-#     /brokers/ids/N                              a broker that is registered and not fenced
-#     /brokers/fenced/N                           one that is fenced, and has not been unregistered (ours)
-#     /brokers/topics/T                           the replicas of its partitions
-#     /brokers/topics/T/partitions/P/state        who leads it, in which epoch, and who could
-#     /cluster/id                                 the root's
-#     /config/brokers/<default>                   the settings of the root, and those of all brokers
-#     /config/brokers/N                           a broker's own
-#     /config/topics/T                            a topic's overrides
-#     /controller, /controller_epoch              who controls the brokers, and how many have been elected
-#
-# A value is a JSON document with Kafka's fields, and with ours beside them where we know more.
-#
-# Invariants: pure; paths come in the order of their names, numbers among themselves by value.
-# Not here: where an image comes from (sparklog/metadata/loading.py).
-# Sources: Kafka's ZkData: BrokerIdZNode, TopicZNode, TopicPartitionStateZNode, ControllerZNode,
-#     ReassignPartitionsZNode, ConfigEntityZNode, ClusterIdZNode.
-
-
-ALWAYS = (
-    "/admin",
-    "/brokers",
-    "/brokers/fenced",
-    "/brokers/ids",
-    "/brokers/topics",
-    "/cluster",
-    "/config",
-    "/config/brokers",
-    "/config/topics",
-)
-DEFAULT_BROKER = "<default>"
-_VERSION = 1
-_BROKER_VERSION = 5  # of Kafka's document, the one with endpoints, rack and features
-
-
-class Node(NamedTuple):
-    """A path that has a value; the value is made when it is asked for."""
-
-    path: str
-    make: Callable[[], object]
-
-
-def nodes(image: Image, path: str = "/") -> Iterator[Node]:
-    """Those at and below a path, in order.
-
-    Raises:
-        InvalidRequestError: NODE_MISSING, there is no such path.
-    """
-    wanted = _normal(path)
-    below = f"{wanted.rstrip('/')}/"
-    is_known = wanted == "/" or wanted in ALWAYS
-    for node in _all(image):
-        if node.path == wanted or node.path.startswith(below):
-            is_known = True
-            yield node
-    if not is_known:
-        raise _missing(image, wanted)
-
-
-def value_at(image: Image, path: str) -> object:
-    """The value of one path, or the names below one that has none.
-
-    Raises:
-        InvalidRequestError: NODE_MISSING, there is no such path.
-    """
-    wanted = _normal(path)
-    below = f"{wanted.rstrip('/')}/"
-    names: dict[str, None] = {}
-    for node in nodes(image, wanted):
-        if node.path == wanted:
-            return node.make()
-        names[node.path.removeprefix(below).partition("/")[0]] = None
-    return list(names) or [one.removeprefix(below) for one in ALWAYS if one.startswith(below)]
-
-
-def _normal(path: str) -> str:
-    words = [word for word in path.split("/") if word]
-    return "/" + "/".join(words)
-
-
-def _missing(image: Image, path: str) -> InvalidRequestError:
-    known = [*ALWAYS, *(f"/brokers/topics/{name}" for name in image.topics)]
-    return InvalidRequestError(
-        "NODE_MISSING",
-        f"commit {image.commit}: found no {path}{did_you_mean(path, known)}",
-        fix="`sparklog metadata tree` shows what there is; name a path of it",
-    )
-
-
-def _all(image: Image) -> Iterator[Node]:
-    yield from _reassignments(image)
-    yield from _brokers(image)
-    for name in sorted(image.topics):
-        yield from _topic(image, image.topics[name])
-    yield Node("/cluster/id", lambda: {"version": "1", "id": image.cluster_id})
-    yield from _broker_configs(image.configs)
-    for name in sorted(image.topics):
-        topic = image.topics[name]
-        if topic.configs:
-            yield Node(f"/config/topics/{name}", lambda topic=topic: _config(topic.configs))  # type: ignore[misc]
-    yield from _controller(image)
-
-
-def _reassignments(image: Image) -> Iterator[Node]:
-    def value() -> object:
-        return {
-            "version": _VERSION,
-            "partitions": [
-                {
-                    "topic": name,
-                    "partition": state.partition,
-                    "replicas": [
-                        one for one in state.leadership.replicas if one not in state.leadership.removing
-                    ],
-                    "adding_replicas": list(state.leadership.adding),
-                    "removing_replicas": list(state.leadership.removing),
-                }
-                for name in sorted(image.topics)
-                for state in image.topics[name].partitions
-                if state.leadership.adding or state.leadership.removing
-            ],
-        }
-
-    if any(
-        state.leadership.adding or state.leadership.removing
-        for topic in image.topics.values()
-        for state in topic.partitions
-    ):
-        yield Node("/admin/reassign_partitions", value)
-
-
-def _brokers(image: Image) -> Iterator[Node]:
-    for directory, is_fenced in (("fenced", True), ("ids", False)):
-        for node_id, one in sorted(image.brokers.items()):
-            if one.is_fenced is is_fenced:
-                yield Node(f"/brokers/{directory}/{node_id}", lambda one=one: _broker(one))  # type: ignore[misc]
-
-
-def _endpoints(listeners: list[tuple[str, int]]) -> dict[str, object]:
-    host, port = listeners[0] if listeners else (None, -1)
-    return {
-        "host": host,
-        "port": port,
-        "endpoints": [f"PLAINTEXT://{one}:{number}" for one, number in listeners],
-    }
-
-
-def _broker(one: RegisteredBroker) -> object:
-    return {
-        "version": _BROKER_VERSION,
-        **_endpoints([(at.host, at.port) for at in one.listeners]),
-        "rack": one.rack or None,
-        "broker_epoch": one.broker_epoch,
-        "incarnation_id": one.incarnation_id,
-        "in_controlled_shutdown": one.in_controlled_shutdown,
-    }
-
-
-def _topic(image: Image, topic: Topic) -> Iterator[Node]:
-    from sparklog.client.cluster_view import describe_partition
-
-    def replicas() -> object:
-        found = [state.leadership for state in topic.partitions]
-        return {
-            "version": 3,
-            "topic_id": topic.topic_id,
-            "partitions": {str(number): list(one.replicas) for number, one in enumerate(found)},
-            "adding_replicas": {
-                str(number): list(one.adding) for number, one in enumerate(found) if one.adding
-            },
-            "removing_replicas": {
-                str(number): list(one.removing) for number, one in enumerate(found) if one.removing
-            },
-        }
-
-    def state_of(partition: int) -> object:
-        found = describe_partition(image, topic.name, topic.partitions[partition])
-        return {
-            "version": _VERSION,
-            "controller_epoch": image.controller.controller_epoch,
-            "leader": found.leader,
-            "leader_epoch": found.leader_epoch,
-            "isr": list(found.isr),
-        }
-
-    yield Node(f"/brokers/topics/{topic.name}", replicas)
-    for number in range(len(topic.partitions)):
-        path = f"/brokers/topics/{topic.name}/partitions/{number}/state"
-        yield Node(path, lambda number=number: state_of(number))  # type: ignore[misc]
-
-
-def _config(configs: object) -> object:
-    return {"version": _VERSION, "config": configs}
-
-
-def _broker_configs(configs: Mapping[str, str]) -> Iterator[Node]:
-    from sparklog.log.config import broker_configs, is_broker_key, nodes_with_configs
-
-    of_root = {key: value for key, value in configs.items() if not is_broker_key(key)}
-    for node_id in nodes_with_configs(configs):
-        own = broker_configs(configs, node_id)
-        yield Node(f"/config/brokers/{node_id}", lambda own=own: _config(own))  # type: ignore[misc]
-    of_all = of_root | broker_configs(configs, None)
-    yield Node(f"/config/brokers/{DEFAULT_BROKER}", lambda: _config(of_all))
-
-
-def _controller(image: Image) -> Iterator[Node]:
-    from sparklog.client.cluster_view import describe_controller
-    from sparklog.metadata import NO_NODE
-
-    found = describe_controller(image)
-    if found.node_id != NO_NODE:
-        yield Node(
-            "/controller",
-            lambda: {
-                "version": _VERSION,
-                "brokerid": found.node_id,
-                "broker_epoch": found.broker_epoch,
-            },
-        )
-    yield Node("/controller_epoch", lambda: found.controller_epoch)
-
-
-# --- metadata ----------------------------------------------------------------------------------------
-
-
-MAX_NODES = 1_000
 MAX_COMMITS = 20
-MAX_VALUE = 2_000  # characters of a value in a tree
-Document = dict[str, object]
+MAX_ACTIONS = 1_000  # of a commit, as text
+SHOWN = 3  # of the items of a list, and of the actions in a line
 
 
-@click.group("metadata", cls=LazyGroup)
+@click.group("metadata", cls=Group)
 def metadata() -> None:
-    """The registry of brokers, topics and leaders, at any commit that is kept."""
-
-
-@metadata.command("tree")
-@click.argument("path", default="/")
-@at_option
-@click.option(
-    "--max",
-    "most",
-    type=click.IntRange(min=1, max=sys.maxsize),
-    default=MAX_NODES,
-    show_default=True,
-    help="Show so many at most.",
-)
-@common_options
-def tree(path: str, moment: Moment | None, most: int) -> None:
-    """Show the paths at and below PATH, each with its value."""
-    image = image_of(current().open_log(), moment)
-    found = nodes(image, path)
-    shown = [(one.path, one.make()) for one in islice(found, most)]
-    left_out = sum(1 for _ in found)
-    if current().json:
-        show_json(
-            {
-                "commit": image.commit,
-                "nodes": [{"path": where, "value": value} for where, value in shown],
-                "left_out": left_out,
-            }
-        )
-        return
-    for where, value in shown:
-        tell(f"{where}  {_short(value)}")
-    if left_out:
-        note(f"Note: {left_out:,} more paths are not shown: name a PATH, or give --max.")
+    """What each commit did, and what the metadata says after any that is kept: log, show."""
 
 
 @metadata.command("log")
@@ -552,127 +69,264 @@ def tree(path: str, moment: Moment | None, most: int) -> None:
     show_default=True,
     help="Show so many at most; without --from, the newest.",
 )
-@common_options
 def show_log(first: int | None, most: int) -> None:
-    """Show commits, one a line: number, time, whose it is, what it does."""
+    """Show commits, one a line: number, time, who wrote it, what it does."""
     from sparklog.metadata.loading import oldest_commit, read_past_commits
 
     log = current().open_log()
     image, store = log.image, log.store
-    if image.commit < 0:
-        found: Iterator[Document] = iter(())
-    else:
+    found: Iterator[Document] = iter(())
+    if image.commit >= 0:
         if first is None:
             first = max(image.commit - most + 1, oldest_commit(store, image))
         last = max(first, min(image.commit, first + most - 1))
-        known = _Known(image)
-        found = (known.commit_document(*one) for one in read_past_commits(store, image, first, last))
+        known = Words(image)
+        found = (known.document(*one) for one in read_past_commits(store, image, first, last))
     if current().json:
         show_json(list(found))
         return
     for one in found:
-        tell(_line(one, SHOWN))
+        tell(_line(one))
 
 
 @metadata.command("show")
-@click.argument("what", metavar="PATH|COMMIT")
+@click.argument("commit", required=False, metavar="[COMMIT]")
+@click.option("--topic", "-t", "topic", metavar="NAME", help="Only this topic.")
 @at_option
-@common_options
-def show(what: str, moment: Moment | None) -> None:
-    """Show the value of a path (what is below one that has none), or all that a commit says."""
+def show(commit: str | None, topic: str | None, moment: Moment | None) -> None:
+    """Show all that COMMIT did; or, without it, brokers, topics, leaders and settings as of --at.
+
+    \b
+    sparklog metadata show 42 --output json
+    sparklog metadata show --topic orders --at 1d
+    diff <(sparklog metadata show --at 41) <(sparklog metadata show --at 42)
+    """  # noqa: D301 - click looks for the character, not for a backslash and a b
     log = current().open_log()
-    if what.startswith("/"):
-        image = image_of(log, moment)
-        value = value_at(image, what)
-        show_json({"commit": image.commit, "path": what, "value": value} if current().json else value)
+    if commit is None:
+        _show_state(image_of(log, moment), topic)
         return
-    commit = commit_number(what)
-    if commit is None or moment is not None:
-        raise click.UsageError(f"found {what!r}, expected a path such as /controller, or a commit's number.")
-    _show_commit(log, commit)
+    number = commit_number(commit)
+    if number is None or moment is not None or topic is not None:
+        raise click.UsageError(
+            f"found {commit!r}, expected a commit's number alone, or no COMMIT and perhaps --at and --topic."
+        )
+    _show_commit(log, number)
 
 
-class _Known:
-    """Names of topics, and who was controller: as of the newest image, and of the commits seen so far.
-
-    A topic that was deleted before the image, and made before the first of the commits, has only its id.
-    """
-
-    def __init__(self, image: Image) -> None:
-        self.names = {topic.topic_id: name for name, topic in image.topics.items()}
-        self.controllers = {image.controller.controller_epoch: image.controller.node_id}
-        if image.controller.node_id < 0:
-            self.controllers.clear()
-
-    def commit_document(self, header: Header, actions: Sequence[Action]) -> Document:
-        """A commit in words."""
-        from sparklog.metadata import CreateTopic, ElectController
-
-        for one in actions:
-            match one:
-                case CreateTopic():
-                    self.names[one.topic_id] = one.name
-                case ElectController():
-                    self.controllers[one.controller_epoch] = one.node_id
-                case _:
-                    pass
-        return {
-            "commit": header.commit,
-            "timestamp_ms": header.timestamp_ms,
-            "by": authors(actions, self.controllers),
-            "actions": [
-                {"type": action.__struct_config__.tag, "words": words(action, self.names)}
-                for action in actions
-            ],
+def _show_state(image: Image, topic: str | None) -> None:
+    names = sorted(image.topics) if topic is None else [image.topic(topic).name]
+    if topic is None and not current().json:
+        internal = list(filter(is_internal, names))
+        names = [name for name in names if name not in internal]
+        for name in internal:
+            note(f"Note: an internal topic is left out; --topic {name} shows it.")
+    rows = partition_rows(image, names) if names else []
+    topics: list[Document] = [
+        {
+            "topic": name,
+            "topic_id": image.topics[name].topic_id,
+            "configs": dict(image.topics[name].configs),
+            "partitions": [row for row in rows if row["topic"] == name],
         }
+        for name in names
+    ]
+    brokers, settings = broker_rows(image), dict(image.configs)
+    if current().json:
+        show_json(
+            {
+                "commit": image.commit,
+                "cluster_id": image.cluster_id,
+                "configs": settings,
+                "controller": controller_document(image),
+                "brokers": brokers,
+                "topics": topics,
+            }
+        )
+        return
+    tell(f"ClusterId: {image.cluster_id}", f"Configs: {cell(settings)}")
+    if brokers:
+        show_rows(BROKER_COLUMNS, brokers)
+    for one in topics:
+        configs = one["configs"]
+        tell(f"Topic: {one['topic']}", f"TopicId: {one['topic_id']}", f"Configs: {cell(configs)}")
+    if rows:
+        show_rows(COLUMNS, rows)
 
 
 def _show_commit(log: SparkLog, commit: int) -> None:
-    import msgspec
-
     from sparklog.metadata.loading import read_past_commits
 
     image = log.image
     ((header, actions),) = read_past_commits(log.store, image, commit, commit)
-    document = _Known(image).commit_document(header, actions)
+    document = Words(image).document(header, actions)
     if current().json:
         document |= {"uuid": header.uuid, "previous": header.previous, "version": header.version}
         document["actions"] = [
-            {**told, **_fields(msgspec.to_builtins(action))}
-            for told, action in zip(_told(document), actions, strict=True)
+            {**one, **msgspec.to_builtins(action)}
+            for one, action in zip(_actions(document), actions, strict=True)
         ]
         show_json(document)
         return
-    tell(_line(document | {"actions": []}, 0))
-    for one in _told(document)[:MAX_NODES]:
+    tell(_line(document | {"actions": []}))
+    for one in _actions(document)[:MAX_ACTIONS]:
         tell(f"  {one['type']}: {one['words']}")
-    if len(actions) > MAX_NODES:
-        note(f"Note: {len(actions) - MAX_NODES:,} more actions are not shown: --output json has them all.")
+    if len(actions) > MAX_ACTIONS:
+        note(f"Note: {len(actions) - MAX_ACTIONS:,} more actions are not shown: --output json has them all.")
 
 
-def _fields(built: object) -> Document:
-    assert isinstance(built, dict)
-    return built
-
-
-def _told(document: Document) -> list[Document]:
+def _actions(document: Document) -> list[Document]:
     actions = document["actions"]
     assert isinstance(actions, list)
     return actions
 
 
-def _line(document: Document, most: int) -> str:
-    """Number, time, whose, and so many of the actions."""
+def _line(document: Document) -> str:
+    """Number, time, author and the first actions of a commit."""
     commit, time_ms, by = document["commit"], document["timestamp_ms"], document["by"]
     assert isinstance(time_ms, int)
     assert isinstance(by, list)
-    # Whose it is stands before: that a scope begins says no more.
-    told = [str(one["words"]) for one in _told(document) if one["type"] != "act_as_broker"]
-    more = [f"and {len(told) - most:,} more"] if len(told) > most else []
-    what = "; ".join([*told[:most], *more])
+    # The author stands before them, so act_as_broker adds nothing.
+    actions = [str(one["words"]) for one in _actions(document) if one["type"] != "act_as_broker"]
+    what = "; ".join([*actions[:SHOWN], *_more(len(actions))])
     return f"{commit:>8}  {shown_time(time_ms)}  {', '.join(by) or '-'}  {what}".rstrip()
 
 
-def _short(value: object) -> str:
-    text = json_text(value)
-    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}... ({len(text):,} characters)"
+# --- words -------------------------------------------------------------------------------------------
+
+
+class Words:
+    """Says what commits do, with names of topics and controllers from the newest image and from the commits.
+
+    A topic that was deleted before the image, and made before the first of the commits, has only its id.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self._names = {topic.topic_id: name for name, topic in image.topics.items()}
+        controller = image.controller
+        self._controllers = (
+            {controller.controller_epoch: controller.node_id} if controller.node_id >= 0 else {}
+        )
+
+    def document(self, header: Header, actions: Sequence[Action]) -> Document:
+        """A commit in words."""
+        for action in actions:
+            if isinstance(action, CreateTopic):
+                self._names[action.topic_id] = action.name
+            elif isinstance(action, ElectController):
+                self._controllers[action.controller_epoch] = action.node_id
+        return {
+            "commit": header.commit,
+            "timestamp_ms": header.timestamp_ms,
+            "by": list(dict.fromkeys(filter(None, map(self._author, actions)))),
+            "actions": [
+                {"type": action.__struct_config__.tag, "words": self.of(action)} for action in actions
+            ],
+        }
+
+    def _author(self, action: Action) -> str | None:
+        match action:
+            case ActAsBroker() | JoinBroker() | BeginControlledShutdown() | ElectController():
+                return f"broker {action.node_id}"
+            case FenceBroker(controller_epoch=epoch) if epoch == NO_EPOCH:
+                return f"broker {action.node_id}"
+            case FenceBroker() | UnregisterBroker() | AssignReplicas() | ElectLeaders():
+                node_id = self._controllers.get(action.controller_epoch)
+                who = "controller" if node_id is None else f"controller {node_id}"
+                return f"{who} of epoch {action.controller_epoch}"
+            case WriterTxn():
+                return f"writer {action.application}"
+            case RequestApplied():
+                return f"publisher {action.publisher}"
+        return None
+
+    def of(self, action: Action) -> str:
+        """What an action does, in one line; lists are cut."""
+        match action:
+            case CreateTopic():
+                return f"topic {action.name} with {counted(action.partitions, 'partition')}"
+            case DeleteTopic():
+                return f"topic {self._name(action.topic_id)} is deleted"
+            case AddPartitions():
+                return f"topic {self._name(action.topic_id)} has {counted(action.partitions, 'partition')}"
+            case SetConfigs():
+                whose = "the root" if action.topic_id is None else f"topic {self._name(action.topic_id)}"
+                changes = [
+                    f"{key} deleted" if value is None else f"{key}={value}"
+                    for key, value in action.configs.items()
+                ]
+                return f"settings of {whose}: {_listed(changes)}"
+            case AppendExtents() | StageExtents():
+                places = dict.fromkeys((one.topic_id, one.partition) for one in action.extents)
+                records = sum(one.record_count for one in action.extents)
+                size = human_bytes(sum(one.size for one in action.extents))
+                staged = "staged: " if isinstance(action, StageExtents) else ""
+                where = _listed([f"{self._name(topic)}-{partition}" for topic, partition in places])
+                return f"{staged}{counted(records, 'record')}, {size}, to {where}"
+            case ReplaceExtents():
+                return (
+                    f"{self._name(action.topic_id)}-{action.partition}: "
+                    f"{counted(action.removed_count, 'extent')} from offset {action.start_offset} to "
+                    f"{action.end_offset} replaced by {len(action.added):,}"
+                )
+            case JoinBroker():
+                at = f" at {action.listeners[0].host}:{action.listeners[0].port}" if action.listeners else ""
+                return f"broker {action.node_id} joins{at}, epoch {action.broker_epoch}"
+            case FenceBroker():
+                how = "ends, and is fenced" if action.controller_epoch == NO_EPOCH else "is fenced"
+                return f"broker {action.node_id} of epoch {action.broker_epoch} {how}"
+            case BeginControlledShutdown():
+                return f"broker {action.node_id} is about to stop"
+            case UnregisterBroker():
+                return f"broker {action.node_id} is unregistered"
+            case ElectController():
+                return f"broker {action.node_id} is controller, epoch {action.controller_epoch}"
+            case AssignReplicas() | ElectLeaders() | AddToTransaction():
+                return self._of_partitions(action)
+        return self._fields(action)
+
+    def _of_partitions(self, action: AssignReplicas | ElectLeaders | AddToTransaction) -> str:
+        found = []
+        for place, partition in enumerate(action.partition):
+            where = f"{self._name(action.topics[_at(action.topic, place)])}-{partition}"
+            if isinstance(action, ElectLeaders):
+                leader = _at(action.leader, place)
+                who = "nobody" if leader == NO_NODE else f"broker {leader}"
+                where += f" {who} (epoch {_at(action.leader_epoch, place)})"
+            elif isinstance(action, AssignReplicas):
+                lists = (action.replicas, action.adding, action.removing)
+                numbers = [action.lists[at] if (at := _at(one, place)) >= 0 else () for one in lists]
+                replicas, adding, removing = (",".join(map(str, one)) for one in numbers)
+                where += f" [{replicas}]" + f" adding {adding}" * bool(adding)
+                where += f" removing {removing}" * bool(removing)
+            found.append(where)
+        if isinstance(action, AddToTransaction):
+            groups = [f"group {group}" for group in action.groups]
+            return f"transaction of {action.transactional_id}: {_listed([*found, *groups])}"
+        return f"{'leaders' if isinstance(action, ElectLeaders) else 'replicas'}: {_listed(found)}"
+
+    def _fields(self, action: Action) -> str:
+        """The action's type and fields, for one that has no sentence: `advance log start: topic=t, ...`."""
+        found = []
+        for name, value in msgspec.structs.asdict(action).items():
+            if name == "topic_id":
+                found.append(f"topic={self._name(value)}")
+            elif isinstance(value, int | str):
+                found.append(f"{name}={value}")
+            elif value:
+                found.append(f"{len(value):,} {name}")
+        return f"{str(action.__struct_config__.tag).replace('_', ' ')}: {', '.join(found)}"
+
+    def _name(self, topic_id: str) -> str:
+        return self._names.get(topic_id, topic_id)
+
+
+def _at(column: int | tuple[int, ...], place: int) -> int:
+    return column if isinstance(column, int) else column[place]
+
+
+def _listed(found: Sequence[str]) -> str:
+    return ", ".join(islice(found, SHOWN)) + "".join(f" {more}" for more in _more(len(found)))
+
+
+def _more(count: int) -> Iterable[str]:
+    return [f"and {count - SHOWN:,} more"] if count > SHOWN else []

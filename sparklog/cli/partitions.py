@@ -1,162 +1,205 @@
-"""`sparklog partitions`: who leads partitions, and who may.
+"""`sparklog partitions`: leaders and replicas of partitions.
 
-What is shown is the root's; what is changed is asked of the controller, which alone may decide it.
+    partitions reassign --topic orders --replicas 1,2,3       these brokers, immediately
+    partitions reassign --topic orders --brokers 1,2,3        spread over these brokers and their racks
+    partitions reassign --file FILE                           as Kafka's JSON says
+
+Nothing is copied: a reassignment is done when all of its brokers run, mostly immediately. What is shown is in
+the root; a change is asked of the controller, which decides.
+Sources: Kafka's ReassignPartitionsCommand and LeaderElectionCommand; their sentences and JSON.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import click
+import msgspec
 
-from sparklog.cli.framework import (
-    LazyCommand,
-    LazyGroup,
-    OnceCommand,
-    common_options,
-    common_options_without_broker_list,
-    current,
-    require_topics,
-)
-from sparklog.cli.output import Column, Moment, at_option, image_of, show_json, show_rows, tell
+from sparklog.cli.framework import Group, current, dry_run_option, require_topics
+from sparklog.cli.inputs import Moment, at_option, image_of
+from sparklog.cli.output import Document, show_json, show_rows, tell
 from sparklog.errors import InvalidRequestError, SparklogError
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
     from sparklog.client.brokers import Answers
-    from sparklog.client.cluster_view import PartitionView
     from sparklog.metadata import Image
 
-# --- reassignment files ------------------------------------------------------------------------------
-#
-# Kafka's JSON of partitions: who is to have which replicas, which topics are to move, who is to be elected.
-#
-#     {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2]}]}
-#     {"version": 1, "topics": [{"topic": "orders"}]}
-#
-# Invariants: whatever a file says, either its fields, or InvalidRequestError INVALID_PARTITION_FILE; what is
-#     read is bounded.
-# Not here: whether it can be done, which the controller.
-# decides.
-# Sources: Kafka's ReassignPartitionsCommand, LeaderElectionCommand.
-
-
 MAX_FILE_BYTES = 64 << 20
-_VERSION = 1
-_ANY = "any"
+MAX_NAMED = 10
+COLUMNS = "topic partition leader leader_epoch replicas isr adding removing"
 TopicPartition = tuple[str, int]
-_MARK = "\ufeff"  # with which editors on Windows begin
+Replicas = Mapping[TopicPartition, Sequence[int] | None]
 
 
-def reassignment_document(replicas: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
-    """Kafka's document, from which `read_reassignments` makes the same again."""
-    return {
-        "version": _VERSION,
-        "partitions": [
-            {"topic": topic, "partition": partition, "replicas": list(listed)}
-            for (topic, partition), listed in replicas.items()
-        ],
-    }
+@click.group("partitions", cls=Group)
+def partitions() -> None:
+    """Leaders and replicas of partitions: list, reassign, elect."""
 
 
-def read_reassignments(file: IO[str]) -> dict[TopicPartition, tuple[int, ...]]:
-    """The replicas of each partition that is named."""
-    found: dict[TopicPartition, tuple[int, ...]] = {}
-    for where, entry in _entries(file, "partitions"):
-        key = _partition(where, entry)
-        replicas = entry.get("replicas")
-        if not isinstance(replicas, list) or not replicas or not all(_is_node_id(one) for one in replicas):
-            raise _invalid(f"{where}: found replicas {replicas!r}, expected a list of node ids")
-        if len(set(replicas)) != len(replicas):
-            raise _invalid(f"{where}: found a broker twice in {replicas}, expected each once")
-        directories = entry.get("log_dirs") or []
-        if not isinstance(directories, list) or any(one != _ANY for one in directories):
-            raise _invalid(f'{where}: found log_dirs, expected none or "any": brokers share one root')
-        if key in found:
-            raise _invalid(f"{where}: found {key[0]}-{key[1]} again, expected each partition once")
-        found[key] = tuple(replicas)
-    return found
+# --- list --------------------------------------------------------------------------------------------
 
 
-def read_partitions(file: IO[str]) -> list[TopicPartition]:
-    """The partitions that are named, each once."""
-    return list(dict.fromkeys(_partition(where, entry) for where, entry in _entries(file, "partitions")))
+@partitions.command("list")
+@click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic; default: all.")
+@click.option("--under-replicated", is_flag=True, help="Only those with a fenced replica.")
+@click.option("--unavailable", is_flag=True, help="Only those without a leader.")
+@click.option("--not-preferred", is_flag=True, help="Only those not led by their first replica.")
+@click.option("--reassigning", is_flag=True, help="Only those with a reassignment that is not done.")
+@at_option
+def list_partitions(names: tuple[str, ...], moment: Moment | None, **conditions: bool) -> None:
+    """List leaders and replicas, and which replicas are in sync."""
+    log = current().open_log()
+    if moment is None:
+        require_topics(log, names)
+    show_rows(COLUMNS, partition_rows(image_of(log, moment), names, **conditions))
 
 
-def read_topics(file: IO[str]) -> list[str]:
-    """The topics that are named, each once."""
-    return list(dict.fromkeys(_topic(where, entry) for where, entry in _entries(file, "topics")))
+def partition_rows(image: Image, names: Collection[str] = (), **conditions: bool) -> list[Document]:
+    """Partitions for which one of the asked conditions holds; without any, all."""
+    from sparklog.client.cluster_view import describe_partitions, is_served
+    from sparklog.metadata import NO_NODE
 
-
-def _entries(file: IO[str], field: str) -> Iterable[tuple[str, dict[str, object]]]:
-    try:
-        text = file.read(MAX_FILE_BYTES + 1)
-    except UnicodeDecodeError as error:
-        raise _invalid(f"{file.name}: is no UTF-8: {error.reason} at byte {error.start}") from None
-    if len(text) > MAX_FILE_BYTES:
-        raise _invalid(f"{file.name}: more than {MAX_FILE_BYTES:,} characters")
-    try:
-        document = json.loads(text.removeprefix(_MARK))
-    except (ValueError, RecursionError) as error:
-        raise _invalid(f"{file.name}: is no JSON: {error}") from None
-    listed = document.get(field) if isinstance(document, dict) else None
-    if not isinstance(listed, list) or not listed:
-        raise _invalid(f"{file.name}: found no list of {field}")
-    if document.get("version", _VERSION) != _VERSION:
-        raise _invalid(f"{file.name}: found version {document['version']!r}, expected {_VERSION}")
+    asked = {name for name, is_asked in conditions.items() if is_asked}
     found = []
-    for number, entry in enumerate(listed):
-        where = f"{file.name}, {field}[{number}]"
-        if not isinstance(entry, dict):
-            raise _invalid(f"{where}: expected an object")
-        found.append((where, entry))
+    for one in describe_partitions(image):
+        holds = {
+            "under_replicated": one.is_under_replicated,
+            "unavailable": one.is_unavailable and is_served(image),
+            "not_preferred": one.is_not_preferred,
+            "reassigning": bool(one.adding or one.removing),
+        }
+        if (not names or one.topic in names) and (not asked or any(holds[name] for name in asked)):
+            row = {
+                key: list(value) if isinstance(value, tuple) else value
+                for key, value in dataclasses.asdict(one).items()
+            }
+            found.append({**row, "leader": None if one.leader == NO_NODE else one.leader})
     return found
 
 
-def _partition(where: str, entry: dict[str, object]) -> TopicPartition:
-    number = entry.get("partition")
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 31:
-        raise _invalid(f"{where}: found partition {number!r}, expected a number from 0 on")
-    return _topic(where, entry), number
+# --- reassign ----------------------------------------------------------------------------------------
 
 
-def _topic(where: str, entry: dict[str, object]) -> str:
-    topic = entry.get("topic")
-    if not isinstance(topic, str) or not topic:
-        raise _invalid(f"{where}: found topic {topic!r}, expected a name")
-    return topic
+def parse_ids(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
+    """Callback of an option: `1,2,3`."""
+    words = [word.strip() for word in value.split(",")] if value else []
+    if not all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words):
+        raise click.BadParameter(f"found {value!r}, expected ids of brokers, such as 1,2,3.")
+    if len(set(map(int, words))) != len(words):
+        raise click.BadParameter(f"found {value!r}, expected each broker once.")
+    return tuple(map(int, words))
 
 
-def _is_node_id(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+@partitions.command("reassign")
+@click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic.")
+@click.option("--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True, help="Only these.")
+@click.option(
+    "--replicas", callback=parse_ids, metavar="ID,...", help="The replicas; the first one is to lead."
+)
+@click.option("--brokers", callback=parse_ids, metavar="ID,...", help="Spread replicas over these brokers.")
+@click.option(
+    "--replication-factor", "factor", type=click.IntRange(min=1), help="With --brokers; default: as it is."
+)
+@click.option("--ignore-racks", is_flag=True, help="With --brokers: do not spread over racks.")
+@click.option("--file", "file", type=click.File("rb"), metavar="FILE", help="Kafka's JSON; - is stdin.")
+@click.option("--cancel", is_flag=True, help="Call off what is not done.")
+@dry_run_option
+def reassign(
+    names: tuple[str, ...],
+    numbers: tuple[int, ...],
+    replicas: tuple[int, ...],
+    brokers: tuple[int, ...],
+    factor: int | None,
+    ignore_racks: bool,
+    file: BinaryIO | None,
+    cancel: bool,
+    dry_run: bool,
+) -> None:
+    """Let other brokers be the replicas of partitions. Nothing is copied.
+
+    The replicas before it are printed first, as a file to go back with. `partitions list --reassigning` shows
+    what is not done.
+
+    \b
+    sparklog partitions reassign --topic orders --replicas 2,3
+    sparklog partitions reassign --topic orders --brokers 1,2,3 --replication-factor 2 --dry-run
+    """  # noqa: D301 - click looks for the character, not for a backslash and a b
+    if bool(names) == (file is not None):
+        raise click.UsageError("give --topic NAME or --file FILE.")
+    if (bool(replicas), bool(brokers), cancel).count(True) != (0 if file and not cancel else 1):
+        raise click.UsageError(
+            "with --topic give one of --replicas, --brokers and --cancel; with --file only --cancel, or none."
+        )
+    if (numbers and file) or ((factor or ignore_racks) and not brokers):
+        raise click.UsageError(
+            "--replication-factor and --ignore-racks go with --brokers, --partition with --topic."
+        )
+    log = current().open_log()
+    found: Replicas = {} if file is None else _read_file(file, with_replicas=not cancel)
+    require_topics(log, names or sorted({topic for topic, _ in found}))
+    if file is None:
+        found = {
+            (name, number): replicas
+            for name in names
+            for number in sorted(set(numbers)) or range(len(log.image.topic(name).partitions))
+        }
+    if brokers:
+        spread = propose(log.image, names, brokers, factor, racks=not ignore_racks)
+        found = {where: spread[where] for where in found if where in spread}
+    if cancel:
+        active = {(row["topic"], row["partition"]) for row in partition_rows(log.image, reassigning=True)}
+        found = {where: None for where in found if where in active}
+    _reassign(log, found, dry_run=dry_run, cancel=cancel)
 
 
-def _invalid(problem: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        "INVALID_PARTITION_FILE",
-        problem,
-        fix='write {"version": 1, "partitions": [{"topic": T, "partition": 0, "replicas": [1, 2]}]}, as '
-        "`sparklog partitions reassign --generate` does",
+def _reassign(log: SparkLog, wanted: Replicas, *, dry_run: bool, cancel: bool) -> None:
+    """Print who has the partitions, ask for the change, print the answer.
+
+    In this order: where no answer comes the change may be made, and nothing else says what it was before.
+    """
+    from sparklog.client.cluster_view import describe_partitions
+
+    before = _document(
+        {
+            (one.topic, one.partition): one.replicas
+            for one in describe_partitions(log.image)
+            if (one.topic, one.partition) in wanted
+        }
     )
-
-
-# --- reassignment plans ------------------------------------------------------------------------------
-#
-# Which partitions are to have which replicas, as far as the root says it: proposals, and how far they are.
-#
-# Invariants: pure functions of an image.
-# Not here: how replicas are spread (sparklog/client/cluster_view.py), what the controller says to it.
-
-
-def of_topic(
-    image: Image, topic: str, numbers: Sequence[int], replicas: tuple[int, ...]
-) -> dict[TopicPartition, tuple[int, ...]]:
-    """These replicas for partitions of a topic, or for all of them."""
-    chosen = numbers or range(len(image.topic(topic).partitions))
-    return {(topic, number): replicas for number in sorted(set(chosen))}
+    document: Document = {"current": before, "partitions": []}
+    if not cancel:
+        document["proposed"] = _document(wanted)
+    if not wanted and not current().json:
+        tell("None of the specified partition reassignments are active.")
+        return
+    if not current().json:
+        for line in ("Current partition replica assignment", "", json.dumps(before), ""):
+            tell(line)
+        tell("Save this to go back with --file FILE")
+        if dry_run and not cancel:
+            tell("Proposed partition reassignment configuration")
+            tell(json.dumps(document["proposed"]))
+    try:
+        answers = current().controller(log).reassign(wanted) if wanted and not dry_run else None
+    except SparklogError:
+        if current().json:
+            show_json(document)
+        raise
+    if current().json:
+        show_json(document | {"partitions": answer_rows(answers) if answers else []})
+    elif answers is not None:
+        done = [where for where, one in sorted(answers.partitions.items()) if not one.error_code]
+        verb = "cancelled" if cancel else "started"
+        if done:
+            many, named = "s" * (len(done) > 1), ",".join(f"{topic}-{number}" for topic, number in done)
+            tell(f"Successfully {verb} partition reassignment{many} for {named}")
+    if answers is not None:
+        raise_failures(answers)
 
 
 def propose(
@@ -168,7 +211,7 @@ def propose(
     racks: bool,
     start: int = 0,
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Replicas for all partitions of these topics, in turn over the brokers; as many as they have.
+    """Replicas for all partitions of these topics, in turn over the brokers; by default as many as they have.
 
     Args:
         start: any number, to begin with another broker each time.
@@ -195,46 +238,104 @@ def propose(
     return found
 
 
-def progress(image: Image, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> list[Document]:
-    """Of each partition that a file names: whether it is as the file says."""
-    from sparklog.client.cluster_view import describe_partitions
+# --- Kafka's file ------------------------------------------------------------------------------------
 
-    known = {(one.topic, one.partition): one for one in describe_partitions(image)}
-    return [_progress(known.get(key), *key, replicas) for key, replicas in sorted(wanted.items())]
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
-def _progress(one: PartitionView | None, topic: str, partition: int, wanted: tuple[int, ...]) -> Document:
-    found: tuple[int, ...] | None = None
-    if one is None:
-        state = "missing"
-    elif one.adding or one.removing:
-        state, found = "in progress", one.replicas
-    else:
-        state, found = ("completed" if one.replicas == wanted else "different"), one.replicas
+class _Move(msgspec.Struct):
+    topic: Annotated[str, msgspec.Meta(min_length=1)]
+    partition: _Id
+    replicas: list[_Id] = []
+    log_dirs: list[Literal["any"]] | None = None  # brokers share one root
+
+
+class _Moves(msgspec.Struct):
+    partitions: Annotated[list[_Move], msgspec.Meta(min_length=1)]
+    version: Literal[1] = 1
+
+
+def _document(replicas: Replicas) -> Document:
+    """Kafka's document, which `--file` reads again."""
     return {
-        "topic": topic,
-        "partition": partition,
-        "state": state,
-        "replicas": None if found is None else list(found),
-        "wanted": list(wanted),
+        "version": 1,
+        "partitions": [
+            {"topic": topic, "partition": partition, "replicas": list(listed or ())}
+            for (topic, partition), listed in replicas.items()
+        ],
     }
 
 
-def reassigning(image: Image) -> list[PartitionView]:
-    """Those that are begun, and not over."""
-    from sparklog.client.cluster_view import describe_partitions
+def _read_file(file: BinaryIO, *, with_replicas: bool) -> dict[TopicPartition, Sequence[int]]:
+    """The replicas of each partition in the file; raise InvalidRequestError INVALID_PARTITION_FILE."""
+    text = file.read(MAX_FILE_BYTES + 1)
+    problem = f"more than {MAX_FILE_BYTES:,} bytes" if len(text) > MAX_FILE_BYTES else ""
+    found: dict[TopicPartition, Sequence[int]] = {}
+    moves: list[_Move] = []
+    try:
+        if not problem:  # editors on Windows begin a file with a byte order mark
+            moves = msgspec.json.decode(text.removeprefix(b"\xef\xbb\xbf"), type=_Moves).partitions
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        problem = str(error)
+    for move in moves:
+        where = f"{move.topic}-{move.partition}"
+        if (move.topic, move.partition) in found:
+            problem = f"found {where} again, expected each partition once"
+        if with_replicas and (not move.replicas or len(set(move.replicas)) != len(move.replicas)):
+            problem = f"{where}: found replicas {move.replicas}, expected brokers, each once"
+        found[move.topic, move.partition] = move.replicas
+    if problem:
+        raise InvalidRequestError(
+            "INVALID_PARTITION_FILE",
+            f"{file.name}: {problem}",
+            fix='write {"version": 1, "partitions": [{"topic": T, "partition": 0, "replicas": [1, 2]}]}, as '
+            "`sparklog partitions reassign --dry-run` does",
+        )
+    return found
 
-    return [one for one in describe_partitions(image) if one.adding or one.removing]
+
+# --- elect -------------------------------------------------------------------------------------------
 
 
-# --- controller answers ------------------------------------------------------------------------------
-#
-# What a controller answered about partitions: as rows, and as how a command ends that could not do all.
-#
-# Not here: the answers' bytes (sparklog/client/brokers.py).
+@partitions.command("elect")
+@click.option("--preferred", "election", flag_value="preferred", help="The first replica, where it runs.")
+@click.option(
+    "--offline", "election", flag_value="offline", help="Any replica that runs, where nobody leads."
+)
+@click.option("--topic", "-t", metavar="NAME", help="The topic.")
+@click.option("--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True, help="Only these.")
+@click.option("--all", "all_partitions", is_flag=True, help="All partitions of all topics.")
+def elect(election: str | None, topic: str | None, numbers: tuple[int, ...], all_partitions: bool) -> None:
+    """Have leaders elected. No record is lost by it: every replica has them all."""
+    from sparklog.client.brokers import ELECTION_NOT_NEEDED, NO_ERROR, Election
+
+    if election is None:
+        raise click.UsageError("give --preferred or --offline.")
+    if (topic is None) != all_partitions or (numbers and topic is None):
+        raise click.UsageError("give --topic NAME, perhaps with --partition N, or --all.")
+    log = current().open_log()
+    wanted: Sequence[TopicPartition] | None = None
+    if topic is not None:
+        require_topics(log, [topic])
+        chosen = numbers or range(len(log.image.topic(topic).partitions))
+        wanted = [(topic, number) for number in sorted(set(chosen))]
+    answers = current().controller(log).elect(Election[election.upper()], wanted)
+    if current().json:
+        show_json(answer_rows(answers))
+    elif not answers.partitions and not answers.whole.error_code:
+        tell("No election was needed.")
+    else:
+        for code, sentence in (
+            (NO_ERROR, f"Successfully completed leader election ({election.upper()}) for partitions"),
+            (ELECTION_NOT_NEEDED, "Valid replica already elected for partitions"),
+        ):
+            found = [key for key, one in sorted(answers.partitions.items()) if one.error_code == code]
+            if found:
+                tell(f"{sentence} {', '.join(f'{name}-{number}' for name, number in found)}")
+    raise_failures(answers, fine=(NO_ERROR, ELECTION_NOT_NEEDED))
 
 
-MAX_NAMED = 10
+# --- answers of the controller -----------------------------------------------------------------------
 
 
 def answer_rows(answers: Answers) -> list[Document]:
@@ -251,380 +352,16 @@ def answer_rows(answers: Answers) -> list[Document]:
 
 
 def raise_failures(answers: Answers, *, fine: Sequence[int] = (0,)) -> None:
-    """End with what could not be done, if there is any."""
+    """Fail with what could not be done, if anything."""
     if answers.whole.error_code not in fine:
         message = f": {answers.whole.message}" if answers.whole.message else ""
         raise click.ClickException(f"{answers.whole.error}{message}")
-    failed = {key: one for key, one in sorted(answers.partitions.items()) if one.error_code not in fine}
+    failed = [
+        f"{topic}-{partition}: {one.error}{f': {one.message}' if one.message else ''}"
+        for (topic, partition), one in sorted(answers.partitions.items())
+        if one.error_code not in fine
+    ]
     if failed:
-        told = [
-            f"{topic}-{partition}: {one.error}{f': {one.message}' if one.message else ''}"
-            for (topic, partition), one in list(failed.items())[:MAX_NAMED]
-        ]
         more = [f"and {len(failed) - MAX_NAMED:,} more"] if len(failed) > MAX_NAMED else []
-        raise click.ClickException(
-            f"{len(failed):,} of {len(answers.partitions):,} partitions: {'; '.join([*told, *more])}"
-        )
-
-
-# --- elect -------------------------------------------------------------------------------------------
-#
-# `sparklog partitions elect`: another leader for partitions, by Kafka's two rules.
-#
-# Preferred: the first of the replicas leads, if it is there. Offline: any replica that is there leads where
-# nobody does; Kafka calls that unclean, but here every replica has all records, and none can be lost by it.
-# Not here: the request (sparklog/client/brokers.py).
-# Sources: Kafka's LeaderElectionCommand, and its sentences.
-
-
-@click.command("elect", cls=OnceCommand)
-@click.option("--preferred", "election", flag_value="preferred", help="The first replica, where it is there.")
-@click.option("--offline", "election", flag_value="offline", help="Any replica, where nobody leads.")
-@click.option("--topic", "-t", metavar="NAME", help="The topic.")
-@click.option("--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True, help="Only these.")
-@click.option("--all", "all_partitions", is_flag=True, help="All partitions of all topics.")
-@click.option(
-    "--file",
-    "file",
-    type=click.File(),
-    metavar="FILE",
-    help="Partitions by Kafka's JSON; replicas do not matter.",
-)
-@common_options
-def elect(
-    election: str | None,
-    topic: str | None,
-    numbers: tuple[int, ...],
-    all_partitions: bool,
-    file: IO[str] | None,
-) -> None:
-    """Have leaders elected."""
-    from sparklog.client.brokers import ELECTION_NOT_NEEDED, NO_ERROR, Election
-
-    if election is None:
-        raise click.UsageError("give --preferred or --offline.")
-    if sum((topic is not None, all_partitions, file is not None)) != 1 or (numbers and topic is None):
-        raise click.UsageError("give --topic NAME, perhaps with --partition N, or --all, or --file FILE.")
-    log = current().open_log()
-    wanted: Sequence[TopicPartition] | None = None
-    if topic is not None:
-        require_topics(log, [topic])
-        chosen = numbers or range(len(log.image.topic(topic).partitions))
-        wanted = [(topic, number) for number in sorted(set(chosen))]
-    elif file is not None:
-        wanted = read_partitions(file)
-    answers = current().controller(log).elect(Election[election.upper()], wanted)
-    if current().json:
-        show_json(answer_rows(answers))
-    elif not answers.partitions and not answers.whole.error_code:
-        tell("No election was needed.")
-    else:
-        for code, sentence in (
-            (NO_ERROR, f"Successfully completed leader election ({election.upper()}) for partitions"),
-            (ELECTION_NOT_NEEDED, "Valid replica already elected for partitions"),
-        ):
-            keys = [key for key, one in sorted(answers.partitions.items()) if one.error_code == code]
-            if keys:
-                tell(f"{sentence} {', '.join(f'{name}-{number}' for name, number in keys)}")
-    raise_failures(answers, fine=(NO_ERROR, ELECTION_NOT_NEEDED))
-
-
-# --- partitions --------------------------------------------------------------------------------------
-
-
-PARTITION_COLUMNS = (
-    Column("topic", "TOPIC"),
-    Column("partition", "PARTITION", number=True),
-    Column("leader", "LEADER", number=True),
-    Column("leader_epoch", "LEADER-EPOCH", number=True),
-    Column("replicas", "REPLICAS"),
-    Column("isr", "ISR"),
-    Column("adding", "ADDING", optional=True),
-    Column("removing", "REMOVING", optional=True),
-)
-Document = dict[str, object]
-
-
-class PartitionsGroup(LazyGroup):
-    """Those that ask the controller are in modules of their own."""
-
-    lazy = {  # noqa: RUF012 - as declared there
-        "reassign": LazyCommand(
-            "sparklog.cli.partitions", "reassign", "Have other brokers as replicas. Nothing is copied."
-        ),
-        "elect": LazyCommand("sparklog.cli.partitions", "elect", "Have leaders elected."),
-    }
-
-
-@click.group("partitions", cls=PartitionsGroup)
-def partitions() -> None:
-    """Who leads partitions, and who may: list, reassign, elect."""
-
-
-@partitions.command("list")
-@click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic; default: all.")
-@click.option("--under-replicated", is_flag=True, help="Only those one of whose replicas is fenced.")
-@click.option("--unavailable", is_flag=True, help="Only those that no broker leads.")
-@click.option("--not-preferred", is_flag=True, help="Only those that another than their first replica leads.")
-@at_option
-@common_options
-def list_partitions(
-    names: tuple[str, ...],
-    under_replicated: bool,
-    unavailable: bool,
-    not_preferred: bool,
-    moment: Moment | None,
-) -> None:
-    """List leaders, replicas, and which of those are in sync."""
-    log = current().open_log()
-    if moment is None:
-        require_topics(log, names)
-    rows = partition_rows(
-        image_of(log, moment),
-        names,
-        under_replicated=under_replicated,
-        unavailable=unavailable,
-        not_preferred=not_preferred,
-    )
-    show_rows(PARTITION_COLUMNS, rows)
-
-
-def partition_rows(
-    image: Image,
-    names: Collection[str],
-    *,
-    under_replicated: bool = False,
-    unavailable: bool = False,
-    not_preferred: bool = False,
-) -> list[Document]:
-    """Those for which one of the conditions that are asked for holds; without any, all."""
-    from sparklog.client.cluster_view import describe_partitions, is_served
-
-    is_asked = under_replicated or unavailable or not_preferred
-    found = []
-    for one in describe_partitions(image):
-        if names and one.topic not in names:
-            continue
-        if (
-            not is_asked
-            or (under_replicated and one.is_under_replicated)
-            or (unavailable and one.is_unavailable and is_served(image))
-            or (not_preferred and one.is_not_preferred)
-        ):
-            found.append(partition_row(one))
-    return found
-
-
-def partition_row(one: PartitionView) -> Document:
-    """A partition in one row."""
-    from sparklog.metadata import NO_NODE
-
-    row = dataclasses.asdict(one)
-    lists = {key: list(value) for key, value in row.items() if isinstance(value, tuple)}
-    return {**row, **lists, "leader": None if one.leader == NO_NODE else one.leader}
-
-
-# --- reassign ----------------------------------------------------------------------------------------
-#
-# `sparklog partitions reassign`: other brokers as partitions' replicas. Kafka's habits, and a short form.
-#
-#     partitions reassign --topic orders --replicas 1,2,3                 at once
-#     partitions reassign --generate --topics orders --broker-list 1,2,3  a proposal, as Kafka's JSON
-#     partitions reassign --execute FILE | --verify FILE | --cancel FILE | --list
-#
-# Nothing is copied: a reassignment is over when all of its brokers are there, mostly at once.
-# Not here: the request (sparklog/client/brokers.py), how replicas are spread
-#     (sparklog/client/cluster_view.py).
-# Sources: Kafka's ReassignPartitionsCommand; its sentences, so that scripts which look for them go on.
-
-
-VERBS = ("--generate", "--execute", "--verify", "--cancel", "--list", "--replicas")
-
-
-def parse_ids(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
-    """`1,2,3`; none for none."""
-    words = [word.strip() for word in value.split(",")] if value else []
-    if not all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words):
-        raise click.BadParameter(f"found {value!r}, expected ids of brokers, such as 1,2,3.")
-    ids = tuple(map(int, words))
-    if len(set(ids)) != len(ids):
-        raise click.BadParameter(f"found {value!r}, expected each broker once.")
-    return ids
-
-
-@click.command("reassign", cls=OnceCommand)
-@click.option("--topic", "-t", metavar="NAME", help="With --replicas: the topic.")
-@click.option("--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True, help="Only these.")
-@click.option("--replicas", callback=parse_ids, metavar="ID,...", help="Who is to have it, by preference.")
-@click.option("--generate", is_flag=True, help="Propose replicas, spread over brokers and racks.")
-@click.option("--topics", metavar="NAME,...", help="With --generate: the topics.")
-@click.option(
-    "--topics-to-move-json-file", "topics_file", type=click.File(), help="With --generate: Kafka's file."
-)
-@click.option("--broker-list", callback=parse_ids, metavar="ID,...", help="With --generate: the brokers.")
-@click.option(
-    "--replication-factor", "factor", type=click.IntRange(min=1), help="With --generate: another one."
-)
-@click.option("--disable-rack-aware", is_flag=True, help="With --generate: racks do not matter.")
-@click.option("--execute", type=click.File(), metavar="FILE", help="Begin what the file says.")
-@click.option("--verify", type=click.File(), metavar="FILE", help="How far it is.")
-@click.option("--cancel", type=click.File(), metavar="FILE", help="Call off what is not over.")
-@click.option("--list", "lists", is_flag=True, help="What is not over.")
-@common_options_without_broker_list
-def reassign(
-    topic: str | None,
-    numbers: tuple[int, ...],
-    replicas: tuple[int, ...],
-    generate: bool,
-    topics: str | None,
-    topics_file: IO[str] | None,
-    broker_list: tuple[int, ...],
-    factor: int | None,
-    disable_rack_aware: bool,
-    execute: IO[str] | None,
-    verify: IO[str] | None,
-    cancel: IO[str] | None,
-    lists: bool,
-) -> None:
-    """Have other brokers as replicas of partitions. Nothing is copied."""
-    chosen = [generate, execute is not None, verify is not None, cancel is not None, lists, bool(replicas)]
-    if sum(chosen) != 1:
-        raise click.UsageError(f"give exactly one of {', '.join(VERBS)}.")
-    if bool(replicas) != (topic is not None) or (numbers and not replicas):
-        raise click.UsageError("--replicas wants --topic NAME, and perhaps --partition N; no other does.")
-    named = [one.strip() for one in (topics or "").split(",") if one.strip()]
-    named += [] if topics_file is None else read_topics(topics_file)
-    if generate != bool(broker_list) or generate != bool(named):
-        raise click.UsageError(
-            "--generate wants --topics NAME,... and --broker-list ID,...; nothing else does."
-        )
-    log = current().open_log()
-    if topic is not None:
-        require_topics(log, [topic])
-        _begin(log, of_topic(log.image, topic, numbers, replicas))
-    elif generate:
-        require_topics(log, named)
-        _show_proposal(
-            log.image, propose(log.image, named, broker_list, factor, racks=not disable_rack_aware)
-        )
-    elif execute is not None:
-        _begin(log, read_reassignments(execute))
-    elif verify is not None:
-        _show_progress(progress(log.image, read_reassignments(verify)))
-    elif cancel is not None:
-        _cancel(log, read_partitions(cancel))
-    else:
-        _show_list(log.image)
-
-
-def _begin(log: SparkLog, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-    """Tell who has these partitions, ask for it, tell what was answered.
-
-    In this order: where no answer comes it may be done already, and nothing else says what to go back to.
-    """
-    from sparklog.client.cluster_view import describe_partitions
-
-    require_topics(log, sorted({topic for topic, _ in wanted}))
-    before = reassignment_document(
-        {
-            (one.topic, one.partition): one.replicas
-            for one in describe_partitions(log.image)
-            if (one.topic, one.partition) in wanted
-        }
-    )
-    if not current().json:
-        for line in ("Current partition replica assignment", "", json.dumps(before), ""):
-            tell(line)
-        tell("Save this to use as the file of --execute during rollback")
-    try:
-        answers = current().controller(log).reassign(wanted)
-    except SparklogError:
-        if current().json:
-            show_json({"current": before, "partitions": []})
-        raise
-    if current().json:
-        show_json({"current": before, "partitions": answer_rows(answers)})
-    else:
-        done = [key for key, one in answers.partitions.items() if one.error_code == 0]
-        if done:
-            many = "s" * (len(done) > 1)
-            tell(f"Successfully started partition reassignment{many} for {_named(done)}")
-    raise_failures(answers)
-
-
-def _show_proposal(image: Image, proposed: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-    from sparklog.client.cluster_view import describe_partition
-
-    now = {key: describe_partition(image, key[0], image.partition(*key)).replicas for key in proposed}
-    if current().json:
-        show_json({"current": reassignment_document(now), "proposed": reassignment_document(proposed)})
-        return
-    for line in ("Current partition replica assignment", json.dumps(reassignment_document(now)), ""):
-        tell(line)
-    tell("Proposed partition reassignment configuration")
-    tell(json.dumps(reassignment_document(proposed)))
-
-
-def _show_progress(rows: list[Document]) -> None:
-    if current().json:
-        show_json(rows)
-        return
-    tell("Status of partition reassignment:")
-    for row in rows:
-        name = f"{row['topic']}-{row['partition']}"
-        if row["state"] == "completed":
-            tell(f"Reassignment of partition {name} is completed.")
-        elif row["state"] == "in progress":
-            tell(f"Reassignment of partition {name} is still in progress.")
-        elif row["state"] == "missing":
-            tell(f"There is no partition {name}.")
-        else:
-            tell(
-                f"There is no active reassignment of partition {name}, but replica set is "
-                f"{_ids(row['replicas'])} rather than {_ids(row['wanted'])}."
-            )
-
-
-def _cancel(log: SparkLog, partitions: Sequence[TopicPartition]) -> None:
-    under_way = {(one.topic, one.partition) for one in reassigning(log.image)}
-    active = [key for key in partitions if key in under_way]
-    if not active:
-        if current().json:
-            show_json([])
-        else:
-            tell("None of the specified partition reassignments are active.")
-        return
-    answers = current().controller(log).reassign(dict.fromkeys(active))
-    if current().json:
-        show_json(answer_rows(answers))
-    else:
-        done = [key for key, one in answers.partitions.items() if one.error_code == 0]
-        if done:
-            many = "s" * (len(done) > 1)
-            tell(f"Successfully cancelled partition reassignment{many} for: {_named(done)}")
-    raise_failures(answers)
-
-
-def _show_list(image: Image) -> None:
-
-    found = reassigning(image)
-    if current().json:
-        show_json([partition_row(one) for one in found])
-    elif not found:
-        tell("No partition reassignments found.")
-    else:
-        tell("Current partition reassignments:")
-        for one in found:
-            words = [f"replicas: {_ids(one.replicas)}."]
-            words += [f"adding: {_ids(one.adding)}."] if one.adding else []
-            words += [f"removing: {_ids(one.removing)}."] if one.removing else []
-            tell(f"{one.topic}-{one.partition}: {' '.join(words)}")
-
-
-def _named(partitions: Sequence[TopicPartition]) -> str:
-    return ",".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))
-
-
-def _ids(value: object) -> str:
-    assert isinstance(value, list | tuple)
-    return ",".join(map(str, value))
+        shown = "; ".join([*failed[:MAX_NAMED], *more])
+        raise click.ClickException(f"{len(failed):,} of {len(answers.partitions):,} partitions: {shown}")

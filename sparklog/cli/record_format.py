@@ -1,8 +1,6 @@
-"""How `consume` prints a record: kcat's `-f` tokens and kcat's `-J` JSON lines.
+"""How `consume` prints a record: a format of kcat's tokens, or a JSON object with kcat's fields.
 
-A format is compiled once into pieces; a record is then one join. Bytes are printed as they are
-with `-f`; JSON needs text, so bytes that are not UTF-8 become `{"base64": "..."}`.
-Sources: kcat's manual; docs/cli.md lists tokens and JSON fields.
+Sources: kcat's manual; docs/cli.md lists tokens and fields.
 """
 
 from __future__ import annotations
@@ -11,15 +9,12 @@ import base64
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from sparklog.cli.framework import json_text
-
-TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
+from sparklog.cli.framework import json_text, plain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumedRecord:
+class ConsumedRecord(NamedTuple):
     """One record as `consume` prints it."""
 
     topic: str
@@ -32,19 +27,23 @@ class ConsumedRecord:
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
-Piece = Callable[[ConsumedRecord], bytes]
+Show = Callable[[bytes], bytes]
+Render = Callable[[ConsumedRecord], bytes]
+_Piece = Callable[[ConsumedRecord, Callable[[bytes | None], bytes]], bytes]
 
-TOKENS: dict[str, str] = {
-    "s": "value",
-    "S": "value's size in bytes, -1 when null",
-    "k": "key",
-    "K": "key's size in bytes, -1 when null",
-    "t": "topic",
-    "p": "partition",
-    "o": "offset",
-    "T": "timestamp in ms",
-    "h": "headers, a=1,b=2",
-    "%": "a percent sign",
+TOKENS: dict[str, _Piece] = {
+    "s": lambda record, show: show(record.value),
+    "S": lambda record, _: b"%d" % (-1 if record.value is None else len(record.value)),
+    "k": lambda record, show: show(record.key),
+    "K": lambda record, _: b"%d" % (-1 if record.key is None else len(record.key)),
+    "t": lambda record, _: record.topic.encode(),
+    "p": lambda record, _: b"%d" % record.partition,
+    "o": lambda record, _: b"%d" % record.offset,
+    "T": lambda record, _: b"%d" % record.timestamp_ms,
+    "h": lambda record, show: b",".join(
+        show(name.encode()) + b"=" + show(value) for name, value in record.headers
+    ),
+    "%": lambda _record, _show: b"%",
 }
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "0": "\0"}
 _ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})|\\(.?)", re.DOTALL)
@@ -52,94 +51,84 @@ _SPECIAL = re.compile(r"%(.?)|" + _ESCAPE.pattern, re.DOTALL)
 
 
 class FormatError(ValueError):
-    """The format string is wrong; the message says where and what is known."""
+    """The format string is wrong; the message says where, and what is known."""
 
 
-def compile_format(text: str, *, null: bytes = b"") -> Callable[[ConsumedRecord], bytes]:
+def as_is(field: bytes) -> bytes:
+    return field
+
+
+def as_hex(field: bytes) -> bytes:
+    return field.hex().encode()
+
+
+def for_terminal(field: bytes) -> bytes:
+    r"""Text without characters that control a terminal: they, and bytes that are not UTF-8, are escapes."""
+    return plain(field.decode(errors="backslashreplace"), keep="\t").encode()
+
+
+def compile_format(text: str, *, null: bytes = b"", show: Show = as_is) -> Render:
     r"""Turn `%t [%p] at %o: %s\n` into a function from record to bytes.
 
     Args:
-        null: what stands for a null key or value.
+        null: what is printed for a null key or value.
+        show: how the bytes of keys, values and headers are printed.
     """
-    pieces: list[Piece | bytes] = []
+    pieces: list[_Piece | bytes] = []
     position = 0
     for match in _SPECIAL.finditer(text):
+        token, byte, escape = match.groups()
         pieces.append(text[position : match.start()].encode())
-        pieces.append(_piece(match, null))
+        if token is None:
+            pieces.append(_unescaped(byte, escape))
+        elif token in TOKENS:
+            pieces.append(TOKENS[token])
+        else:
+            known = " ".join(f"%{name}" for name in TOKENS)
+            raise FormatError(f"unknown token %{token} in the format; known: {known}.")
         position = match.end()
     pieces.append(text[position:].encode())
-    pieces = [piece for piece in pieces if piece != b""]
+
+    def field(value: bytes | None) -> bytes:
+        return null if value is None else show(value)
 
     def render(record: ConsumedRecord) -> bytes:
-        return b"".join(piece if isinstance(piece, bytes) else piece(record) for piece in pieces)
+        return b"".join(piece if isinstance(piece, bytes) else piece(record, field) for piece in pieces)
 
     return render
-
-
-def _piece(match: re.Match[str], null: bytes) -> Piece | bytes:
-    token, byte, escape = match.groups()
-    if byte is not None:
-        return bytes([int(byte, 16)])
-    if escape is not None:
-        return _escaped(escape)
-    pieces: dict[str, Piece | bytes] = {
-        "s": lambda record: null if record.value is None else record.value,
-        "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
-        "k": lambda record: null if record.key is None else record.key,
-        "K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
-        "t": lambda record: record.topic.encode(),
-        "p": lambda record: b"%d" % record.partition,
-        "o": lambda record: b"%d" % record.offset,
-        "T": lambda record: b"%d" % record.timestamp_ms,
-        "h": lambda record: _headers_text(record, null),
-        "%": b"%",
-    }
-    if token not in pieces:
-        known = " ".join(f"%{name}" for name in TOKENS)
-        raise FormatError(f"unknown token %{token} in the format; known: {known}.")
-    return pieces[token]
 
 
 def unescape(text: str) -> bytes:
     r"""The bytes of a text in which `\t`, `\xNN` and the other escapes of a format may stand.
 
     Raises:
-        FormatError: an escape that is not known.
+        FormatError: an unknown escape.
     """
     parts: list[bytes] = []
     position = 0
     for match in _ESCAPE.finditer(text):
-        byte, escape = match.groups()
-        parts.append(os.fsencode(text[position : match.start()]))
-        parts.append(_escaped(escape) if byte is None else bytes([int(byte, 16)]))
+        parts += [os.fsencode(text[position : match.start()]), _unescaped(*match.groups())]
         position = match.end()
     return b"".join(parts) + os.fsencode(text[position:])
 
 
-def _escaped(escape: str) -> bytes:
+def _unescaped(byte: str | None, escape: str) -> bytes:
+    if byte is not None:
+        return bytes([int(byte, 16)])
     if escape not in _ESCAPES:
         raise FormatError(f"unknown escape \\{escape}; known: \\n \\r \\t \\\\ \\0 \\xNN.")
     return _ESCAPES[escape].encode()
 
 
-def _headers_text(record: ConsumedRecord, null: bytes) -> bytes:
-    return b",".join(
-        name.encode() + b"=" + (null if value is None else value) for name, value in record.headers
-    )
-
-
 def json_line(record: ConsumedRecord) -> bytes:
-    """The JSON envelope of kcat, one line."""
-    headers: list[object] = []
-    for name, value in record.headers:
-        headers += [name, json_bytes(value)]
+    """The JSON object of kcat, one line."""
     document = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "tstype": TIMESTAMP_TYPES.get(record.timestamp_type, "unknown"),
+        "tstype": {0: "create", 1: "logappend"}.get(record.timestamp_type, "unknown"),
         "ts": record.timestamp_ms,
-        "headers": headers,
+        "headers": [entry for name, value in record.headers for entry in (name, json_bytes(value))],
         "key": json_bytes(record.key),
         "payload": json_bytes(record.value),
     }

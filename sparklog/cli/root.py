@@ -7,22 +7,20 @@ Not here: what a setting means (sparklog/log/config.py), whether the root is sou
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.framework import LazyGroup, common_options, current, is_terminal, note
-from sparklog.cli.output import Column, cell, show_json, show_rows, tell
-from sparklog.cli.topics import parse_configs
+from sparklog.cli.framework import Group, confirm, current, dry_run_option, note, yes_option
+from sparklog.cli.output import Document, cell, show, show_json, show_rows, tell
+from sparklog.cli.topics import config_option, delete_config_option
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
     from sparklog.maintenance import RestoreReport
 
-Document = dict[str, object]
-_DAY_MS = 24 * 3_600_000
+_HOUR_MS = 3_600_000
 _MOST_NAMED = 20
 _STOPPED = (
     "It is meant for a root that was put back from a backup. Everything that has the root open must be "
@@ -30,31 +28,24 @@ _STOPPED = (
     "commits after the backup referred to is removed by the next vacuum: if there is a newer copy of the "
     "root, put that back instead."
 )
-SETTING_COLUMNS = (
-    Column("key", "SETTING"),
-    Column("value", "VALUE"),
-    Column("default", "DEFAULT"),
-    Column("scope", "OF"),
-)
+SETTING_COLUMNS = "key:SETTING value default scope:OF"
 
 
-@click.group("root", cls=LazyGroup)
+@click.group("root", cls=Group)
 def root() -> None:
     """The root itself: its identity and settings, with the defaults of its topics."""
 
 
 @root.command("describe")
 @click.option("--all", "all_settings", is_flag=True, help="Also the settings that have their default.")
-@common_options
 def describe(all_settings: bool) -> None:
     """Show where the root is, which cluster it is, and its settings."""
     show_root(current().open_log(), all_settings=all_settings)
 
 
 @root.command("alter")
-@click.option("--config", "configs", multiple=True, callback=parse_configs, help="Set key=value.")
-@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the default.")
-@common_options
+@config_option
+@delete_config_option
 def alter(configs: dict[str, str], deleted: tuple[str, ...]) -> None:
     """Change settings of the root, or the defaults of its topics."""
     if not configs and not deleted:
@@ -65,9 +56,8 @@ def alter(configs: dict[str, str], deleted: tuple[str, ...]) -> None:
 
 
 @root.command("restore")
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@common_options
+@dry_run_option
+@yes_option
 def restore(dry_run: bool, yes: bool) -> None:
     """Make a root that was put back from a backup safe to be used.
 
@@ -79,11 +69,7 @@ def restore(dry_run: bool, yes: bool) -> None:
     from sparklog.maintenance import restore as begin_incarnation
 
     log = current().open_log()
-    if not dry_run and not yes:
-        if not is_terminal(sys.stdin):
-            raise click.UsageError(f"nobody can be asked without a terminal: give --yes. {_STOPPED}")
-        note(_STOPPED)
-        click.confirm(f"Restore {log.url}?", abort=True, err=True)
+    confirm(f"Restore {log.url}?", yes=yes or dry_run, warning=_STOPPED, required=True)
     if not dry_run and log.store.traits.is_remote:
         note("It takes a minute: as long as processes that were not stopped may take to notice.")
     show_restore(begin_incarnation(log.metadata, log.clock, dry_run=dry_run), dry_run=dry_run)
@@ -129,19 +115,15 @@ def _shown(names: Sequence[str]) -> str:
     type=click.IntRange(min=0),
     help="Only what is older; 0 while no process has the root open.  [default: 24, and 168 for uploads]",
 )
-@common_options
 def sweep(hours: int | None) -> None:
     """Remove what killed writers left behind: temporary files, parts of unfinished uploads."""
     store = current().open_log().store
     if hours is None:
-        removed = store.sweep_temporary(older_than_ms=_DAY_MS)
+        removed = store.sweep_temporary(older_than_ms=24 * _HOUR_MS)
     else:
-        older_ms = hours * 3_600_000
+        older_ms = hours * _HOUR_MS
         removed = store.sweep_temporary(older_than_ms=older_ms, unfinished_older_than_ms=older_ms)
-    if current().json:
-        show_json({"removed": removed})
-    else:
-        tell(f"Removed {removed} files of unfinished writes.")
+    show({"removed": removed}, f"Removed {removed} files of unfinished writes.")
 
 
 def show_root(log: SparkLog, *, all_settings: bool) -> None:
@@ -156,33 +138,22 @@ def show_root(log: SparkLog, *, all_settings: bool) -> None:
         f"Commit: {found['commit']}",
         f"Topics: {found['topics']}",
     )
-    if found["brokers"]:
-        tell(*_served(found))
-    settings = found["settings"]
-    assert isinstance(settings, list)
-    if settings:
-        show_rows(SETTING_COLUMNS, settings)
-    else:
-        tell("All settings have their defaults (root describe --all shows them).")
-
-
-def _served(found: Document) -> list[str]:
-    """Who serves the root, field by field."""
-    brokers, controller = found["brokers"], found["controller"]
+    brokers, settings = found["brokers"], found["settings"]
     assert isinstance(brokers, list)
-    running = [one["id"] for one in brokers if one["state"] != "fenced"]
-    fenced = [one["id"] for one in brokers if one["state"] == "fenced"]
-    return [
-        f"Brokers: {cell(running)}",
-        f"Fenced: {cell(fenced)}",
-        f"Controller: {cell(controller)}",
-    ]
+    assert isinstance(settings, list)
+    if brokers:
+        running = [one["id"] for one in brokers if one["state"] != "fenced"]
+        fenced = [one["id"] for one in brokers if one["state"] == "fenced"]
+        controller = cell(found["controller"])
+        tell(f"Brokers: {cell(running)}", f"Fenced: {cell(fenced)}", f"Controller: {controller}")
+    empty = "All settings have their defaults (root describe --all shows them)."
+    show_rows(SETTING_COLUMNS, settings, empty=empty)
 
 
 def root_document(log: SparkLog, *, all_settings: bool) -> Document:
     """The root and its settings: those that are set, or all."""
-    from sparklog.cli.brokers import broker_row
-    from sparklog.client.cluster_view import describe_brokers, describe_controller
+    from sparklog.cli.brokers import broker_rows
+    from sparklog.client.cluster_view import describe_controller
     from sparklog.log.config import RootConfig, TopicConfig, is_broker_key
     from sparklog.log.setting import declared_settings
     from sparklog.metadata import NO_NODE
@@ -190,22 +161,13 @@ def root_document(log: SparkLog, *, all_settings: bool) -> Document:
     image = log.refresh()
     controller = describe_controller(image).node_id
     settings: list[Document] = []
-    for scope, declared in (
-        ("root", declared_settings(RootConfig)),
-        ("topics", declared_settings(TopicConfig)),
-    ):
-        for key, (_, one) in declared.items():
-            if all_settings or key in image.configs:
-                default = one.format(one.default)
+    for scope, config in (("root", RootConfig), ("topics", TopicConfig)):
+        for key, (_, one) in declared_settings(config).items():
+            is_set, default = key in image.configs, one.format(one.default)
+            if all_settings or is_set:
                 value = image.configs.get(key, default)
                 settings.append(
-                    {
-                        "key": key,
-                        "value": value,
-                        "default": default,
-                        "scope": scope,
-                        "is_set": key in image.configs,
-                    }
+                    {"key": key, "value": value, "default": default, "scope": scope, "is_set": is_set}
                 )
     settings += [
         {"key": key, "value": image.configs[key], "default": None, "scope": "brokers", "is_set": True}
@@ -217,7 +179,7 @@ def root_document(log: SparkLog, *, all_settings: bool) -> Document:
         "cluster_id": log.cluster_id,
         "commit": image.commit,
         "topics": len(log.topics()),
-        "brokers": [broker_row(one) for one in describe_brokers(image)],
+        "brokers": broker_rows(image),
         "controller": None if controller == NO_NODE else controller,
         "settings": settings,
     }

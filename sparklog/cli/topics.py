@@ -1,7 +1,8 @@
 """`sparklog topics`: create, list, describe, alter, delete. Flag names are those of kafka-topics.
 
-Not here: what a configuration means (sparklog/log/config.py), Kafka's own grammar
-(kafka_tools.py).
+`--pattern` deletes nothing that was not shown and confirmed, by a person or by `--yes`. An internal topic is
+deleted only with `--internal`, so that a loop over all topics with `--yes` does not delete it.
+Not here: what a setting means (sparklog/log/config.py).
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.framework import LazyGroup, common_options, current, is_terminal, note, require_topics
-from sparklog.cli.output import Column, cell, show_json, show_rows, tell
-from sparklog.cli.partitions import propose, raise_failures
+from sparklog.cli.framework import Group, confirm, current, is_terminal, note, require_topics, yes_option
+from sparklog.cli.output import Document, cell, counted, show, show_json, show_rows, tell
 from sparklog.errors import InvalidRequestError, SparklogError, UnknownTopicError
 
 if TYPE_CHECKING:
@@ -22,93 +22,16 @@ if TYPE_CHECKING:
     from sparklog.client.admin import TopicDescription
     from sparklog.metadata import Image
 
-# --- topic deletion ----------------------------------------------------------------------------------
-#
-# What `topics delete` would destroy, and whether that is meant.
-#
-# Invariants: an internal topic goes only where it is named so (`--internal`), whatever else is answered: a
-#     loop over all topics that says `--yes` means its own. A pattern deletes nothing that has not been shown
-#     and confirmed, by a person or by `--yes`.
-# Not here: the deletion itself (sparklog/client/groups.py).
-# Sources: Kafka's TopicCommand, which refused internal topics as long as it went to ZooKeeper. Its brokers
-#     delete them for whoever may; ours do not delete __consumer_offsets.
-
-
 MOST_NAMED = 5  # groups, in a message
+LIST_COLUMNS = "topic partitions records size_bytes:SIZE:bytes"
+PARTITION_COLUMNS = (
+    "partition log_start_offset log_end_offset size_bytes:SIZE:bytes extents leader leader_epoch replicas isr"
+)
 
+# --- options -----------------------------------------------------------------------------------------
 
-def refuse_internal(log: SparkLog, names: Sequence[str]) -> None:
-    """Refuse topics in which brokers and groups keep their own state.
-
-    Raises:
-        InvalidRequestError: INTERNAL_TOPIC, with what would be lost.
-    """
-    from sparklog.metadata import is_internal
-
-    for name in filter(is_internal, names):
-        raise InvalidRequestError(
-            "INTERNAL_TOPIC",
-            f"topic {name} is internal; with it would go {what_is_lost(log, name)}",
-            fix="leave it; if that is meant, stop what reads and writes here, and say so with --internal",
-        )
-
-
-def confirm(log: SparkLog, names: Sequence[str], *, by_pattern: bool) -> None:
-    """Ask whoever sits at the terminal; a pattern wants somebody to be there.
-
-    Raises:
-        click.Abort: the answer is no. click.UsageError: nobody can be asked.
-    """
-    from sparklog.metadata import is_internal
-
-    what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics: {', '.join(names)}"
-    if is_terminal(sys.stdin):
-        lost = [f"\nLost with {name}: {what_is_lost(log, name)}." for name in filter(is_internal, names)]
-        records = "all its records" if len(names) == 1 else "all their records"
-        click.confirm(f"Delete {what}, and {records}?{''.join(lost)}", abort=True, err=True)
-    elif by_pattern:
-        raise click.UsageError(
-            f"the pattern means {what}. Nobody can be asked without a terminal: give --yes, if so."
-        )
-
-
-def what_is_lost(log: SparkLog, name: str) -> str:
-    """What an internal topic holds, in words."""
-    from sparklog.client.topic_plan import OFFSETS_TOPIC
-
-    if name != OFFSETS_TOPIC:
-        count = sum(one.log_end_offset - one.log_start_offset for one in log.describe_topic(name).partitions)
-        return f"{count:,} records of brokers' own state"
-    try:
-        groups = log.groups()
-        positions = sum(len(log.committed_offsets(group, image=log.image)) for group in groups)
-    except SparklogError as error:
-        return f"the positions of all groups (which could not be read: {error.message})"
-    if not groups:
-        return "no group's positions: none has committed any"
-    named = ", ".join(map(repr, groups[:MOST_NAMED]))
-    more = f" and {len(groups) - MOST_NAMED:,} more" if len(groups) > MOST_NAMED else ""
-    each = "the group begins" if len(groups) == 1 else "each begins"
-    return (
-        f"the positions of {_count(len(groups), 'group')} in {_count(positions, 'partition')} "
-        f"({named}{more}): {each} again where its auto.offset.reset says"
-    )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-# --- topic patterns ----------------------------------------------------------------------------------
-#
-# Regular expressions that mean topics: `--pattern`, and Kafka's `--topic`, which is one in all its verbs.
-#
-# Invariants: a name that a topic may have means that topic, and no other: Kafka's `my.topic` also means
-#     `my-topic`. A pattern matches whole names; internal topics are left out unless they are asked for.
-# Not here: patterns of the shell's kind, which commands of maintenance take (maintenance.py).
-# Sources: Kafka's TopicCommand, TopicFilter.IncludeList. Its expressions are Java's; these are RE2's.
-
-
+topic_option = click.option("--topic", "-t", "topic", required=True, metavar="NAME", help="The topic.")
+topics_option = click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic.")
 pattern_option = click.option(
     "--pattern",
     metavar="REGEX",
@@ -116,20 +39,34 @@ pattern_option = click.option(
 )
 
 
-def is_pattern(text: str) -> bool:
-    """Is it no name that a topic may have, and so, to Kafka's tools, an expression?"""
-    from sparklog.metadata import why_illegal_topic_name
+def parse_configs(
+    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Callback of an option: `key=value`."""
+    configs = {}
+    for value in values:
+        key, separator, text = value.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"found {value!r}, expected key=value.")
+        configs[key.strip()] = text.strip()
+    return configs
 
-    return why_illegal_topic_name(text) is not None
+
+config_option = click.option(
+    "--config", "configs", multiple=True, callback=parse_configs, help="Set key=value."
+)
+delete_config_option = click.option(
+    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the default."
+)
 
 
 def topics_of(
     log: SparkLog, pattern: str, *, with_internal: bool = True, may_be_none: bool = False
 ) -> list[str]:
-    """The topics that a pattern means, sorted. Which internal ones it would mean besides is noted.
+    """The topics that a pattern matches, sorted. A note names the internal ones that are left out.
 
     Raises:
-        UnknownTopicError: TOPIC_MISSING, it means none, and may not.
+        UnknownTopicError: TOPIC_MISSING, it matches none, unless `may_be_none`.
         InvalidRequestError: INVALID_PATTERN.
     """
     from sparklog.client.patterns import matching
@@ -138,7 +75,7 @@ def topics_of(
     known = log.topics(include_internal=True)
     expression = pattern.replace(" ", "").replace(",", "|").strip("\"'")
     matches = matching(expression, known, of="topics")
-    found = [name for name, is_meant in zip(known, matches, strict=True) if is_meant]
+    found = [name for name, is_match in zip(known, matches, strict=True) if is_match]
     internal = [] if with_internal else list(filter(is_internal, found))
     if internal:
         note(f"Note: {', '.join(internal)} left out: internal.")
@@ -152,74 +89,10 @@ def topics_of(
     return found
 
 
-# --- replication -------------------------------------------------------------------------------------
-#
-# `topics create --replication-factor`: among how many brokers leading the new topic moves.
-#
-# A topic that is made here gets the root's default of replicas from the controller, as soon as it sees it.
-# Another number is asked of the controller, as a reassignment: nothing is copied by either.
-# Not here: the default (default.replication.factor), which the controller knows.
-
-
-def validate_factor(image: Image, factor: int | None) -> bool:
-    """Is there somebody to be asked for that many? A note, where there are no brokers.
-
-    Raises:
-        InvalidRequestError: INVALID_OPTION, more replicas than brokers.
-    """
-    if factor is None:
-        return False
-    if not image.brokers:
-        if factor > 1:
-            note(f"Note: --replication-factor {factor} has no effect: no brokers share this root.")
-        return False
-    running = _running(image)
-    if factor > len(running):
-        raise InvalidRequestError(
-            "INVALID_OPTION",
-            f"--replication-factor: found {factor}, expected at most {len(running)}, the brokers that run",
-            fix="start more brokers, or ask for fewer replicas; records are as safe with one",
-        )
-    return True
-
-
-def replicate(log: SparkLog, topic: str, factor: int) -> None:
-    """Give a topic so many replicas, over brokers and racks."""
-    image = log.refresh(force=True)
-    wanted = propose(image, [topic], _running(image), factor, racks=True, start=image.commit)
-    raise_failures(current().controller(log).reassign(wanted))
-    log.refresh(force=True)
-
-
-def _running(image: Image) -> list[int]:
-    return [node_id for node_id, one in sorted(image.brokers.items()) if not one.is_fenced]
-
-
 # --- topics ------------------------------------------------------------------------------------------
 
 
-LIST_COLUMNS = (
-    Column("topic", "TOPIC"),
-    Column("partitions", "PARTITIONS", number=True),
-    Column("records", "RECORDS", number=True),
-    Column("size_bytes", "SIZE", number=True, bytes=True),
-)
-PARTITION_COLUMNS = (
-    Column("partition", "PARTITION", number=True),
-    Column("log_start_offset", "LOG-START-OFFSET", number=True),
-    Column("log_end_offset", "LOG-END-OFFSET", number=True),
-    Column("size_bytes", "SIZE", number=True, bytes=True),
-    Column("extents", "EXTENTS", number=True),
-    Column("leader", "LEADER", number=True, optional=True),
-    Column("leader_epoch", "LEADER-EPOCH", number=True, optional=True),
-    Column("replicas", "REPLICAS", optional=True),
-    Column("isr", "ISR", optional=True),
-)
-Document = dict[str, object]
-topic_option = click.option("--topic", "-t", "topic", required=True, metavar="NAME", help="The topic.")
-
-
-@click.group("topics", cls=LazyGroup)
+@click.group("topics", cls=Group)
 def topics() -> None:
     """Create, list, describe, alter and delete topics."""
 
@@ -261,59 +134,73 @@ def topic_document(found: TopicDescription) -> Document:
     }
 
 
-def parse_configs(
-    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    """`key=value` options as a dict."""
-    configs = {}
-    for value in values:
-        key, separator, text = value.partition("=")
-        if not separator or not key:
-            raise click.BadParameter(f"found {value!r}, expected key=value.")
-        configs[key.strip()] = text.strip()
-    return configs
-
-
 @topics.command("create")
 @topic_option
 @click.option(
     "--partitions", type=click.IntRange(min=1), help="How many; default: the root's num.partitions."
 )
-@click.option(
-    "--config", "configs", multiple=True, callback=parse_configs, help="A topic setting, key=value."
-)
+@config_option
 @click.option("--if-not-exists", is_flag=True, help="Do nothing when the topic exists.")
 @click.option(
     "--replication-factor",
     "factor",
     type=click.IntRange(min=1),
-    help="Among how many brokers leading it moves; default: the root's default.replication.factor.",
+    help="How many brokers may lead it; default: the root's default.replication.factor.",
 )
-@common_options
 def create(
     topic: str, partitions: int | None, configs: dict[str, str], if_not_exists: bool, factor: int | None
 ) -> None:
     """Create a topic (and the root, when it is new)."""
     log = current().open_log(create=True)
-    is_asked = validate_factor(log.image, factor)
+    is_asked = _validate_factor(log.image, factor)
     created = log.create_topic(topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists)
     if created and is_asked and factor is not None:
-        replicate(log, topic, factor)
-    found = topic_document(log.describe_topic(topic))
-    if current().json:
-        show_json({**found, "created": created})
-    elif not created:
-        tell(f"Topic {topic} exists already.")
-    else:
-        count = found["partition_count"]
-        tell(f"Created topic {topic} with {count} partition{'' if count == 1 else 's'}.")
+        _replicate(log, topic, factor)
+    found = log.describe_topic(topic)
+    done = f"Created topic {topic} with {counted(len(found.partitions), 'partition')}."
+    show({**topic_document(found), "created": created}, done if created else f"Topic {topic} exists already.")
+
+
+def _validate_factor(image: Image, factor: int | None) -> bool:
+    """True if the controller can be asked for so many replicas; notes that there are no brokers.
+
+    Raises:
+        InvalidRequestError: INVALID_OPTION, more replicas than brokers.
+    """
+    if factor is None:
+        return False
+    if not image.brokers:
+        if factor > 1:
+            note(f"Note: --replication-factor {factor} has no effect: no brokers share this root.")
+        return False
+    running = _running(image)
+    if factor > len(running):
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"--replication-factor: found {factor}, expected at most {len(running)}, the brokers that run",
+            fix="start more brokers, or ask for fewer replicas; records are as safe with one",
+        )
+    return True
+
+
+def _replicate(log: SparkLog, topic: str, factor: int) -> None:
+    """Give a new topic so many replicas; until then it has the root's default number. Nothing is copied."""
+    from sparklog.cli.partitions import propose, raise_failures
+
+    image = log.refresh(force=True)
+    wanted = propose(image, [topic], _running(image), factor, racks=True, start=image.commit)
+    raise_failures(current().controller(log).reassign(wanted))
+    log.refresh(force=True)
+
+
+def _running(image: Image) -> list[int]:
+    return [node_id for node_id, one in sorted(image.brokers.items()) if not one.is_fenced]
 
 
 @topics.command("list")
 @click.option("--exclude-internal", is_flag=True, help="Leave out Kafka's own topics.")
 @click.option("--names", is_flag=True, help="Names only, one a line, as kafka-topics prints them.")
 @pattern_option
-@common_options
 def list_topics(exclude_internal: bool, names: bool, pattern: str | None) -> None:
     """List the topics."""
     log = current().open_log()
@@ -332,19 +219,18 @@ def list_topics(exclude_internal: bool, names: bool, pattern: str | None) -> Non
 
 
 @topics.command("describe")
-@click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic; default: all.")
+@topics_option
 @pattern_option
 @click.option("--exclude-internal", is_flag=True, help="Of all, or of a pattern: not Kafka's own topics.")
 @click.option(
     "--under-replicated-partitions",
     "under_replicated",
     is_flag=True,
-    help="Only partitions one of whose replicas is fenced.",
+    help="Only partitions with a fenced replica.",
 )
 @click.option(
-    "--unavailable-partitions", "unavailable", is_flag=True, help="Only partitions that no broker leads."
+    "--unavailable-partitions", "unavailable", is_flag=True, help="Only partitions without a leader."
 )
-@common_options
 def describe(
     names: tuple[str, ...],
     pattern: str | None,
@@ -363,11 +249,10 @@ def describe(
         names = tuple(topics_of(log, pattern, with_internal=not exclude_internal))
     shown = names or log.topics(include_internal=not exclude_internal)
     if under_replicated or unavailable:
-        from sparklog.cli.partitions import PARTITION_COLUMNS as LED_COLUMNS
-        from sparklog.cli.partitions import partition_rows
+        from sparklog.cli.partitions import COLUMNS, partition_rows
 
         rows = partition_rows(log.image, shown, under_replicated=under_replicated, unavailable=unavailable)
-        show_rows(LED_COLUMNS, rows)
+        show_rows(COLUMNS, rows)
         return
     show_descriptions([topic_document(describe_topic(log.image, name)) for name in shown])
 
@@ -397,9 +282,8 @@ def show_descriptions(found: Sequence[Document]) -> None:
 @click.option(
     "--partitions", type=click.IntRange(min=1), help="The new number of partitions; it can only grow."
 )
-@click.option("--config", "configs", multiple=True, callback=parse_configs, help="Set key=value.")
-@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the default.")
-@common_options
+@config_option
+@delete_config_option
 def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: tuple[str, ...]) -> None:
     """Change settings, or add partitions."""
     if partitions is None and not configs and not deleted:
@@ -410,23 +294,27 @@ def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: 
 
     log = current().open_log()
     require_topics(log, [topic])
+    before = log.partition_count(topic)
     admin.alter_topic(log.metadata, topic, configs, deleted, partitions=partitions)
-    if partitions is not None:
+    if partitions == before:
+        note(f"Note: topic {topic} had {counted(before, 'partition')} already.")
+    elif partitions is not None:
         note("Note: keys hash over the new number of partitions from now on; records already there stay.")
     show_descriptions([topic_document(log.describe_topic(topic))])
 
 
 @topics.command("delete")
-@click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic.")
+@topics_option
 @pattern_option
 @click.option("--if-exists", is_flag=True, help="Do nothing when there is no such topic.")
 @click.option("--internal", is_flag=True, help="Also an internal topic, and what is kept in it.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@common_options
+@yes_option
 def delete(names: tuple[str, ...], pattern: str | None, if_exists: bool, internal: bool, yes: bool) -> None:
     """Delete topics and their records."""
     if bool(names) == (pattern is not None):
         raise click.UsageError("give --topic NAME (as often as needed) or --pattern REGEX.")
+    from sparklog.metadata import is_internal
+
     log = current().open_log()
     wanted = list(dict.fromkeys(names))
     gone: list[str] = []
@@ -438,9 +326,16 @@ def delete(names: tuple[str, ...], pattern: str | None, if_exists: bool, interna
         wanted = [name for name in wanted if name in known]
     require_topics(log, wanted)
     if not internal:
-        refuse_internal(log, wanted)
-    if wanted and not yes:
-        confirm(log, wanted, by_pattern=pattern is not None)
+        _refuse_internal(log, wanted)
+    if wanted:
+        what = f"topic {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} topics: {', '.join(wanted)}"
+        if pattern is not None and not yes and not is_terminal(sys.stdin):
+            raise click.UsageError(
+                f"the pattern means {what}. Nobody can be asked without a terminal: give --yes, if so."
+            )
+        lost = [f"\nLost with {name}: {_what_is_lost(log, name)}." for name in filter(is_internal, wanted)]
+        records = "all its records" if len(wanted) == 1 else "all their records"
+        confirm(f"Delete {what}, and {records}?{''.join(lost)}", yes=yes)
     rows: list[Document] = [{"topic": name, "deleted": False} for name in gone]
     try:
         for name in wanted:
@@ -453,8 +348,45 @@ def delete(names: tuple[str, ...], pattern: str | None, if_exists: bool, interna
 
 
 def _show_deleted(rows: Sequence[Document]) -> None:
-    if current().json:
-        show_json(list(rows))
-        return
-    for row in rows:
-        tell(f"Deleted topic {row['topic']}." if row["deleted"] else f"Topic {row['topic']} does not exist.")
+    show(
+        list(rows),
+        *(
+            f"Deleted topic {row['topic']}." if row["deleted"] else f"Topic {row['topic']} does not exist."
+            for row in rows
+        ),
+    )
+
+
+def _refuse_internal(log: SparkLog, names: Sequence[str]) -> None:
+    """Refuse topics in which brokers and groups keep their state: InvalidRequestError INTERNAL_TOPIC."""
+    from sparklog.metadata import is_internal
+
+    for name in filter(is_internal, names):
+        raise InvalidRequestError(
+            "INTERNAL_TOPIC",
+            f"topic {name} is internal; with it would go {_what_is_lost(log, name)}",
+            fix="leave it; if that is meant, stop what reads and writes here, and say so with --internal",
+        )
+
+
+def _what_is_lost(log: SparkLog, name: str) -> str:
+    """What an internal topic holds, in words."""
+    from sparklog.client.topic_plan import OFFSETS_TOPIC
+
+    if name != OFFSETS_TOPIC:
+        count = sum(one.log_end_offset - one.log_start_offset for one in log.describe_topic(name).partitions)
+        return f"{count:,} records of brokers' own state"
+    try:
+        groups = log.groups()
+        positions = sum(len(log.committed_offsets(group, image=log.image)) for group in groups)
+    except SparklogError as error:
+        return f"the positions of all groups (which could not be read: {error.message})"
+    if not groups:
+        return "no group's positions: none has committed any"
+    named = ", ".join(map(repr, groups[:MOST_NAMED]))
+    more = f" and {len(groups) - MOST_NAMED:,} more" if len(groups) > MOST_NAMED else ""
+    each = "the group begins" if len(groups) == 1 else "each begins"
+    return (
+        f"the positions of {counted(len(groups), 'group')} in {counted(positions, 'partition')} "
+        f"({named}{more}): {each} again where its auto.offset.reset says"
+    )

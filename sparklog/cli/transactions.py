@@ -1,56 +1,39 @@
-"""`sparklog transactions`: which transactional ids there are, what they have open, and an end to it.
+"""`sparklog transactions`: transactional ids, what they have open, and how to end it.
 
-Headings are those of kafka-transactions. All of it is in the root, so no broker is needed, and none is asked.
-Not here: who may do what in a transaction (sparklog/metadata/model), aborting what has taken too long, which
-brokers do by themselves.
+Headings are those of kafka-transactions. All of it is in the root, so no broker is needed.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.framework import LazyGroup, common_options, current, did_you_mean, is_terminal
-from sparklog.cli.output import Column, Row, show_json, show_rows, tell
+from sparklog.cli.framework import Group, confirm, current, did_you_mean, yes_option
+from sparklog.cli.output import Row, show, show_json, show_rows
 from sparklog.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from sparklog.metadata import Image, Transaction
 
 COLUMNS = (
-    Column("transactional_id", "TransactionalId"),
-    Column("coordinator", "Coordinator", number=True),
-    Column("producer_id", "ProducerId", number=True),
-    Column("state", "TransactionState"),
+    "transactional_id:TransactionalId coordinator:Coordinator producer_id:ProducerId state:TransactionState"
 )
 DESCRIBED = (
-    Column("coordinator", "CoordinatorId", number=True),
-    Column("transactional_id", "TransactionalId"),
-    Column("producer_id", "ProducerId", number=True),
-    Column("producer_epoch", "ProducerEpoch", number=True),
-    Column("state", "TransactionState"),
-    Column("timeout_ms", "TransactionTimeoutMs", number=True),
-    Column("started_ms", "CurrentTransactionStartTimeMs", number=True, optional=True),
-    Column("duration_ms", "TransactionDurationMs", number=True, optional=True),
-    Column("topic_partitions", "TopicPartitions"),
+    "coordinator:CoordinatorId transactional_id:TransactionalId producer_id:ProducerId "
+    "producer_epoch:ProducerEpoch state:TransactionState timeout_ms:TransactionTimeoutMs "
+    "started_ms:CurrentTransactionStartTimeMs duration_ms:TransactionDurationMs "
+    "topic_partitions:TopicPartitions"
 )
 HANGING = (
-    Column("topic", "Topic"),
-    Column("partition", "Partition", number=True),
-    Column("producer_id", "ProducerId", number=True),
-    Column("producer_epoch", "ProducerEpoch", number=True),
-    Column("coordinator_epoch", "CoordinatorEpoch", number=True, optional=True),
-    Column("start_offset", "StartOffset", number=True, optional=True),
-    Column("last_timestamp_ms", "LastTimestamp", number=True),
-    Column("duration_minutes", "Duration(min)", number=True),
-    Column("transactional_id", "TransactionalId"),
+    "topic:Topic partition:Partition producer_id:ProducerId producer_epoch:ProducerEpoch "
+    "coordinator_epoch:CoordinatorEpoch start_offset:StartOffset last_timestamp_ms:LastTimestamp "
+    "duration_minutes:Duration(min) transactional_id:TransactionalId"
 )
 _MINUTE_MS = 60_000
 
 
-@click.group("transactions", cls=LazyGroup)
+@click.group("transactions", cls=Group)
 def transactions() -> None:
     """Transactional ids: list, describe, abort, forget, find-hanging."""
 
@@ -67,7 +50,6 @@ def transactions() -> None:
     help="Only what has been open for longer; negative: all.",
 )
 @click.option("--transactional-id-pattern", "pattern", metavar="RE2", help="Only ids that match, as a whole.")
-@common_options
 def list_transactions(
     states: tuple[str, ...], producer_ids: tuple[int, ...], running_ms: int, pattern: str | None
 ) -> None:
@@ -89,15 +71,11 @@ def list_transactions(
         }
         for one in chosen(image.transactions.values(), wanted, now_ms=log.clock.now_ms())
     ]
-    if found or current().json:
-        show_rows(COLUMNS, found)
-    else:
-        tell("No transactional id is in use.")
+    show_rows(COLUMNS, found, empty="No transactional id is in use.")
 
 
 @transactions.command("describe")
 @click.option("--transactional-id", "transactional_id", required=True, metavar="ID")
-@common_options
 def describe(transactional_id: str) -> None:
     """Show a transactional id: its producer, its state, and what is staged where."""
     log = current().open_log()
@@ -112,8 +90,7 @@ def describe(transactional_id: str) -> None:
 @transactions.command("abort")
 @click.option("--transactional-id", "transactional_id", metavar="ID", help="What this id has open.")
 @click.option("--producer-id", "producer_id", type=int, metavar="ID", help="What this producer has open.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@common_options
+@yes_option
 def abort(transactional_id: str | None, producer_id: int | None, yes: bool) -> None:
     """Abort what is open, all of it, and fence the producer: it cannot commit the rest."""
     from sparklog.metadata import plan_abort_transactions
@@ -121,15 +98,10 @@ def abort(transactional_id: str | None, producer_id: int | None, yes: bool) -> N
     if (transactional_id is None) == (producer_id is None):
         raise click.UsageError("give --transactional-id ID or --producer-id ID.")
     log = current().open_log()
-    image = log.refresh(force=True)
-    if producer_id is None:
-        assert transactional_id is not None
-        one = _require(image, transactional_id)
-    else:
-        one = _require_producer(image, producer_id)
+    one = _require(log.refresh(force=True), transactional_id, producer_id)
     name = one.transactional_id
-    if not yes and one.is_ongoing and is_terminal(sys.stdin):
-        click.confirm(f"Abort the transaction of {name!r}, and fence its producer?", abort=True, err=True)
+    if one.is_ongoing:
+        confirm(f"Abort the transaction of {name!r}, and fence its producer?", yes=yes)
     now_ms = log.clock.now_ms()
     result = log.metadata.publish(
         # Not one that was begun since it was looked at.
@@ -137,12 +109,10 @@ def abort(transactional_id: str | None, producer_id: int | None, yes: bool) -> N
             plan_abort_transactions(newest, [name], now_ms=now_ms) if _is_still(newest, one) else []
         )
     )
-    if current().json:
-        show_json({"transactional_id": name, "aborted": bool(result.actions)})
-    elif result.actions:
-        tell(f"The transaction of {name!r} is aborted, and its producer fenced.")
-    else:
-        tell(f"{name!r} has no transaction open: nothing to abort.")
+    aborted = bool(result.actions)
+    done = f"The transaction of {name!r} is aborted, and its producer fenced."
+    nothing = f"{name!r} has no transaction open: nothing to abort."
+    show({"transactional_id": name, "aborted": aborted}, done if aborted else nothing)
 
 
 @transactions.command("forget")
@@ -156,8 +126,7 @@ def abort(transactional_id: str | None, producer_id: int | None, yes: bool) -> N
     metavar="MS",
     help="All that were not used for so long, by the clock of this machine.",
 )
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@common_options
+@yes_option
 def forget(names: tuple[str, ...], unused_ms: int | None, yes: bool) -> None:
     """Forget transactional ids that have nothing open: makes room for others where a root has too many.
 
@@ -172,9 +141,8 @@ def forget(names: tuple[str, ...], unused_ms: int | None, yes: bool) -> None:
     image = log.refresh(force=True)
     for name in names:
         _require(image, name)
-    if not yes and is_terminal(sys.stdin):
-        which = ", ".join(map(repr, names)) if names else f"all ids that were not used for {unused_ms} ms"
-        click.confirm(f"Forget {which}? Their producers have to be initialised again.", abort=True, err=True)
+    which = ", ".join(map(repr, names)) if names else f"all ids that were not used for {unused_ms} ms"
+    confirm(f"Forget {which}? Their producers have to be initialised again.", yes=yes)
     now_ms = log.clock.now_ms()
 
     def plan(newest: Image) -> list[ForgetTransactions]:
@@ -188,10 +156,7 @@ def forget(names: tuple[str, ...], unused_ms: int | None, yes: bool) -> None:
         forgotten += [one for action in actions for one in getattr(action, "transactional_ids", ())]
         if names:
             break
-    if current().json:
-        show_json({"transactional_ids": sorted(forgotten)})
-    else:
-        tell(f"{len(forgotten)} transactional ids are forgotten.")
+    show({"transactional_ids": sorted(forgotten)}, f"{len(forgotten)} transactional ids are forgotten.")
 
 
 @transactions.command("find-hanging")
@@ -205,7 +170,6 @@ def forget(names: tuple[str, ...], unused_ms: int | None, yes: bool) -> None:
     help="Only what has been open for longer.",
 )
 @click.option("--topic", metavar="NAME", help="Only of this topic.")
-@common_options
 def find_hanging(minutes: int, topic: str | None) -> None:
     """List what is open for too long, and so past the time-out that brokers should have acted on.
 
@@ -221,10 +185,7 @@ def find_hanging(minutes: int, topic: str | None) -> None:
         for row in _hanging_rows(image, one, now_ms)
         if topic in (None, row["topic"])
     ]
-    if rows or current().json:
-        show_rows(HANGING, rows)
-    else:
-        tell("No transaction hangs.")
+    show_rows(HANGING, rows, empty="No transaction hangs.")
 
 
 def _described(image: Image, one: Transaction, now_ms: int) -> Row:
@@ -277,25 +238,18 @@ def _is_still(image: Image, one: Transaction) -> bool:
     return now is not None and (now.producer_id, now.number) == (one.producer_id, one.number)
 
 
-def _require(image: Image, transactional_id: str) -> Transaction:
-    found = image.transactions.get(transactional_id)
-    if found is None:
-        hint = did_you_mean(transactional_id, sorted(image.transactions))
-        raise InvalidRequestError(
-            "TRANSACTION_MISSING",
-            f"transactional id {transactional_id!r}: unknown{hint}",
-            fix="`sparklog transactions list` shows those that are known",
-        )
-    return found
-
-
-def _require_producer(image: Image, producer_id: int) -> Transaction:
-    found = image.transactions.of_producer(producer_id)
+def _require(image: Image, transactional_id: str | None, producer_id: int | None = None) -> Transaction:
+    """The transaction of an id, or of a producer; raise InvalidRequestError TRANSACTION_MISSING."""
+    if transactional_id is not None:
+        found = image.transactions.get(transactional_id)
+        near = did_you_mean(transactional_id, sorted(image.transactions))
+        problem = f"transactional id {transactional_id!r}: unknown{near}"
+    else:
+        found = image.transactions.of_producer(producer_id or 0)
+        problem = f"producer id {producer_id}: not of a transactional producer"
     if found is None:
         raise InvalidRequestError(
-            "TRANSACTION_MISSING",
-            f"producer id {producer_id}: it is no transactional producer's",
-            fix="`sparklog transactions list` shows those that are",
+            "TRANSACTION_MISSING", problem, fix="`sparklog transactions list` shows those that are known"
         )
     return found
 

@@ -587,8 +587,7 @@ class MetadataLog:
         if shared is not None and not self.combiner.contention.is_worth_posting(shared):
             self.combiner.list_waiting_if_due(image)
         if shared is not None and self.combiner.contention.is_worth_posting(shared):
-            # The process that publishes it will refresh. But the request must name a recent end of the log,
-            # or its window is soon over.
+            # Its publisher will refresh. But its window begins at the end of the log that it names.
             refresh = not self._follower.is_confirmed(image.commit, within_ms=CONTENDED_MS)
         while True:
             if refresh:

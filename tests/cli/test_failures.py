@@ -61,7 +61,6 @@ def test_a_mistyped_group_is_answered_with_the_near_one(run: Run) -> None:
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_a_mistyped_command_is_answered_with_the_near_one(run: Run, command: str) -> None:
-    """Also one of Kafka's names, which no help lists, and whichever letter is missing."""
     told = run(command[:-2] + command[-1], exit_code=2).stderr
     assert f"'{command}'" in told.partition("Did you mean")[2]
 
@@ -80,16 +79,6 @@ def test_fixes_can_be_typed_in_a_shell(run: Run, tmp_path: Path) -> None:
         assert f"topic {topic}: found --partition 7, expected 0 to {last}. " in told
         assert f"sparklog topics {verb} --topic {topic} --partitions 8. " in told
         assert "column" not in told
-    told = run("kafka-console-consumer", "-t", "flights", "--timeout-ms", "9", exit_code=2).stderr
-    assert "give -e, which stops at the end of the log" in told
-
-
-def test_kafka_topics_has_help(run: Run) -> None:
-    shown = run("kafka-topics", "--help").stdout.splitlines()
-    assert shown[0] == "Usage: sparklog kafka-topics VERB [OPTIONS]"
-    assert "  --alter     Change settings, or add partitions." in shown
-    assert "--partitions" in run("kafka-topics", "--alter", "--help").stdout
-    assert "--list" in run("kafka-consumer-groups", "--help").stdout
 
 
 @pytest.mark.parametrize("words", [("--output", "json"), ("--output=json",)])

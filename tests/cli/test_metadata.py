@@ -1,4 +1,4 @@
-"""`sparklog metadata`: the registry of a root at any commit, and its commits in words."""
+"""`sparklog metadata`: what a root says at any commit, and its commits in words."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +8,6 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.cli.metadata import nodes, value_at
-from sparklog.errors import InvalidRequestError
-from sparklog.metadata import PartitionLeadership
 from tests.cli.conftest import Run
 from tests.support.cluster_root import ClusterRoot
 
@@ -29,142 +26,61 @@ def cluster(root: Path) -> ClusterRoot:
     return cluster
 
 
-def test_the_registry_has_kafkas_paths_and_values(cluster: ClusterRoot, run_json: RunJson) -> None:
-    image = cluster.image
-    found = run_json("metadata", "tree")
-    assert (found["commit"], found["left_out"]) == (image.commit, 0)
-    values = {node["path"]: node["value"] for node in found["nodes"]}
-    assert list(values) == [
-        "/brokers/ids/1",
-        "/brokers/ids/2",
-        "/brokers/ids/3",
-        "/brokers/topics/orders",
-        "/brokers/topics/orders/partitions/0/state",
-        "/brokers/topics/orders/partitions/1/state",
-        "/cluster/id",
-        "/config/brokers/<default>",
-        "/config/topics/orders",
-        "/controller",
-        "/controller_epoch",
-    ]
-    one = image.brokers[1]
-    assert values["/brokers/ids/1"] == {
-        "version": 5,
-        "host": "localhost",
-        "port": 9091,
-        "endpoints": ["PLAINTEXT://localhost:9091"],
-        "rack": None,
-        "broker_epoch": one.broker_epoch,
-        "incarnation_id": one.incarnation_id,
-        "in_controlled_shutdown": False,
-    }
-    assert values["/brokers/topics/orders"] == {
-        "version": 3,
-        "topic_id": image.topic("orders").topic_id,
-        "partitions": {"0": [1, 2, 3], "1": [2, 3]},
-        "adding_replicas": {},
-        "removing_replicas": {},
-    }
-    assert values["/brokers/topics/orders/partitions/1/state"] == {
-        "version": 1,
-        "controller_epoch": 1,
-        "leader": 2,
-        "leader_epoch": 1,
-        "isr": [2, 3],
-    }
-    assert values["/config/topics/orders"] == {"version": 1, "config": {"segment.bytes": "1000"}}
-    assert values["/controller"] == {"version": 1, "brokerid": 1, "broker_epoch": one.broker_epoch}
-    assert values["/controller_epoch"] == 1
-    assert values["/cluster/id"] == {"version": "1", "id": cluster.log.cluster_id}
-
-
-def test_who_is_fenced_and_what_is_reassigned_is_there(cluster: ClusterRoot, run_json: RunJson) -> None:
+def test_the_metadata_shows_brokers_topics_and_leaders(
+    cluster: ClusterRoot, run: Run, run_json: RunJson
+) -> None:
     cluster.fence(3)
-    cluster.assign("orders", PartitionLeadership((2, 3, 1), adding=(3,), removing=(1,)))
-    values = {one["path"]: one["value"] for one in run_json("metadata", "tree")["nodes"]}
-    assert "/brokers/ids/3" not in values
-    assert values["/brokers/fenced/3"]["host"] == "localhost"
-    assert values["/admin/reassign_partitions"] == {
-        "version": 1,
-        "partitions": [
-            {
-                "topic": "orders",
-                "partition": 0,
-                "replicas": [2, 3],
-                "adding_replicas": [3],
-                "removing_replicas": [1],
-            }
-        ],
-    }
-    assert values["/brokers/topics/orders"]["adding_replicas"] == {"0": [3]}
-    assert values["/brokers/topics/orders/partitions/0/state"]["isr"] == [1, 2]
-    cluster.fence(1)
-    values = {one["path"]: one["value"] for one in run_json("metadata", "tree")["nodes"]}
-    assert "/controller" not in values
-    assert values["/controller_epoch"] == 1
-    state = values["/brokers/topics/orders/partitions/0/state"]
-    assert (state["leader"], state["leader_epoch"]) == (-1, 2)
+    image = cluster.image
+    found = run_json("metadata", "show")
+    assert list(found) == ["commit", "cluster_id", "configs", "controller", "brokers", "topics"]
+    assert (found["commit"], found["cluster_id"]) == (image.commit, cluster.log.cluster_id)
+    assert found["controller"] == run_json("controller", "describe")
+    assert [(one["id"], one["state"]) for one in found["brokers"]] == [
+        (1, "running"),
+        (2, "running"),
+        (3, "fenced"),
+    ]
+    (topic,) = found["topics"]
+    assert topic["configs"] == {"segment.bytes": "1000"}
+    assert topic["partitions"] == run_json("partitions", "list")
+    lines = run("metadata", "show").stdout.splitlines()
+    assert lines[1].split()[:3] == ["ID", "STATE", "CONTROLLER"]
+    assert f"TopicId: {topic['topic_id']}" in lines[5]
+    assert lines[-2].split()[:6] == ["orders", "0", "1", "1", "1,2,3", "1,2"]
+
+
+def test_internal_topics_are_left_out_of_the_text(cluster: ClusterRoot, run: Run, run_json: RunJson) -> None:
+    cluster.log.commit_offsets("g", {("orders", 0): 0})
+    shown = run("metadata", "show")
+    assert "__consumer_offsets" not in shown.stdout
+    assert "--topic __consumer_offsets" in shown.stderr
+    assert [one["topic"] for one in run_json("metadata", "show")["topics"]] == [
+        "__consumer_offsets",
+        "orders",
+    ]
+    assert len(run("metadata", "show", "--topic", "__consumer_offsets").stdout.splitlines()) > 50
 
 
 def test_yesterdays_leadership_is_one_flag_away(cluster: ClusterRoot, run: Run, run_json: RunJson) -> None:
     before = cluster.image.commit
     cluster.lead("orders", 3, 3)
-    path = "/brokers/topics/orders/partitions/0/state"
 
     def leader(*words: str) -> object:
-        return run_json("metadata", "show", path, *words)["value"]["leader"]
+        return run_json("metadata", "show", *words)["topics"][0]["partitions"][0]["leader"]
 
     assert [leader(), leader("--at", str(before)), leader("--at", "0s")] == [3, 1, 3]
-    shown = run("metadata", "tree", path, "--at", "2999-01-01T00:00+01:00")
-    assert shown.stdout.startswith(f'{path}  {{"version": 1, ')
+    shown = run("metadata", "show", "--at", "2999-01-01T00:00+01:00")
     assert shown.stderr == f"Commit {before + 1} was the newest then.\n"
-    gone = run("metadata", "tree", "--at", "1d", exit_code=1).stderr
-    assert "COMMIT_MISSING" in gone
-    newer = run("metadata", "show", path, "--at", str(before + 9), exit_code=1).stderr
+    assert "COMMIT_MISSING" in run("metadata", "show", "--at", "1d", exit_code=1).stderr
+    newer = run("metadata", "show", "--at", str(before + 9), exit_code=1).stderr
     assert f"found commits up to {before + 1}, expected commit {before + 9}" in newer
-    assert "expected a commit's number, a time" in run("metadata", "tree", "--at", "soon", exit_code=2).stderr
+    assert "expected a commit's number, a time" in run("metadata", "show", "--at", "soon", exit_code=2).stderr
 
 
-def test_a_path_shows_its_value_or_what_is_below_it(
-    cluster: ClusterRoot, run: Run, run_json: RunJson
-) -> None:
-    assert run("metadata", "show", "/controller_epoch").stdout == "1\n"
-    assert run_json("metadata", "show", "/brokers/ids/")["value"] == ["1", "2", "3"]
-    assert run_json("metadata", "show", "/")["value"] == [
-        "brokers",
-        "cluster",
-        "config",
-        "controller",
-        "controller_epoch",
-    ]
-    assert run_json("metadata", "show", "/admin")["value"] == []
-    assert run_json("metadata", "tree", "/admin")["nodes"] == []
-    missing = run("metadata", "show", "/brokers/topics/order", exit_code=1).stderr
-    assert "NODE_MISSING" in missing
-    assert "did you mean '/brokers/topics/orders'" in missing
-    assert "NODE_MISSING" in run("metadata", "tree", "/brokers/id", exit_code=1).stderr
-    assert "expected a path" in run("metadata", "show", "controller", exit_code=2).stderr
-    assert "expected a path" in run("metadata", "show", "3", "--at", "2", exit_code=2).stderr
-
-
-def test_no_topic_is_taken_for_one_whose_name_it_begins(cluster: ClusterRoot) -> None:
-    cluster.log.create_topic("orders.eu")
-    found = [one.path for one in nodes(cluster.image, "/brokers/topics/orders")]
-    assert [path for path in found if "orders.eu" in path] == []
-    with pytest.raises(InvalidRequestError, match="NODE_MISSING"):
-        value_at(cluster.image, "/brokers/topics/order")
-
-
-def test_what_is_shown_is_bounded(cluster: ClusterRoot, run: Run, run_json: RunJson) -> None:
-    cluster.log.create_topic("wide", partitions=1000)
-    shown = run("metadata", "tree", "--max", "5")
-    assert len(shown.stdout.splitlines()) == 5
-    assert "1,007 more paths are not shown" in shown.stderr
-    assert run_json("metadata", "tree", "--max", "5")["left_out"] == 1007
-    (first, *_) = run("metadata", "tree", "/brokers/topics/wide").stdout.splitlines()
-    assert first.endswith(" characters)")
-    assert len(first) < 2_100
-    assert len(run_json("metadata", "show", "/brokers/topics/wide")["value"]["partitions"]) == 1000
+def test_what_does_not_go_together_is_refused(cluster: ClusterRoot, run: Run) -> None:
+    for words in (("controller",), ("3", "--at", "2"), ("3", "--topic", "orders")):
+        assert "expected a commit's number alone" in run("metadata", "show", *words, exit_code=2).stderr
+    assert "TOPIC_MISSING" in run("metadata", "show", "--topic", "order", exit_code=1).stderr
 
 
 # --- commits ------------------------------------------------------------------------------------------
@@ -224,7 +140,7 @@ def test_commits_that_are_gone_are_named(cluster: ClusterRoot, run: Run, run_jso
         f"commit 2 has been cleaned: commit {kept + 4} is the oldest that is left, up to {kept + 5}" in gone
     )
     assert "COMMIT_MISSING" in run("metadata", "log", "--from", "1", exit_code=1).stderr
-    assert "COMMIT_MISSING" in run("metadata", "tree", "--at", "3", exit_code=1).stderr
+    assert "COMMIT_MISSING" in run("metadata", "show", "--at", "3", exit_code=1).stderr
     assert [one["commit"] for one in run_json("metadata", "log")] == [kept + 4, kept + 5]
     assert "found commits up to" in run("metadata", "log", "--from", "99", exit_code=1).stderr
     assert "found commits up to" in run("metadata", "show", "99", exit_code=1).stderr

@@ -175,6 +175,22 @@ def test_interrupt_ends_a_follow_and_commits_the_group(root: Path) -> None:
     assert finish(root, "consume", "--topic", "t", "--group", "g", "-e")[1] in ("", "two\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_consume_between_two_records(root: Path, number: signal.Signals) -> None:
+    """Also while its reader is slow: no record is cut, and the group has exactly what was printed."""
+    finish(root, "produce", "--topic", "t", stdin=b"".join(b"%060d\n" % n for n in range(50_000)))
+    with start(root, "consume", "--topic", "t", "--group", "g") as process:
+        first = read_line(process)
+        process.send_signal(number)
+        assert process.stdout is not None
+        printed = (first + process.stdout.read()).splitlines(keepends=True)
+        assert process.wait(timeout=60) == 0
+    assert 0 < len(printed) < 50_000
+    assert printed == [b"%060d\n" % n for n in range(len(printed))]
+    row = finish(root, "groups", "describe", "--group", "g")[1].splitlines()[1]
+    assert row.split()[3] == str(len(printed))
+
+
 def test_produce_acknowledges_while_the_pipe_stays_open(root: Path) -> None:
     with start(root, "produce", "--topic", "t") as process:
         assert process.stdin is not None

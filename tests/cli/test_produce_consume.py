@@ -110,6 +110,13 @@ def test_json_lines_have_kcats_fields(run: Run) -> None:
     assert lines(run, "--output", "json") == [line]
 
 
+def test_lines_come_from_a_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("a:1\nb:2\n")
+    run("produce", "--topic", "t", "-K:", "--file", str(tmp_path / "lines"))
+    assert lines(run, "-f", r"%k %s\n") == ["a 1", "b 2"]
+    run("produce", "--topic", "t", "--file", str(tmp_path / "none"), exit_code=2)
+
+
 def test_produce_reports_offsets_as_json(run: Run, run_json: RunJson) -> None:
     run("topics", "create", "--topic", "t", "--partitions", "2")
     run("produce", "--topic", "t", "-p", "1", stdin="a\n")
@@ -208,7 +215,7 @@ def test_group_starts_where_it_left_off(run: Run, run_json: RunJson) -> None:
         (("-o", "middle"), "'middle' is not a position"),
         (("-o", "1", "-o", "2"), "two starts"),
         (("-f", "%q"), "unknown token %q"),
-        (("-f", "%s", "-J"), "two formats"),
+        (("-f", "%s", "-J"), "name formats; give one"),
         (("-o", "end", "--from-beginning"), "two starts"),
         (("--property", "print.nothing=true"), "expected one of print.timestamp"),
     ],

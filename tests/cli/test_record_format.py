@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.cli.record_format import TOKENS, ConsumedRecord, FormatError, compile_format, json_line
+from sparklog.cli.record_format import TOKENS, ConsumedRecord, FormatError, as_hex, compile_format, json_line
 
 
 def record(
@@ -42,6 +42,12 @@ def test_null_key_and_value_have_size_minus_one() -> None:
     assert render(record(key=None, value=None)) == b"-1 -1 [] []"
     assert compile_format("%k %s", null=b"NULL")(record(key=None, value=None)) == b"NULL NULL"
     assert render(record(key=b"", value=b"")) == b"0 0 [] []"
+
+
+def test_fields_print_in_hexadecimal() -> None:
+    render = compile_format("%k %s %S %h", show=as_hex, null=b"NULL")
+    assert render(record(value=b"\xff\n", headers=(("a", b"1"),))) == b"6b ff0a 2 61=31"
+    assert render(record(key=None)) == b"NULL 76 1 "
 
 
 def test_headers_print_as_pairs() -> None:

@@ -149,11 +149,3 @@ def test_replication_factor_is_accepted_with_a_note(run: Run) -> None:
     result = run("topics", "create", "--topic", "t", "--replication-factor", "3")
     assert "no effect" in result.stderr
     assert run("topics", "create", "--topic", "u", "--replication-factor", "1").stderr == ""
-
-
-def test_kafkas_own_grammar(run: Run) -> None:
-    run("kafka-topics", "--create", "--topic", "events", "--partitions", "2")
-    assert run("kafka-topics", "--list").stdout == "events\n"
-    assert "PartitionCount: 2" in run("kafka-topics", "--describe", "--topic", "events").stdout
-    run("kafka-topics", "--delete", "--topic", "events")
-    assert "exactly one of" in run("kafka-topics", "--topic", "events", exit_code=2).stderr

@@ -116,10 +116,12 @@ def test_the_controller_does_what_the_command_line_asks(cluster: Cluster, tmp_pa
         ],
     }
     (tmp_path / "moves.json").write_text(json.dumps(moves))
-    begun = cluster.run("partitions", "reassign", "--execute", str(tmp_path / "moves.json"))
+    begun = cluster.run("partitions", "reassign", "--file", str(tmp_path / "moves.json"))
     assert [row["error"] for row in begun["partitions"]] == [None] * 3
-    verified = cluster.run("partitions", "reassign", "--verify", str(tmp_path / "moves.json"))
-    assert [row["state"] for row in verified] == ["completed"] * 3
+    assert cluster.run("partitions", "list", "--reassigning") == []
+    assert [tuple(row["replicas"]) for row in cluster.run("partitions", "list", "-t", "orders")] == [
+        *REPLICAS
+    ]
     cluster.run("partitions", "elect", "--preferred", "--all")
     assert cluster.leaders() == [2, 3, 1]
     before = str(cluster.log.image.commit)
@@ -130,9 +132,9 @@ def test_the_controller_does_what_the_command_line_asks(cluster: Cluster, tmp_pa
     assert cluster.run("partitions", "list", "-t", "orders", "--at", before)[0]["leader"] == 2
     moved = cluster.run("partitions", "reassign", "--topic", "orders", "--replicas", "2,1")
     assert [row["error"] for row in moved["partitions"]] == [None] * 3
-    assert len(cluster.run("partitions", "reassign", "--list")) == 3  # broker 2 is not there
-    cluster.run("partitions", "reassign", "--cancel", str(tmp_path / "moves.json"))
-    assert cluster.run("partitions", "reassign", "--list") == []
+    assert len(cluster.run("partitions", "list", "--reassigning")) == 3  # broker 2 is not there
+    cluster.run("partitions", "reassign", "--cancel", "--topic", "orders")
+    assert cluster.run("partitions", "list", "--reassigning") == []
     assert cluster.run("brokers", "unregister", "2", "--yes") == {"unregistered": 2}
     assert [row["id"] for row in cluster.run("brokers", "list")] == [1, 3]
     cluster.process.send_signal(signal.SIGINT)

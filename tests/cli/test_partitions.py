@@ -90,28 +90,31 @@ def test_some_partitions_are_reassigned_through_a_broker_that_is_named(
     assert targets(controller) == {("orders", 2): (1,)}
     assert found == {
         "current": {"version": 1, "partitions": [{"topic": "orders", "partition": 2, "replicas": [3, 1]}]},
+        "proposed": {"version": 1, "partitions": [{"topic": "orders", "partition": 2, "replicas": [1]}]},
         "partitions": [{"topic": "orders", "partition": 2, "error": None, "message": None}],
     }
 
 
-def test_what_is_generated_is_executed_and_undone(
+def test_a_proposal_is_shown_then_made_and_undone_by_its_file(
     cluster: ClusterRoot, controller: FakeController, run: Run, run_json: RunJson, tmp_path: Path
 ) -> None:
-    words = ("--generate", "--topics", "orders", "--broker-list", "2,3")
-    lines = run("partitions", "reassign", *words).stdout.splitlines()
+    words = ("partitions", "reassign", "--topic", "orders", "--brokers", "2,3")
+    lines = run(*words, "--dry-run").stdout.splitlines()
     assert lines[0] == "Current partition replica assignment"
-    assert lines[3] == "Proposed partition reassignment configuration"
-    proposed = {one["partition"]: one["replicas"] for one in json.loads(lines[4])["partitions"]}
+    assert lines[-2] == "Proposed partition reassignment configuration"
+    proposed = {one["partition"]: one["replicas"] for one in json.loads(lines[-1])["partitions"]}
     assert proposed == {0: [2, 3], 1: [3, 2], 2: [2, 3]}
-    assert run_json("partitions", "reassign", *words)["proposed"] == json.loads(lines[4])
+    assert run_json(*words, "--dry-run")["proposed"] == json.loads(lines[-1])
+    assert controller.asked == []
     controller.answers = {
         ALTER_REASSIGNMENTS: reassigned(*(("orders", number, 0, None) for number in range(3)))
     }
-    (tmp_path / "new.json").write_text(lines[4])
-    begun = run("partitions", "reassign", "--execute", str(tmp_path / "new.json")).stdout.splitlines()
-    assert begun[0] == lines[0]
-    assert json.loads(begun[2]) == json.loads(lines[1])  # what it was, to go back to
+    begun = run(*words).stdout.splitlines()
     assert targets(controller) == {("orders", number): tuple(ids) for number, ids in proposed.items()}
+    controller.asked.clear()
+    (tmp_path / "before.json").write_text(begun[2])
+    run("partitions", "reassign", "--file", str(tmp_path / "before.json"))
+    assert targets(controller) == {("orders", 0): (1, 2), ("orders", 1): (2, 3), ("orders", 2): (3, 1)}
 
 
 def racks(partitions: list[dict[str, Any]]) -> list[int]:
@@ -119,25 +122,21 @@ def racks(partitions: list[dict[str, Any]]) -> list[int]:
     return [len({node_id > 2 for node_id in one["replicas"]}) for one in partitions]
 
 
-def test_a_proposal_spreads_over_racks_and_takes_kafkas_file(
-    log: sparklog.SparkLog, run: Run, run_json: RunJson, tmp_path: Path
-) -> None:
+def test_a_proposal_spreads_over_racks(log: sparklog.SparkLog, run: Run, run_json: RunJson) -> None:
     cluster = ClusterRoot(log, (1, 2, 3, 4), racks={1: "a", 2: "a", 3: "b", 4: "b"})
     log.create_topic("wide", partitions=8)
     cluster.assign("wide", *[(1, 2)] * 8)
-    (tmp_path / "topics.json").write_text('{"topics": [{"topic": "wide"}], "version": 1}')
-    words = ("partitions", "reassign", "--generate", "--broker-list", "1,2,3,4")
-    named = ("--topics-to-move-json-file", str(tmp_path / "topics.json"))
-    proposed = run_json(*words, *named)["proposed"]["partitions"]
+    words = ("partitions", "reassign", "--dry-run", "--topic", "wide", "--brokers")
+    proposed = run_json(*words, "1,2,3,4")["proposed"]["partitions"]
     assert racks(proposed) == [2] * 8
     assert sorted(one["replicas"][0] for one in proposed) == [1, 1, 2, 2, 3, 3, 4, 4]
-    wider = run_json(*words, "--topics", "wide", "--replication-factor", "4")["proposed"]["partitions"]
+    wider = run_json(*words, "1,2,3,4", "--replication-factor", "4")["proposed"]["partitions"]
     assert all(sorted(one["replicas"]) == [1, 2, 3, 4] for one in wider)
-    anyhow = run_json(*words, "--topics", "wide", "--disable-rack-aware")["proposed"]["partitions"]
-    assert 1 in racks(anyhow)
-    few = ("partitions", "reassign", "--generate", "--topics", "wide", "--broker-list")
-    assert "found 1 brokers, expected 2" in run(*few, "1", exit_code=1).stderr
-    assert "BROKER_MISSING" in run(*few, "1,9", exit_code=1).stderr
+    without = run_json(*words, "1,2,3,4", "--ignore-racks")["proposed"]["partitions"]
+    assert 1 in racks(without)
+    assert len(run_json(*words, "1,2", "-p", "3")["proposed"]["partitions"]) == 1
+    assert "found 1 brokers, expected 2" in run(*words, "1", exit_code=1).stderr
+    assert "BROKER_MISSING" in run(*words, "1,9", exit_code=1).stderr
 
 
 def test_what_the_controller_refuses_ends_the_command(
@@ -147,11 +146,11 @@ def test_what_the_controller_refuses_ends_the_command(
         ALTER_REASSIGNMENTS: reassigned(("orders", 0, 0, None), ("orders", 1, 39, "broker 9 is none"))
     }
     path = file_of(tmp_path, (0, [1]), (1, [9]))
-    shown = run("partitions", "reassign", "--execute", path, exit_code=1)
+    shown = run("partitions", "reassign", "--file", path, exit_code=1)
     assert "1 of 2 partitions: orders-1: INVALID_REPLICA_ASSIGNMENT: broker 9 is none" in shown.stderr
     assert shown.stdout.splitlines()[-1] == "Successfully started partition reassignment for orders-0"
     controller.answers = {ALTER_REASSIGNMENTS: reassigned(error_code=31, error_message="no")}
-    refused = run("partitions", "reassign", "--execute", path, "--output", "json", exit_code=1)
+    refused = run("partitions", "reassign", "--file", path, "--output", "json", exit_code=1)
     assert json.loads(refused.stderr)["error"]["message"] == "CLUSTER_AUTHORIZATION_FAILED: no"
 
 
@@ -171,94 +170,69 @@ def test_what_to_go_back_to_is_told_before_it_is_asked_for(
     assert json.loads(shown.stdout.splitlines()[2]) == before
     assert "CONTROLLER_UNREACHABLE" in shown.stderr
     shown = run(*words, "--output", "json", exit_code=1)
-    assert json.loads(shown.stdout) == {"current": before, "partitions": []}
+    assert json.loads(shown.stdout)["current"] == before
+    assert json.loads(shown.stdout)["partitions"] == []
 
 
-def test_how_far_it_is_is_verified(cluster: ClusterRoot, run: Run, run_json: RunJson, tmp_path: Path) -> None:
-    cluster.assign("orders", (1, 2), PartitionLeadership((3, 1, 2), adding=(1,), removing=(2,)))
-    path = file_of(tmp_path, (0, [1, 2]), (1, [3, 1]), (2, [1, 3]), (7, [1]))
-    assert run("partitions", "reassign", "--verify", path).stdout.splitlines() == [
-        "Status of partition reassignment:",
-        "Reassignment of partition orders-0 is completed.",
-        "Reassignment of partition orders-1 is still in progress.",
-        "There is no active reassignment of partition orders-2, but replica set is 3,1 rather than 1,3.",
-        "There is no partition orders-7.",
-    ]
-    found = run_json("partitions", "reassign", "--verify", path)
-    assert [one["state"] for one in found] == ["completed", "in progress", "different", "missing"]
-    assert found[1] == {
-        "topic": "orders",
-        "partition": 1,
-        "state": "in progress",
-        "replicas": [3, 1, 2],
-        "wanted": [3, 1],
-    }
-
-
-def test_what_is_not_over_is_listed_and_called_off(
+def test_reassignments_that_are_not_done_are_listed_and_called_off(
     cluster: ClusterRoot, controller: FakeController, run: Run, run_json: RunJson, tmp_path: Path
 ) -> None:
-    path = file_of(tmp_path, (0, [1]), (1, [3, 1]))
-    assert run("partitions", "reassign", "--list").stdout == "No partition reassignments found.\n"
-    assert "None of the specified" in run("partitions", "reassign", "--cancel", path).stdout
-    assert run_json("partitions", "reassign", "--cancel", path) == []
+    path = file_of(tmp_path, (0, [1]), (1, []))
+    words = ("partitions", "reassign", "--cancel")
+    assert run_json("partitions", "list", "--reassigning") == []
+    assert "None of the specified" in run(*words, "--file", path).stdout
+    assert run_json(*words, "--topic", "orders")["partitions"] == []
     cluster.assign("orders", (1, 2), PartitionLeadership((3, 1, 2), adding=(1,), removing=(2,)))
-    assert run("partitions", "reassign", "--list").stdout.splitlines() == [
-        "Current partition reassignments:",
-        "orders-1: replicas: 3,1,2. adding: 1. removing: 2.",
-    ]
-    (listed,) = run_json("partitions", "reassign", "--list")
+    (listed,) = run_json("partitions", "list", "--reassigning")
     assert (listed["partition"], listed["adding"], listed["removing"]) == (1, [1], [2])
     controller.answers = {ALTER_REASSIGNMENTS: reassigned(("orders", 1, 0, None))}
-    shown = run("partitions", "reassign", "--cancel", path).stdout
-    assert shown == "Successfully cancelled partition reassignment for: orders-1\n"
+    shown = run(*words, "--file", path).stdout.splitlines()
+    assert shown[-1] == "Successfully cancelled partition reassignment for orders-1"
     assert targets(controller) == {("orders", 1): None}
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "shown"),
     [
-        ((), "exactly one of"),
-        (("--list", "--generate"), "exactly one of"),
-        (("--replicas", "1"), "--replicas wants --topic"),
-        (("--list", "--topic", "orders"), "--replicas wants --topic"),
-        (("--list", "--partition", "1"), "--replicas wants --topic"),
-        (("--generate", "--topics", "orders"), "--generate wants"),
-        (("--generate", "--broker-list", "1"), "--generate wants"),
-        (("--list", "--broker-list", "1"), "--generate wants"),
+        ((), "give --topic NAME or --file FILE"),
+        (("--topic", "orders", "--file", "-"), "give --topic NAME or --file FILE"),
+        (("--topic", "orders"), "one of --replicas, --brokers and --cancel"),
+        (("--topic", "orders", "--replicas", "1", "--cancel"), "one of --replicas, --brokers and --cancel"),
+        (("--file", "-", "--brokers", "1"), "with --file only --cancel"),
+        (("--file", "-", "--partition", "1"), "--partition with --topic"),
+        (("--topic", "orders", "--replicas", "1", "--ignore-racks"), "go with --brokers"),
         (("--topic", "orders", "--replicas", "1,x"), "expected ids of brokers"),
         (("--topic", "orders", "--replicas", "1,1"), "expected each broker once"),
-        (("--execute", "/nowhere"), "No such file"),
+        (("--file", "/nowhere"), "No such file"),
     ],
 )
-def test_what_does_not_go_together_is_refused(run: Run, words: tuple[str, ...], told: str) -> None:
-    assert told in run("partitions", "reassign", *words, exit_code=2).stderr
+def test_what_does_not_go_together_is_refused(run: Run, words: tuple[str, ...], shown: str) -> None:
+    assert shown in run("partitions", "reassign", *words, exit_code=2).stderr
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "shown"),
     [
-        ("", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ("[]", "found no list of partitions"),
-        ('{"partitions": []}', "found no list of partitions"),
-        ('{"version": 2, "partitions": [{}]}', "found version 2, expected 1"),
-        ('{"partitions": [1]}', "partitions[0]: expected an object"),
-        ('{"partitions": [{"topic": "t", "replicas": [1]}]}', "found partition None"),
-        ('{"partitions": [{"topic": "t", "partition": true, "replicas": [1]}]}', "found partition True"),
-        ('{"partitions": [{"topic": 1, "partition": 0, "replicas": [1]}]}', "found topic 1"),
-        ('{"partitions": [{"topic": "t", "partition": 0}]}', "found replicas None"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "found replicas []"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, -1]}]}', "found replicas [1, -1]"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}', "found a broker twice"),
+        ("", "Input data was truncated"),
+        ("[" * 100_000, "bad.json: "),
+        ("[]", "Expected `object`"),
+        ('{"partitions": []}', "Expected `array` of length >= 1"),
+        ('{"version": 2, "partitions": [{}]}', "$.version"),
+        ('{"partitions": [1]}', "Expected `object`, got `int`"),
+        ('{"partitions": [{"topic": "t", "replicas": [1]}]}', "missing required field `partition`"),
         (
-            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/a"]}]}',
-            "found log_dirs",
+            '{"partitions": [{"topic": "t", "partition": true, "replicas": [1]}]}',
+            "Expected `int`, got `bool`",
         ),
+        ('{"partitions": [{"topic": 1, "partition": 0, "replicas": [1]}]}', "Expected `str`, got `int`"),
+        ('{"partitions": [{"topic": "t", "partition": 0}]}', "t-0: found replicas []"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, -1]}]}', "Expected `int` >= 0"),
         (
-            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": 3}]}',
-            "found log_dirs",
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}',
+            "expected brokers, each once",
         ),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/a"]}]}', "log_dirs"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": 3}]}', "log_dirs"),
         (
             '{"partitions": [%s, %s]}' % (('{"topic": "t", "partition": 0, "replicas": [1]}',) * 2),
             "found t-0 again",
@@ -266,12 +240,21 @@ def test_what_does_not_go_together_is_refused(run: Run, words: tuple[str, ...], 
     ],
 )
 def test_files_that_are_not_kafkas_are_refused(
-    cluster: ClusterRoot, run: Run, tmp_path: Path, text: str, told: str
+    cluster: ClusterRoot, run: Run, tmp_path: Path, text: str, shown: str
 ) -> None:
     (tmp_path / "bad.json").write_text(text)
-    shown = run("partitions", "reassign", "--execute", str(tmp_path / "bad.json"), exit_code=1).stderr
-    assert "INVALID_PARTITION_FILE" in shown
-    assert told in shown
+    told = run("partitions", "reassign", "--file", str(tmp_path / "bad.json"), exit_code=1).stderr
+    assert "INVALID_PARTITION_FILE" in told
+    assert shown in told
+
+
+def test_a_file_may_begin_with_a_mark(cluster: ClusterRoot, run: Run, tmp_path: Path) -> None:
+    text = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1]}]}\r\n'
+    (tmp_path / "moves.json").write_bytes(text.encode("utf-8-sig"))
+    words = ("partitions", "reassign", "--dry-run", "--file", str(tmp_path / "moves.json"))
+    assert "Proposed" in run(*words).stdout
+    (tmp_path / "moves.json").write_bytes(text.encode("utf-16"))
+    assert "INVALID_PARTITION_FILE" in run(*words, exit_code=1).stderr
 
 
 def test_any_log_directory_will_do_since_there_is_one(
@@ -279,7 +262,7 @@ def test_any_log_directory_will_do_since_there_is_one(
 ) -> None:
     controller.answers = {ALTER_REASSIGNMENTS: reassigned(("orders", 0, 0, None))}
     text = '{"partitions": [{"topic": "orders", "partition": 0, "replicas": [2], "log_dirs": ["any"]}]}'
-    run("partitions", "reassign", "--execute", "-", stdin=text)
+    run("partitions", "reassign", "--file", "-", stdin=text)
     assert targets(controller) == {("orders", 0): (2,)}
 
 
@@ -309,7 +292,7 @@ def test_a_topic_is_made_with_as_many_replicas_as_are_asked_for(
 
 
 def test_leaders_are_elected(
-    cluster: ClusterRoot, controller: FakeController, run: Run, run_json: RunJson, tmp_path: Path
+    cluster: ClusterRoot, controller: FakeController, run: Run, run_json: RunJson
 ) -> None:
     controller.answers = {ELECT_LEADERS: elected(("orders", 0, 0), ("orders", 1, 84))}
     shown = run("partitions", "elect", "--preferred", "--topic", "orders", "-p", "1", "-p", "0")
@@ -320,7 +303,7 @@ def test_leaders_are_elected(
     assert [(one.topic, one.partitions) for one in asked(controller).topic_partitions] == [("orders", (0, 1))]
     assert asked(controller).election_type == 0
     controller.asked.clear()
-    found = run_json("partitions", "elect", "--offline", "--file", file_of(tmp_path, (1, [1]), (1, [1])))
+    found = run_json("partitions", "elect", "--offline", "--topic", "orders", "-p", "1")
     assert found[1] == {"topic": "orders", "partition": 1, "error": "ELECTION_NOT_NEEDED", "message": None}
     assert asked(controller).election_type == 1
     assert [(one.topic, one.partitions) for one in asked(controller).topic_partitions] == [("orders", (1,))]
@@ -364,37 +347,3 @@ def test_where_no_broker_runs_nothing_can_be_decided(cluster: ClusterRoot, run: 
         ("partitions", "reassign", "--topic", "orders", "--replicas", "1"),
     ):
         assert "NO_BROKER_RUNS" in run(*words, exit_code=1).stderr
-
-
-# --- in Kafka's grammar -------------------------------------------------------------------------------
-
-
-def test_kafkas_reassigning(
-    cluster: ClusterRoot, controller: FakeController, run: Run, run_json: RunJson, tmp_path: Path
-) -> None:
-    kafka = ("kafka-reassign-partitions",)
-    controller.answers = {ALTER_REASSIGNMENTS: reassigned(("orders", 0, 0, None))}
-    path = file_of(tmp_path, (0, [2]))
-    run(*kafka, "--execute", "--reassignment-json-file", path)
-    assert targets(controller) == {("orders", 0): (2,)}
-    shown = run(*kafka, "--verify", "--reassignment-json-file", path).stdout
-    assert shown.endswith("orders-0, but replica set is 1,2 rather than 2.\n")
-    assert "None of the specified" in run(*kafka, "--cancel", "--reassignment-json-file", path).stdout
-    assert run(*kafka, "--list").stdout == "No partition reassignments found.\n"
-    (tmp_path / "topics.json").write_text('{"topics": [{"topic": "orders"}], "version": 1}')
-    generating = (*kafka, "--generate", "--topics-to-move-json-file", str(tmp_path / "topics.json"))
-    proposed = run_json(*generating, "--broker-list", "1,3")["proposed"]["partitions"]
-    assert {node_id for one in proposed for node_id in one["replicas"]} == {1, 3}
-    assert "give one of" in run(*kafka, exit_code=2).stderr
-    assert "--reassignment-json-file" in run(*kafka, "--execute", exit_code=2).stderr
-
-
-def test_kafkas_elections(cluster: ClusterRoot, controller: FakeController, run: Run) -> None:
-    kafka = ("kafka-leader-election", "--election-type")
-    controller.answers = {ELECT_LEADERS: elected(("orders", 1, 0))}
-    run(*kafka, "unclean", "--topic", "orders", "--partition", "1")
-    assert (asked(controller).election_type, len(asked(controller).topic_partitions)) == (1, 1)
-    controller.asked.clear()
-    run(*kafka, "PREFERRED", "--all-topic-partitions")
-    assert (asked(controller).election_type, asked(controller).topic_partitions) == (0, None)
-    assert "give --topic" in run(*kafka, "PREFERRED", exit_code=2).stderr

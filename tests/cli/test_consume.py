@@ -9,7 +9,15 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.cli.consume import Anchor, Cursor, Follower, Position, Selection
+from sparklog.cli.consume import (
+    Cursor,
+    Follower,
+    Position,
+    PositionError,
+    Selection,
+    parse_positions,
+    resolve,
+)
 from sparklog.cli.record_format import ConsumedRecord, compile_format
 from sparklog.clock import ManualClock
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
@@ -89,7 +97,8 @@ def test_topic_made_again_is_printed_from_its_beginning(
 ) -> None:
     assert follow(log, make_again(*NEW[:count])) == [*OLD, *NEW[:count]]
     assert capsys.readouterr().err == (
-        "Warning: topic t was deleted and made again: what follows is the new one, from its beginning.\n"
+        "Warning: topic t was deleted and made again: the records that follow are of the new one, "
+        "from its beginning.\n"
     )
     assert log.committed_offsets("g") == {("t", 0): count}
 
@@ -139,22 +148,22 @@ def test_chosen_partition_that_the_new_topic_lacks_ends_a_follow(log: sparklog.S
 
 
 def test_log_that_ends_before_what_was_printed_is_an_error(log: sparklog.SparkLog) -> None:
-    class Ahead(Selection):
-        def at_first(self, *_: object) -> list[Cursor]:
-            return [Cursor(0, 7, None)]
+    class Ahead(Follower):
+        def _cursor(self, *_: object) -> Cursor:
+            return Cursor(0, 7, None)
 
-    follower = Follower(sparklog.open(log.url), Ahead(topic="t", group="g"), clock=IdleClock())
+    follower = Ahead(sparklog.open(log.url), Selection(topic="t", group="g"), clock=IdleClock())
     with pytest.raises(OffsetOutOfRangeError, match="found next offset 7, expected at most 5"):
         follower.run(compile_format("%s "), io.BytesIO())
     assert log.committed_offsets("g") == {}
 
 
-@pytest.mark.parametrize("anchor", [None, Anchor.BEGINNING, Anchor.STORED, Anchor.END])
+@pytest.mark.parametrize("anchor", [None, "beginning", "stored", "end"])
 def test_partitions_that_are_added_are_followed_from_their_beginning(
-    log: sparklog.SparkLog, anchor: Anchor | None
+    log: sparklog.SparkLog, anchor: str | None
 ) -> None:
-    selection = Selection(topic="t", group="g", start=anchor and Position(anchor))
-    old = [] if anchor is Anchor.END else OLD
+    selection = Selection(topic="t", group="g", start=None if anchor is None else Position(anchor))
+    old = [] if anchor == "end" else OLD
     assert follow(log, add_partitions, selection=selection) == [*old, "in0", "in1", "in2"]
     assert log.committed_offsets("g") == {("t", 0): 6, ("t", 1): 1, ("t", 2): 1}
 
@@ -181,3 +190,70 @@ def test_stopping_at_the_end_waits_for_no_partition_that_is_added(log: sparklog.
     follower = Follower(sparklog.open(log.url), Selection(topic="t", exit_at_end=True), clock=IdleClock())
     follower.run(compile_format("%s "), shown)
     assert shown.getvalue().decode().split() == OLD
+
+
+# --- positions ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("texts", "start", "end"),
+    [
+        ((), None, None),
+        (("beginning",), Position("beginning"), None),
+        (("latest",), Position("end"), None),
+        (("17",), Position("offset", 17), None),
+        (("-5",), Position("last", 5), None),
+        (("s@100", "e@200"), Position("time", 100), Position("time", 200)),
+        (("e@200",), None, Position("time", 200)),
+        (("stored",), Position("stored"), None),
+    ],
+)
+def test_words_of_kcat(texts: tuple[str, ...], start: Position | None, end: Position | None) -> None:
+    assert parse_positions(texts) == (start, end)
+
+
+@pytest.mark.parametrize("text", ["", "middle", "s@", "s@-1", "e@x", "1.5", "--5"])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(PositionError):
+        parse_positions((text,))
+
+
+def test_two_starts_are_refused() -> None:
+    with pytest.raises(PositionError, match="two starts"):
+        parse_positions(("beginning", "end"))
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (Position("beginning"), 10),
+        (Position("end"), 20),
+        (Position("offset", 15), 15),
+        (Position("last", 3), 17),
+        (Position("last", 300), 10),
+        (Position("time", 1_000), 12),
+        (Position("time", 9_999), 20),
+        (Position("stored"), 14),
+    ],
+)
+def test_resolves_against_the_offsets_of_a_partition(position: Position, expected: int) -> None:
+    found = resolve(
+        position,
+        log_start_offset=10,
+        log_end_offset=20,
+        offset_for_time=lambda ms: 12 if ms <= 1_000 else None,
+        stored=14,
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize(("stored", "expected"), [(None, 10), (3, 10), (12, 12)])
+def test_stored_falls_back_to_the_beginning(stored: int | None, expected: int) -> None:
+    found = resolve(
+        Position("stored"),
+        log_start_offset=10,
+        log_end_offset=20,
+        offset_for_time=lambda _ms: None,
+        stored=stored,
+    )
+    assert found == expected

@@ -63,13 +63,6 @@ def test_groups_are_listed_and_described(run: Run, run_json: RunJson) -> None:
     assert run("kafka-consumer-groups", "--describe", "--group", "g").stdout.splitlines() == [heading, row]
 
 
-@pytest.mark.parametrize("verb", ["--delete", "--delete-offsets", "--reset-offsets"])
-def test_what_takes_a_broker_is_said_to(run: Run, verb: str) -> None:
-    result = run("kafka-consumer-groups", verb, "--group", "g", exit_code=2)
-    assert f"{verb} is not known here" in result.stderr
-    assert "Kafka's own kafka-consumer-groups" in result.stderr
-
-
 def test_a_topic_goes_with_what_groups_have_committed_for_it(run: Run) -> None:
     run("produce", "--topic", "t", stdin="a\n")
     run("consume", "--topic", "t", "--group", "g", "-e")

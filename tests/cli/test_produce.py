@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.cli import produce
-from sparklog.cli.produce import LineFormat, LineTooLongError, read_line_bundles
+from sparklog.cli.produce import LineError, LineFormat, read_line_bundles
 
 
 def flat(bundles: Iterator[list[bytes]]) -> list[bytes]:
@@ -49,7 +49,7 @@ def test_silent_pipe_hands_over_what_it_has() -> None:
 def test_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce, "MAX_LINE_BYTES", 1000)
     monkeypatch.setattr(produce, "READ_BYTES", 100)
-    with pytest.raises(LineTooLongError, match="longer than 1,000 bytes"):
+    with pytest.raises(LineError, match="longer than 1,000 bytes"):
         flat(read_line_bundles(io.BytesIO(b"x" * 2000)))
 
 

@@ -74,7 +74,7 @@ def test_a_broker_is_described(cluster: ClusterRoot, run: Run, run_json: RunJson
     }
     told = [line.split(":", 1) for line in run("brokers", "describe", "7").stdout.splitlines()]
     told_as = {label: text.strip() for label, text in told}
-    assert (told_as["Broker"], told_as["Rack"], told_as["Controller"]) == ("7", "east", "no")
+    assert (told_as["Broker"], told_as["Rack"], told_as["Controller"]) == ("7", "east", "false")
     assert (told_as["Leads"], told_as["Listener"]) == ("0", "localhost:9099")
     missing = run("brokers", "describe", "9", exit_code=1).stderr
     assert "BROKER_MISSING" in missing
@@ -156,7 +156,7 @@ def test_the_controller_that_is_fenced_is_none(cluster: ClusterRoot, run: Run, r
     cluster.fence(1)
     found = run_json("controller", "describe")
     assert (found["id"], found["address"], found["controller_epoch"]) == (None, None, 1)
-    assert "Controller epoch:         1" in run("controller", "describe").stdout
+    assert "Controller epoch:     1" in run("controller", "describe").stdout
 
 
 def test_who_led_before_is_one_flag_away(cluster: ClusterRoot, run_json: RunJson) -> None:

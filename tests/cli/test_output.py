@@ -55,6 +55,12 @@ def test_a_group_is_one_line_for_each_partition(group: str, columns: int) -> Non
     assert row == "demo-delays  flights          0           86000           86254  254"
 
 
+def test_a_record_does_not_drive_the_terminal(run: Run) -> None:
+    run("produce", "--topic", "t", "-K:", stdin=b"k\x1b[2J:v\xff\ttab\n")
+    assert on_terminal("consume", "--topic", "t", "-e", "-f", r"%k %s\n") == [r"k\u001b[2J v\xff" + "\ttab"]
+    assert on_terminal("consume", "--topic", "t", "-e", "-x", "-f", r"%k %s\n") == ["6b1b5b324a 76ff09746162"]
+
+
 def test_no_colour_where_none_is_wanted(run: Run) -> None:
     run("topics", "create", "--topic", "events", "--partitions", "12")
     plain = ["TOPIC   PARTITIONS  RECORDS  SIZE", "events          12        0   0 B"]

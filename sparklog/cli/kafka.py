@@ -1,0 +1,159 @@
+"""Names of Kafka's tools and options, in one table: what is served, and what to type instead of the rest.
+
+`sparklog kafka-topics --create --topic t` runs `sparklog topics create --topic t`: the words of a command
+line are replaced before it is parsed, so that there is one grammar. Nothing is ignored: an option that means
+nothing here is refused.
+Sources: the tools of Kafka 4; kcat's manual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import click
+
+
+class Tool(NamedTuple):
+    """Our command for each verb of a tool (for a tool without verbs: `""`), and our names of its options."""
+
+    verbs: Mapping[str, str]
+    options: Mapping[str, str] = {}
+
+
+_LIST = "topics list --names"
+_SERVERS = {"--broker-list": "--bootstrap-server"}
+TOOLS: Mapping[str, Tool] = {
+    "kafka-topics": Tool(
+        {
+            "--create": "topics create",
+            "--list": _LIST,
+            "--describe": "topics describe",
+            "--alter": "topics alter",
+            "--delete": "topics delete",
+        }
+    ),
+    "kafka-consumer-groups": Tool({"--list": "groups list", "--describe": "groups describe"}),
+    "kafka-get-offsets": Tool({"": "offsets get"}, _SERVERS),
+    "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
+    "kafka-console-consumer": Tool({"": "consume"}),
+    "kafka-dump-log": Tool({"": "dump-log"}, {"--deep-iteration": "--deep"}),
+    "kafka-transactions": Tool(
+        {
+            "list": "transactions list",
+            "describe": "transactions describe",
+            "abort": "transactions abort",
+            "find-hanging": "transactions find-hanging",
+        }
+    ),
+}
+_WITH_PATTERNS = ("topics describe", "topics delete", "offsets get")
+
+_OWN_TOOL = "start sparklog-server, and use Kafka's own tool"
+_MEMBERS = f"only a broker knows which members a group has: {_OWN_TOOL}"
+_CLIENT = "there is no Kafka client to be configured: leave it out"
+INSTEAD_OF_TOOL: Mapping[str, str] = {
+    "kafka-configs": "`sparklog topics describe` and `topics alter --topic NAME --config KEY=VALUE`; of the "
+    "root, as --broker-defaults: `root describe` and `root alter --config KEY=VALUE`",
+    "kafka-reassign-partitions": "`sparklog partitions reassign`, with --file FILE for Kafka's JSON; "
+    "`partitions list --reassigning` shows what is not done",
+    "kafka-leader-election": "`sparklog partitions elect --preferred`, or --offline",
+    "kafka-delete-records": "`sparklog topics alter --topic NAME --config retention.ms=MS`, then "
+    f"`sparklog expire NAME`. From an offset on: {_OWN_TOOL}",
+    "kafka-acls": "the storage decides who may do what (docs/deploy.md)",
+    "kafka-groups": "`sparklog groups list`",
+    "kafka-streams-groups": "`sparklog groups list`",
+    "kafka-cluster": "`sparklog root describe` shows the id, `sparklog brokers unregister` forgets a broker",
+    "kafka-features": "`sparklog root describe`",
+    "kafka-log-dirs": "`sparklog topics describe` shows sizes",
+    "kafka-metadata-quorum": "`sparklog controller describe`",
+    "kafka-metadata-shell": "`sparklog metadata show` and `sparklog metadata log`",
+    "zookeeper-shell": "`sparklog metadata show` and `sparklog metadata log`",
+    "kafka-storage": "`sparklog topics create`, or a broker that starts, makes the root",
+    "kafka-server-start": "`sparklog-server --root DIR --listeners PLAINTEXT://HOST:PORT`",
+    "kafka-server-stop": "send SIGTERM to sparklog-server",
+    "kafka-replica-verification": "nothing is copied here: `sparklog doctor --deep` reads every record",
+    "kcat": "`sparklog consume` (-C) and `sparklog produce` (-P) have its flags; -L is `topics list`",
+}
+INSTEAD_OF_OPTION: Mapping[str, str] = {
+    "--members": _MEMBERS,
+    "--state": _MEMBERS,
+    "--reset-offsets": _MEMBERS,
+    "--delete-offsets": _MEMBERS,
+    "--delete": _MEMBERS,
+    "--command-config": _CLIENT,
+    "--producer.config": _CLIENT,
+    "--consumer.config": _CLIENT,
+    "--command-property": _CLIENT,
+    "--producer-property": f"{_CLIENT}; instead of compression.type: --compression CODEC; acks is all",
+    "--consumer-property": f"{_CLIENT}; instead of group.id: --group NAME; of auto.offset.reset: "
+    "-o beginning or -o end",
+    "--request-required-acks": "a record is durable when it is acknowledged, always: leave it out",
+    "--timeout-ms": "give -e, which stops at the end of the log",
+    "--formatter": "-f FORMAT prints fields (%k %s %o ...), -J a JSON object a line",
+    "--include": "it is one topic here: --topic NAME",
+    "--whitelist": "it is one topic here: --topic NAME",
+    "--key-deserializer": "keys and values are bytes here: --hex, or -J with base64 for what is not UTF-8",
+    "--value-deserializer": "keys and values are bytes here: --hex, or -J with base64 for what is not UTF-8",
+    "--zookeeper": "there is no ZooKeeper: --root DIR, or --bootstrap-server HOST:PORT",
+    "-b": "it is --bootstrap-server HOST:PORT, or --root DIR without a broker",
+    "--topic-id": "`topics list --output json` shows whose id it is",
+    "--replica-assignment": "afterwards: `partitions reassign --topic NAME --replicas 1,2`",
+    "--cluster-metadata-decoder": "`sparklog metadata log` shows that",
+    "--offsets-decoder": "`sparklog groups describe --all-groups` shows that",
+    "--transaction-log-decoder": "`sparklog transactions list` shows that",
+    "--start-offset": "an abort ends all that a producer has open: name it, as `find-hanging` shows it",
+}
+
+
+def translate(args: Sequence[str]) -> list[str]:
+    """The command line in our words; unchanged where the first word is not one of Kafka's tools.
+
+    Raises:
+        click.UsageError: a tool that is not served, with what to type instead; not exactly one verb.
+    """
+    name, *words = args
+    name = name.removesuffix(".sh")
+    if name in INSTEAD_OF_TOOL:
+        raise click.UsageError(f"{name} is not known here: {INSTEAD_OF_TOOL[name]}.")
+    tool = TOOLS.get(name)
+    if tool is None:
+        return list(args)
+    verbs = [word for word in words if word in tool.verbs] if "" not in tool.verbs else [""]
+    if not verbs and not {"-h", "--help"}.isdisjoint(words):
+        return [next(iter(tool.verbs.values())).split()[0], "--help"]
+    if len(verbs) != 1:
+        hints = [f"{word}: {INSTEAD_OF_OPTION[word]}" for word in words if word in INSTEAD_OF_OPTION]
+        raise click.UsageError("; ".join([f"give exactly one of {', '.join(tool.verbs)}", *hints]) + ".")
+    words = [word for word in words if word not in verbs]
+    command = tool.verbs[verbs[0]]
+    found: list[str] = []
+    for word in words:
+        option, separator, value = word.partition("=")
+        if found[-1:] == ["--topic"]:
+            found[-1:] = _topic(command, word)
+        elif option == "--topic" and separator:
+            found += _topic(command, value)
+        else:
+            found.append(tool.options.get(option, option) + separator + value)
+    return [*command.split(), *found]
+
+
+def _topic(command: str, text: str) -> list[str]:
+    """`--topic k.*` as `--pattern k.*`, where Kafka's tools take a regular expression; a name stays one."""
+    from sparklog.metadata import why_illegal_topic_name
+
+    is_pattern = why_illegal_topic_name(text) is not None
+    if command in _WITH_PATTERNS and is_pattern:
+        return ["--pattern", text]
+    if command == _LIST:
+        return ["--pattern", text if is_pattern else text.replace(".", r"\.")]
+    return ["--topic", text]
+
+
+def in_our_words(error: click.ClickException) -> click.ClickException:
+    """The same error; for an option of Kafka's, one that names ours."""
+    if not isinstance(error, click.NoSuchOption) or error.option_name not in INSTEAD_OF_OPTION:
+        return error
+    why = INSTEAD_OF_OPTION[error.option_name]
+    return click.UsageError(f"{error.option_name} is not known here: {why}.", ctx=error.ctx)

@@ -1,0 +1,94 @@
+"""Kafka's names: each is served under ours, or answered with what to type instead."""
+
+import click
+import pytest
+
+from sparklog.cli.kafka import INSTEAD_OF_TOOL, TOOLS
+from sparklog.cli.main import cli
+from tests.cli.conftest import Run
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted(
+        {
+            " ".join(word for word in text.split() if word[0] != "-")
+            for tool in TOOLS.values()
+            for text in tool.verbs.values()
+        }
+    ),
+)
+def test_every_tool_means_a_command_that_there_is(command: str) -> None:
+    found: click.Command | None = cli
+    for word in command.split():
+        assert isinstance(found, click.Group)
+        found = found.get_command(click.Context(found), word)
+    assert found is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("kafka-consumer-groups --describe --group g --members", "only a broker knows which members"),
+        ("kafka-consumer-groups --reset-offsets --group g --to-earliest", "use Kafka's own tool"),
+        ("kafka-consumer-groups --delete --group g", "only a broker knows which members"),
+        ("groups describe --all-groups --state", "only a broker knows which members"),
+        ("kafka-console-consumer --topic t --consumer-property group.id=g", "--group NAME"),
+        ("consume --topic t --consumer-property=auto.offset.reset=latest", "-o beginning or -o end"),
+        ("kafka-console-consumer --topic t --timeout-ms 9", "give -e, which stops at the end of the log"),
+        ("kafka-console-producer --topic t --producer-property acks=all", "--compression CODEC"),
+        ("kafka-topics --list --command-config client.properties", "leave it out"),
+        ("kafka-topics --describe --topic t --topic-id x", "topics list --output json"),
+        ("kafka-transactions --bootstrap-server h:1 abort --start-offset 0", "find-hanging"),
+        ("consume -t t -b h:9092", "it is --bootstrap-server HOST:PORT"),
+    ],
+)
+def test_an_option_that_is_not_served_is_answered_with_ours(run: Run, words: str, shown: str) -> None:
+    assert shown in run(*words.split(), exit_code=2).stderr
+
+
+@pytest.mark.parametrize("tool", sorted(INSTEAD_OF_TOOL))
+def test_a_tool_that_is_not_served_is_answered_with_ours(run: Run, tool: str) -> None:
+    told = run(f"{tool}.sh", "--list", exit_code=2).stderr
+    assert f"{tool} is not known here: {INSTEAD_OF_TOOL[tool]}." in told
+
+
+def test_other_options_are_only_unknown(run: Run) -> None:
+    assert "No such option '--membrs'" in run("groups", "list", "--membrs", exit_code=2).stderr
+
+
+def test_a_tool_has_the_help_of_the_command_it_means(run: Run) -> None:
+    assert run("kafka-topics", "--help").stdout.startswith("Usage: sparklog topics ")
+    assert "--partitions" in run("kafka-topics", "--alter", "--help").stdout
+    assert "--from-beginning" in run("kafka-console-consumer", "--help").stdout
+    assert "exactly one of --list, --describe" in run("kafka-consumer-groups", exit_code=2).stderr
+    assert "exactly one of" in run("kafka-topics", "--list", "--describe", exit_code=2).stderr
+
+
+def test_a_mistyped_tool_is_answered_with_the_near_one(run: Run) -> None:
+    for tool in TOOLS:
+        assert f"'{tool}'" in run(tool[:-2] + tool[-1], exit_code=2).stderr.partition("Did you mean")[2]
+
+
+def test_topics_and_transactions(run: Run) -> None:
+    run("kafka-topics.sh", "--create", "--topic", "events", "--partitions", "2")
+    assert run("kafka-topics", "--list").stdout == "events\n"
+    assert "PartitionCount: 2" in run("kafka-topics", "--describe", "--topic", "events").stdout
+    assert run("kafka-transactions", "list").stdout == "No transactional id is in use.\n"
+    assert run("kafka-transactions", "find-hanging").stdout == "No transaction hangs.\n"
+    run("kafka-topics", "--delete", "--topic", "events")
+    assert run("kafka-topics", "--list").stdout == ""
+
+
+def test_options_that_change_nothing_here_are_served(run: Run) -> None:
+    run("kafka-console-producer", "--topic", "t", "--compression-codec", "zstd", stdin="one\n")
+    words = ("kafka-console-consumer", "--topic", "t", "-e", "--group", "g", "--isolation-level")
+    assert run(*words, "read_uncommitted").stdout == "one\n"
+    run(*words, "read_everything", exit_code=2)
+    assert "g      t" in run("kafka-consumer-groups", "--describe", "--group", "g").stdout
+
+
+def test_the_servers_of_older_tools_are_the_bootstrap_servers(run: Run) -> None:
+    words = ("kafka-console-producer", "--broker-list", "127.0.0.1:1", "--topic", "t")
+    assert "BROKER_UNREACHABLE" in run(*words, stdin="x\n", exit_code=1).stderr
+    assert "it is empty" in run("kafka-get-offsets", "--broker-list=", exit_code=2).stderr
