@@ -21,7 +21,7 @@ from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
 from sparklog_server.protocol.apis import ApiEntry, ApiKey
-from sparklog_server.protocol.responses import response_writer
+from sparklog_server.protocol.responses import FieldLayout, layout_of, response_writer
 from sparklog_server.protocol.wire import Chunk, FileRegion, Response, uvarint
 
 # --- guard -------------------------------------------------------------------------------------------
@@ -135,9 +135,9 @@ def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
 def _entity(cls: typing.Any) -> _Part:
     flexible = bool(cls.__flexible__)
     plain, tagged = [], {}
-    for field in dataclasses.fields(cls):
-        if "tag" in field.metadata:
-            tagged[int(field.metadata["tag"])] = _value(field, flexible=flexible, is_tag=True)
+    for field in layout_of(cls):
+        if field.tag is not None:
+            tagged[field.tag] = _value(field, flexible=flexible)
         else:
             plain.append(_value(field, flexible=flexible))
     if flexible:
@@ -145,21 +145,13 @@ def _entity(cls: typing.Any) -> _Part:
     return _sequence(plain)
 
 
-def _value(field: "dataclasses.Field[typing.Any]", *, flexible: bool, is_tag: bool = False) -> _Part:
-    kind = field.metadata.get("kafka_type")
-    alternatives = (field.type, *typing.get_args(field.type))
-    arrays = [one for one in alternatives if typing.get_origin(one) is tuple]
-    if arrays:
-        inner = typing.get_args(arrays[0])[0]
-        item = _entity(inner) if kind is None else _primitive(kind, flexible=flexible)
-        nullable = type(None) in typing.get_args(field.type)
-        return _array(item, flexible=flexible, nullable=nullable)
-    if kind is not None:
-        return _primitive(kind, flexible=flexible)
-    inside = _entity(next(typing.cast("type", one) for one in alternatives if dataclasses.is_dataclass(one)))
-    if type(None) in typing.get_args(field.type) and not is_tag:
-        return _Part(1, None, _nullable(inside.step))
-    return inside
+def _value(field: FieldLayout, *, flexible: bool) -> _Part:
+    part = _entity(field.entity) if field.entity else _primitive(field.kind, flexible=flexible)
+    if field.is_array:
+        return _array(part, flexible=flexible, nullable=field.is_nullable)
+    if field.entity is not None and field.is_nullable and field.tag is None:
+        return _Part(1, None, _nullable(part.step))
+    return part
 
 
 def _primitive(kind: str, *, flexible: bool) -> _Part:

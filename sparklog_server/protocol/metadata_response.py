@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparklog_server.protocol.wire import compact_length, uvarint
+from sparklog_server.protocol.wire import compact_length, encode_count, encode_text, uvarint
 
 # --- nodes -------------------------------------------------------------------------------------------
 #
@@ -64,9 +64,9 @@ def endpoints_tags(nodes: Iterable[Node]) -> bytes:
         b"".join(
             (
                 _I32.pack(one.node_id),
-                _text(one.host),
+                encode_text(one.host, flexible=True),
                 _I32.pack(one.port),
-                b"\x00" if one.rack is None else _text(one.rack),
+                encode_text(one.rack, flexible=True),
                 _NO_TAGS,
             )
         )
@@ -76,11 +76,6 @@ def endpoints_tags(nodes: Iterable[Node]) -> bytes:
         return _NO_TAGS
     inside = compact_length(len(told)) + b"".join(told)
     return b"\x01" + _NODE_ENDPOINTS_TAG + uvarint(len(inside)) + inside
-
-
-def _text(value: str) -> bytes:
-    encoded = value.encode()
-    return compact_length(len(encoded)) + encoded
 
 
 # --- metadata response -------------------------------------------------------------------------------
@@ -122,7 +117,7 @@ class Led(NamedTuple):
 
 def encode_topics(topics: list[list[bytes]], version: int) -> list[bytes]:
     """The array of topics: its count, and what `encode_topic` made of each, joined where that is small."""
-    count = _count(len(topics), flexible=version >= FLEXIBLE_FROM)
+    count = encode_count(len(topics), flexible=version >= FLEXIBLE_FROM)
     chunks: list[bytes] = []
     small = [count]
     for topic in topics:
@@ -152,12 +147,12 @@ def encode_topic(
         operations: authorized ones.
     """
     flexible = version >= FLEXIBLE_FROM
-    head = [_INT16.pack(error_code), _name(name, flexible=flexible)]
+    head = [_INT16.pack(error_code), encode_text(name, flexible=flexible)]
     if version >= _TOPIC_IDS_FROM:
         head.append(_NO_ID if topic_id is None else topic_id.bytes)
     if version >= _INTERNAL_FROM:
         head.append(b"\1" if is_internal else b"\0")
-    block = _count(0, flexible=flexible) if partitions is None else partitions
+    block = encode_count(0, flexible=flexible) if partitions is None else partitions
     pieces = [b"".join(head), block]
     tail = (_INT32.pack(operations) if version >= _OPERATIONS_FROM else b"") + (b"\0" if flexible else b"")
     return [*pieces, tail] if tail else pieces
@@ -170,7 +165,7 @@ def partitions_led(version: int, partitions: Sequence[Led]) -> bytes:
 
 def array_of(version: int, count: int, rows: Iterable[bytes]) -> bytes:
     """An array of so many partitions, made of what `rows_led` made of them, in pieces."""
-    return b"".join((_count(count, flexible=version >= FLEXIBLE_FROM), *rows))
+    return b"".join((encode_count(count, flexible=version >= FLEXIBLE_FROM), *rows))
 
 
 def rows_led(version: int, first: int, partitions: Sequence[Led]) -> bytes:
@@ -231,7 +226,7 @@ def replicas_block(version: int, replicas: Replicas) -> bytes:
 
 
 def _nodes(node_ids: tuple[int, ...], *, flexible: bool) -> bytes:
-    return _count(len(node_ids), flexible=flexible) + struct.pack(f">{len(node_ids)}i", *node_ids)
+    return encode_count(len(node_ids), flexible=flexible) + struct.pack(f">{len(node_ids)}i", *node_ids)
 
 
 def count_bytes(version: int) -> int:
@@ -246,14 +241,3 @@ def after_topics(version: int) -> int:
         + (2 if version >= _ERROR_FROM else 0)
         + (1 if version >= FLEXIBLE_FROM else 0)
     )
-
-
-def _name(name: str | None, *, flexible: bool) -> bytes:
-    if name is None:
-        return b"\0"  # nullable in flexible versions only
-    data = name.encode()
-    return (compact_length(len(data)) if flexible else _INT16.pack(len(data))) + data
-
-
-def _count(count: int, *, flexible: bool) -> bytes:
-    return compact_length(count) if flexible else _INT32.pack(count)

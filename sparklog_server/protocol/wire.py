@@ -5,20 +5,22 @@ Concurrency: values; a Response is sent once.
 """
 
 import asyncio
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 
-# --- varints -----------------------------------------------------------------------------------------
+# --- lengths -----------------------------------------------------------------------------------------
 #
-# Kafka's unsigned varints, as they are written: seven bits a byte, the low ones first.
+# Kafka's unsigned varints (seven bits a byte, the low ones first), and the lengths of arrays and strings.
 #
 # Concurrency: pure.
 # Sources: KIP-482.
 
 
 _SHORT = [bytes([value]) for value in range(0x80)]
+_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
 def uvarint(value: int) -> bytes:
@@ -36,6 +38,19 @@ def uvarint(value: int) -> bytes:
 def compact_length(length: int) -> bytes:
     """The length of what follows in flexible versions: one more than it is, so that null (-1) is 0."""
     return _SHORT[length + 1] if length < 0x7F else uvarint(length + 1)
+
+
+def encode_count(count: int, *, flexible: bool) -> bytes:
+    """The number of elements before an array; -1: null."""
+    return compact_length(count) if flexible else _INT32.pack(count)
+
+
+def encode_text(text: str | None, *, flexible: bool) -> bytes:
+    """A string with its length; None: null."""
+    if text is None:
+        return compact_length(-1) if flexible else _INT16.pack(-1)
+    data = text.encode()
+    return (compact_length(len(data)) if flexible else _INT16.pack(len(data))) + data
 
 
 # --- held room ---------------------------------------------------------------------------------------
