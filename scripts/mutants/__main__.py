@@ -6,9 +6,9 @@
     python -m scripts.mutants --rules fsync epoch        those whose loss or file contains one of the words
 
 For each file: its written mutants (scripts/mutants/), then a random sample of those that the operators of
-cosmic-ray make, as many as the time allows. A written mutant names its tests; for operators they are the folder
-of the file's layer, the test modules of its name first. Exit code 1: a mutant survived, a written one does not
-apply any more, or its tests fail without it.
+cosmic-ray make, as many as the time allows. A written mutant names its tests; for operators they are the
+folder of the file's layer, the test modules of its name first. Exit code 1: a mutant survived, a written one
+does not apply any more, or its tests fail without it.
 """
 
 import argparse

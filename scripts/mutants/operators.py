@@ -97,6 +97,7 @@ def _report(session: sqlite3.Connection, path: str, made: int, sampled: int) -> 
         print(f"{path}:{row}: survived {operator.removeprefix('core/')}")
         print("\n".join(f"    {line}" for line in changed if line.strip("+- ")))
     print(
-        f"{path}: {len(results)} of {sampled} sampled mutants run ({made} possible), {len(survivors)} survived"
+        f"{path}: ran {len(results)} mutants of a sample of {sampled} ({made} are possible),"
+        f" {len(survivors)} survived"
     )
     return len(survivors)
