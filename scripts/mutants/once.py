@@ -57,13 +57,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "if one.last_offset > end or number in staging",
         "tests/metadata/test_expiring.py",
     ),
-    edit(
-        "What may be a repetition of a forgotten producer is appended.",
-        "sparklog/metadata/model/sequences.py",
-        "return SequenceCheck.UNKNOWN if offset is None else",
-        "return SequenceCheck.NEXT if offset is None else",
-        "tests/server/publish/test_forgotten_producers.py",
-    ),
     # Transactions: whole, once, in the epoch of the producer, or never.
     edit(
         "An abort publishes what was staged.",
@@ -143,24 +136,10 @@ MUTANTS: tuple[Mutant, ...] = (
         OF_TRANSACTIONS,
     ),
     edit(
-        "A producer with an open transaction is forgotten by time: its repetition is staged twice.",
-        "sparklog/metadata/model/sequences.py",
-        "if one.last_offset >= end or number in staging",
-        "if one.last_offset >= end",
-        OF_TRANSACTIONS,
-    ),
-    edit(
         "Committed extents keep the offsets of their segment: readers get wrong offsets.",
         "sparklog/metadata/model/extent_list.py",
         "for column in (_BASE_OFFSET, _OFFSET_DELTA):",
         "for column in (_BASE_OFFSET,):",
-        OF_TRANSACTIONS,
-    ),
-    edit(
-        "What one transaction stages is not bounded.",
-        "sparklog/metadata/model/staging.py",
-        "if extents >= MAX_STAGED_EXTENTS:",
-        "if False:",
         OF_TRANSACTIONS,
     ),
     # Transactions of Python.
@@ -169,13 +148,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "sparklog/client/transaction.py",
         "if owner.has_tried and known is not None and _has_followed(known, owner):",
         "if False and known is not None and _has_followed(known, owner):",
-        "tests/client/test_transactions_going_wrong.py",
-    ),
-    edit(
-        "A clone is told that it has committed what the other one did.",
-        "sparklog/client/transaction.py",
-        "if owner.has_tried and known is not None and _has_followed(known, owner):",
-        "if known is not None and _has_followed(known, owner):",
         "tests/client/test_transactions_going_wrong.py",
     ),
     edit(

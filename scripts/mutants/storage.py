@@ -90,13 +90,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/storage/test_local_faults.py",
     ),
     edit(
-        "A put whose directory could not be opened to sync it counts as failed: it is done twice.",
-        "sparklog/storage/local.py",
-        "except StorageError as error:  # not tried: the name is there, perhaps not for good",
-        "except KeyError as error:",
-        "tests/storage/test_local_unsynced.py",
-    ),
-    edit(
         "Records are appended after torn bytes: readers stop in the middle of the segment.",
         "sparklog/storage/local_files.py",
         "self._broken = self._broken or torn",
@@ -116,13 +109,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "if self._client.get(self._url, self._key, 0, None)[0] != data:",
         "if False:",
         "tests/storage/test_s3_faults.py",
-    ),
-    edit(
-        "S3: a large object of that name counts as ours, whatever its bytes: extents refer to other records.",
-        "sparklog/storage/s3.py",
-        "return crc == self._parts_crc",
-        "return True",
-        "tests/storage/test_s3_append.py",
     ),
     edit(
         "S3: a lost answer behind a proxy counts as never sent: the put is repeated, and done twice.",
@@ -188,21 +174,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if False:",
         "tests/storage/test_filesystems.py",
     ),
-    edit(
-        "A sweep removes young temporary files: puts that are under way fail.",
-        "sparklog/storage/local.py",
-        "if os.stat(path).st_mtime_ns <= limit_ns:",
-        "if True:",
-        "tests/storage",
-    ),
     # Nothing outside of the root, no secret in a message.
-    edit(
-        "A link leads out of the allowed places.",
-        "sparklog/storage/root_rules.py",
-        "real = os.path.realpath(local_path(root))",
-        "real = local_path(root)",
-        "tests/storage/test_allowed_roots.py",
-    ),
     edit(
         "A symbolic link in a root is followed: a reader returns a file of another user.",
         "sparklog/storage/local_files.py",
