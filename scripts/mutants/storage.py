@@ -140,13 +140,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/storage/test_contract.py",
     ),
     edit(
-        "S3: a large object replaces another one: clones of a process overwrite each other's records.",
-        "sparklog/storage/s3_client.py",
-        'url, **arguments, IfNoneMatch="*")',
-        "url, **arguments)",
-        "tests/storage/test_s3_append.py",
-    ),
-    edit(
         "S3: a store that lets two puts of one name win is accepted.",
         "sparklog/storage/s3_probe.py",
         "if winners > 1:",

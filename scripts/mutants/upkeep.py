@@ -86,13 +86,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/maintenance/test_retain.py",
     ),
     edit(
-        "Records expire by a local clock that is ahead of the store's.",
-        "sparklog/maintenance/maintain.py",
-        "sober_now_ms(round_.metadata.store, round_.clock),\n        round_.terms.topics,",
-        "round_.clock.now_ms(),\n        round_.terms.topics,",
-        "tests/maintenance/test_sober_time.py",
-    ),
-    edit(
         "Compaction removes the last record of a key.",
         "sparklog/maintenance/compacted_batches.py",
         "round_.keys.latest(hashes) > offset[asked]",
