@@ -18,9 +18,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "if False:",
         "tests/metadata/test_registry.py",
     ),
-    patch(
-        "A fence leaves the leader: nobody leads the partition.",
-        "sparklog.metadata.model.draft.PartitionDraft.lead",
+    edit(
+        "A fence leaves the leader: nobody serves the partition.",
+        "sparklog/metadata/model/registry.py",
+        "partition.lead(_leaderless(before))",
+        "pass",
         "tests/metadata/test_registry.py",
     ),
     edit(
@@ -54,9 +56,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "sparklog.metadata.model.draft.Acting.require_leadership",
         "tests/metadata/test_acting.py",
     ),
-    patch(
+    edit(
         "A fenced registration publishes.",
-        "sparklog.metadata.model.registry.require_broker",
+        "sparklog/metadata/model/registry.py",
+        "require_broker(draft, action.node_id, action.broker_epoch)\n    epochs",
+        "epochs",
         "tests/metadata/test_acting.py tests/metadata/test_registry.py",
     ),
     # Membership, controller, liveness.
