@@ -3,6 +3,9 @@
 from scripts.mutants import MUTANTS
 from scripts.mutants.mutant import Patch, number_from_environment
 
-_number = number_from_environment()
-if _number is not None and isinstance(_patch := MUTANTS[_number].change, Patch):
-    _patch.start()
+
+def pytest_configure() -> None:
+    """Not sooner: other plugins may not be imported yet, and mind what is imported before them."""
+    number = number_from_environment()
+    if number is not None and isinstance(patch := MUTANTS[number].change, Patch):
+        patch.start()
