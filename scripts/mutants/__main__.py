@@ -7,7 +7,7 @@
 
 For each file: its written mutants (scripts/mutants/), then a random sample of those that the operators of
 cosmic-ray make, as many as the time allows. A written mutant names its tests; for operators they are the
-folder of the file's layer, the test modules of its name first. Exit code 1: a mutant survived, a written one
+test modules of the file's name, or else the folder of its layer. Exit code 1: a mutant survived, a written one
 does not apply any more, or its tests fail without it.
 """
 

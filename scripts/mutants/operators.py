@@ -18,15 +18,14 @@ _LEFT_OUT = "core/ReplaceBinaryOperator_BitOr"
 
 
 def tests_of(tree: Path, path: str) -> list[str] | None:
-    """Return the tests of a source file: modules of its name, then its layer's folder; None: it has none."""
+    """Return the test modules of a source file's name, else its layer's folder; None: it has neither."""
     source = Path(path)
     parts = ("server", *source.parts[1:-1]) if source.parts[0] == "sparklog_server" else source.parts[1:-1]
     while parts and not (tree / "tests").joinpath(*parts).is_dir():
         parts = parts[:-1]
     folder = (tree / "tests").joinpath(*parts)
     own = sorted(str(test.relative_to(tree)) for test in folder.glob(f"**/test_{source.stem}*.py"))
-    whole = [str(folder.relative_to(tree))] if parts else []
-    return [*own, *whole] or None
+    return own or ([str(folder.relative_to(tree))] if parts else None)
 
 
 def run_operators(
@@ -93,7 +92,7 @@ def _report(session: sqlite3.Connection, path: str, made: int, sampled: int) -> 
     ).fetchall()
     survivors = [result for result in results if result[2].lower() == "survived"]
     for row, operator, _, diff in survivors:
-        changed = [line for line in diff.splitlines() if line[:1] in {"+", "-"}][2:]
+        changed = [line for line in diff.splitlines() if line[:1] in {"+", "-"}][3:]
         print(f"{path}:{row}: survived {operator.removeprefix('core/')}")
         print("\n".join(f"    {line}" for line in changed if line.strip("+- ")))
     print(
