@@ -7,8 +7,8 @@
 
 For each file: its written mutants (scripts/mutants/), then a random sample of those that the operators of
 cosmic-ray make, as many as the time allows. A written mutant names its tests; for operators they are the
-test modules of the file's name, or else the folder of its layer. Exit code 1: a mutant survived, a written one
-does not apply any more, or its tests fail without it.
+test modules of the file's name, or else the folder of its layer. Exit code 1: a mutant survived, a written
+one does not apply any more, or its tests fail without it.
 """
 
 import argparse
