@@ -30,6 +30,9 @@ MODEL_STATES ?= 500000
 KERNEL_ROUNDS ?= 1000000
 SIM_FIRST_SEED ?= $(shell date +%s)
 BENCH_ARGS ?=
+FILES ?=
+MINUTES ?= 15
+MUTANTS_ARGS ?=
 # The peers' connectors are made for one version of Spark: PEERS_PYSPARK=4.2.0 runs them beside that PySpark.
 PEERS_PYSPARK ?=
 # Each with the Python of .venv, or with MATRIX_PYTHON=/usr/bin/python3.13.
@@ -104,8 +107,9 @@ chaos: $(VENV)/.dev ## The crash tests, fifteen minutes of them, and a report (l
 		$(BIN)/python -m pytest --timeout=3600 tests/crash tests/brokers tests/compat/test_broker_hostile.py tests/format/test_kernels_fuzz.py \
 		tests/history tests/simulation tests/models $(PYTEST_ARGS)
 
-mutants: $(VENV)/.dev ## Switch off one safeguard at a time: some test must notice each (docs/mutants.md)
-	$(BIN)/python scripts/mutants.py --write
+mutants: $(VENV)/.dev ## Mutants of the changed files that no test notices (FILES="sparklog/format/codec.py ...", MINUTES=15, MUTANTS_ARGS=--rules)
+	$(BIN)/python -m pip install -q -c constraints.txt cosmic-ray==8.7.0
+	$(BIN)/python -m scripts.mutants --minutes $(MINUTES) $(FILES) $(MUTANTS_ARGS)
 
 notebooks: $(VENV)/.dev ## Execute the notebooks and save their outputs
 	@sh scripts/preflight.sh --java >/dev/null

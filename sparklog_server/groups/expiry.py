@@ -3,8 +3,8 @@
 Forgetting is writing tombstones; they count when they are durable, like everything else.
 Invariants: a group in which somebody is, or into which somebody came while its tombstones were on their way,
     stays; so does what an open transaction may be about to commit. Tombstones are planned by what is applied
-    and what is on its way to be, and appended in the same turn of the loop, if nobody else appends first
-    (planned_writes.py): a commit that they were not planned by is behind them in the log, and counts. Nothing
+    and what is on its way to be, and appended in the same turn of the loop, if nobody else appends
+    first: a commit that they were not planned by is behind them in the log, and counts. Nothing
     expires by a wall clock that was set forward since the start: no more time has passed than the monotonic
     clock says; nor before the storage's clock says so, too. Offsets are kept for too long rather than for too
     short: after a suspend, too.

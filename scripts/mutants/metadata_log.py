@@ -1,0 +1,231 @@
+"""The metadata log: dense commits in one order, each applied once, none lost, none shown and taken back."""
+
+from scripts.mutants.mutant import Mutant, edit, patch
+
+MUTANTS: tuple[Mutant, ...] = (
+    # Dense and immutable; a damaged commit stops the log.
+    edit(
+        "A taken number counts as ours whatever its UUID: a lost race is acknowledged.",
+        "sparklog/metadata/creating.py",
+        "if header.uuid != candidate.uuid:\n            return False",
+        "pass",
+        "tests/metadata/test_log.py",
+    ),
+    edit(
+        "A put without an answer fails, and the next number is tried: the commit is applied twice.",
+        "sparklog/metadata/creating.py",
+        "self._unresolved, problem = candidate, error",
+        "return False",
+        "tests/metadata/test_creating_lost_answers.py",
+    ),
+    edit(
+        "A commit of ours that cannot be synced now is reported as failed: the caller repeats it.",
+        "sparklog/metadata/creating.py",
+        "it is made: a plain failure would be repeated\n            self._unresolved = candidate",
+        "it is made: a plain failure would be repeated\n            raise",
+        "tests/metadata/test_creating_lost_answers.py",
+    ),
+    edit(
+        "A damaged commit at the number of an open put is a plain error: the caller repeats its write.",
+        "sparklog/metadata/creating.py",
+        "except (StorageError, CorruptLogError) as error:",
+        "except StorageError as error:",
+        "tests/metadata/test_creating_lost_answers.py",
+    ),
+    edit(
+        "A commit does not have to name the one before: two mixed histories are read as one.",
+        "sparklog/metadata/loading.py",
+        "if header.previous != uuid:",
+        "if False:",
+        "tests/metadata/test_log_damage.py tests/metadata/test_snapshot.py",
+    ),
+    edit(
+        "The checksum of a commit is not verified: a flipped bit moves offsets.",
+        "sparklog/metadata/documents/document.py",
+        "checksum(data[:digits], _CRC_PLACEHOLDER, data[digits + 8 :])",
+        "data[digits : digits + 8].decode('ascii', 'replace')",
+        "tests/metadata/test_document.py",
+    ),
+    edit(
+        "A document of a newer version is read as one of this: its actions mean something else.",
+        "sparklog/metadata/documents/document.py",
+        "if intact and header.version != VERSION:",
+        "if False:",
+        "tests/metadata/test_document.py",
+    ),
+    edit(
+        "A commit that cannot be read back is made all the same: nobody opens the root again.",
+        "sparklog/metadata/documents/document.py",
+        "raise ValueError(str(error)) from error\n    if found",
+        "return data\n    if found",
+        "tests/metadata/test_creating_read_back.py",
+    ),
+    # Durable before it is shown, and before the next is linked.
+    patch(
+        "A commit is linked after one that is not durable: a power cut leaves a hole.",
+        "sparklog.metadata.log.MetadataLog._before_linking",
+        "tests/metadata/test_log_durability.py",
+    ),
+    edit(
+        "Commits of others are shown before they are durable: a power cut takes back what was read.",
+        "sparklog/metadata/log.py",
+        "if image.commit != NO_COMMIT:\n            self._store.sync_directory(DIRECTORY)",
+        "pass",
+        "tests/metadata/test_log_durability.py",
+    ),
+    patch(
+        "A commit of a root that was removed and made anew is followed: two histories are mixed.",
+        "sparklog.metadata.log.refuse_another_history",
+        "tests/metadata/test_log_replaced_roots.py",
+    ),
+    edit(
+        "A refresh beside a publish installs an older image: log ends move back.",
+        "sparklog/metadata/log.py",
+        "if image.commit >= self._image.commit:\n                self._image = image",
+        "if True:\n                self._image = image",
+        "tests/metadata/test_image_age.py",
+    ),
+    edit(
+        "The image counts as fresh before the refresh has succeeded: a deposed broker answers.",
+        "sparklog/metadata/log.py",
+        "self._refresh_locked()\n                self._looks.note(asked)",
+        "self._looks.note(asked)\n                self._refresh_locked()",
+        "tests/metadata/test_image_age.py",
+    ),
+    edit(
+        "The age of an image does not count a suspend: a broker that slept answers as leader.",
+        "sparklog/metadata/log.py",
+        "return max(now.monotonic_ms - last.monotonic_ms, now.wall_ms - last.wall_ms)",
+        "return now.monotonic_ms - last.monotonic_ms",
+        "tests/metadata/test_image_age.py",
+    ),
+    # Late puts on object stores.
+    edit(
+        "A put on an end that was confirmed hours ago: it takes a number that cleaning has freed.",
+        "sparklog/metadata/following.py",
+        "return lambda: self.is_confirmed(commit - 1)",
+        "return lambda: True",
+        "tests/metadata/test_log_remote_end.py",
+    ),
+    edit(
+        "A clock that was ahead extends the trust in the end of the log: a freed number is taken.",
+        "sparklog/metadata/following.py",
+        "asked._replace(wall_ms=min(asked.wall_ms, self._clock.now_ms()))",
+        "asked",
+        "tests/metadata/test_log_remote_end.py",
+    ),
+    # Opening, snapshots, cleaning.
+    edit(
+        "Older snapshots are not tried when all from the hint on are damaged: the root does not open.",
+        "sparklog/metadata/loading.py",
+        "if base is None and not listing.is_whole:",
+        "if base is None and not listing.is_whole and not listing.snapshots:",
+        "tests/metadata/test_loading_hints.py",
+    ),
+    edit(
+        "An opener trusts a listing that a cleaner has overtaken: it shows an old end.",
+        "sparklog/metadata/loading.py",
+        "return store.traits.is_remote or not commit_was_cleaned(store, image.commit)",
+        "return True",
+        "tests/metadata/test_cleaning.py",
+    ),
+    edit(
+        "Cleaning does not abort puts of the number that it frees: a stopped publisher overwrites history.",
+        "sparklog/metadata/cleaning.py",
+        "store.abort_puts(commit_name(commit))",
+        "pass",
+        "tests/metadata/test_cleaning.py",
+    ),
+    patch(
+        "Cleaning removes without its marker: an opener takes cleaned commits for lost ones.",
+        "sparklog.metadata.cleaning.put_marker",
+        "tests/metadata/test_cleaning.py",
+    ),
+    edit(
+        "The past image of a reader is off by one commit: files that a reader needs are removed.",
+        "sparklog/metadata/loading.py",
+        "limit=found.before - snapshot)[0]",
+        "limit=found.before - snapshot + 1)[0]",
+        "tests/metadata/test_loading_past.py",
+    ),
+    # Publishers that publish for each other: one commit at most for each request.
+    edit(
+        "An image forgets a request that was applied while its window is open: it is applied again.",
+        "sparklog/metadata/model/writers.py",
+        "if commit <= last_commit_for(state.commit):",
+        "if commit <= state.commit + 1:",
+        "tests/metadata/test_requests_window.py",
+    ),
+    edit(
+        "A request beyond its window is repeated without a look: it is applied twice.",
+        "sparklog/metadata/requests.py",
+        "if not request.is_settled(image) and remembers_all_of(request.base, image.commit):",
+        "if not request.is_settled(image):",
+        "tests/metadata/test_requests_window.py",
+    ),
+    edit(
+        "A request is known by its publisher alone: a clone acknowledges what another process wrote.",
+        "sparklog/metadata/requests.py",
+        "isinstance(action, RequestApplied) and action.nonce == self.nonce",
+        "isinstance(action, RequestApplied) and action.publisher == self.publisher",
+        "tests/metadata/test_requests_clones.py",
+    ),
+    edit(
+        "A plain error while a request is open: the caller repeats what another publisher may apply.",
+        "sparklog/metadata/combining.py",
+        "except Exception as error:",
+        "except StorageError as error:",
+        "tests/metadata/test_requests_window.py",
+    ),
+    edit(
+        "A request that was given up is not fenced: it is applied after its caller has repeated it.",
+        "sparklog/metadata/combining.py",
+        "return (self._open.marker(),)",
+        "return ()",
+        "tests/metadata/test_combining_errors.py",
+    ),
+    edit(
+        "Requests of any age are applied: a late one comes hours after its error.",
+        "sparklog/metadata/requests.py",
+        "oldest_ms = self._store.storage_now_ms(self._clock.now_ms()) - MAX_AGE_MS",
+        "oldest_ms = 0",
+        "tests/metadata/test_combining.py",
+    ),
+    edit(
+        "A snapshot forgets applied requests: after it they are applied again.",
+        "sparklog/metadata/documents/snapshot.py",
+        "publishers=state.publishers",
+        "publishers={}",
+        "tests/metadata/test_requests_settled.py",
+    ),
+    edit(
+        "A request of a broker that is fenced is applied.",
+        "sparklog/metadata/model/conditions.py",
+        "validate_broker(image, node_id, broker_epoch)",
+        "pass",
+        "tests/metadata/test_conditions.py",
+    ),
+    edit(
+        "A part of a broker's request that is a repetition is applied: records are there twice.",
+        "sparklog/metadata/model/conditions.py",
+        "if check is SequenceCheck.NEXT:",
+        "if True:",
+        "tests/metadata/test_conditions.py",
+    ),
+    # Bounds: what a document or a request claims is counted before it is allocated.
+    edit(
+        "The extents of a commit are allocated before they are counted.",
+        "sparklog/metadata/documents/extent_columns.py",
+        "_limit(sum(_count(action.partition) for action in found), MAX_COMMIT_EXTENTS)",
+        "pass",
+        "tests/metadata/test_extent_columns.py",
+    ),
+    # Locks and interrupts: nobody keeps a lock that he does not hold.
+    edit(
+        "Ctrl-C while a turn is given back: no other thread publishes any more.",
+        "sparklog/metadata/log.py",
+        "finally:  # Ctrl-C as that began\n                self._turns.release()",
+        "finally:\n                pass",
+        "tests/metadata/test_log_interrupted.py",
+    ),
+)

@@ -1,0 +1,178 @@
+"""Storage: what is acknowledged is durable, and a name is made once."""
+
+from scripts.mutants.mutant import Mutant, edit
+
+MUTANTS: tuple[Mutant, ...] = (
+    # Acknowledged means durable.
+    edit(
+        "A segment is not synced: a power cut loses acknowledged records.",
+        "sparklog/storage/local_files.py",
+        'failpoint("file.sync")\n            os.fdatasync(self._fd)',
+        'failpoint("file.sync")',
+        "tests/storage/test_local_durability.py",
+    ),
+    edit(
+        "The name of a new segment is not synced: a power cut loses acknowledged records.",
+        "sparklog/storage/local_files.py",
+        "self._sync_names()",
+        "pass",
+        "tests/storage/test_local_durability.py",
+    ),
+    edit(
+        "A put gets its name before its bytes are synced: a power cut leaves a torn commit.",
+        "sparklog/storage/local.py",
+        'failpoint("put.sync")\n            os.fsync(fd)',
+        'failpoint("put.sync")',
+        "tests/storage/test_local_durability.py",
+    ),
+    edit(
+        "The name of a put is not synced: a power cut loses an acknowledged commit.",
+        "sparklog/storage/local.py",
+        "self._sync_linked(path)",
+        "pass",
+        "tests/storage/test_local_durability.py",
+    ),
+    edit(
+        "New parent directories are not synced: a power cut loses whole segments.",
+        "sparklog/storage/local_files.py",
+        "if directory == self._root or self._durable.get(directory) == seen:",
+        "if directory:",
+        "tests/storage/test_local_durability.py",
+    ),
+    edit(
+        "A directory counts as durable before its parent is synced: the next put is acknowledged too early.",
+        "sparklog/storage/local_files.py",
+        "synced.append((directory, seen))",
+        "self._durable[directory] = seen",
+        "tests/storage/test_local_durability.py",
+    ),
+    edit(
+        "A commit follows a name that another process has linked and not synced: a power cut leaves a hole.",
+        "sparklog/storage/local.py",
+        "if os.stat(path).st_nlink == 1:",
+        "if os.stat(path).st_nlink >= 1:",
+        "tests/storage/test_local_durability.py",
+    ),
+    edit(
+        "A temporary file goes before its name is durable: no other process can see that a sync is missing.",
+        "sparklog/storage/local.py",
+        "may_unlink = False  # until the name",
+        "# until the name",
+        "tests/storage/test_local_durability.py",
+    ),
+    edit(
+        "A sweep of temporary files hides an unsynced name without a sync.",
+        "sparklog/storage/local.py",
+        "os.sync()  # with one link",
+        "pass  # with one link",
+        "tests/storage/test_local_durability.py",
+    ),
+    edit(
+        "A sweep counts links before it moves the file aside: a link that is made between is not synced.",
+        "sparklog/storage/local.py",
+        "os.rename(path, aside)\n    if os.stat(aside).st_nlink > 1:",
+        "found = os.stat(path)\n    os.rename(path, aside)\n    if found.st_nlink > 1:",
+        "tests/storage/test_local_durability.py",
+    ),
+    # After an error of fsync nothing is acknowledged, and an unknown outcome stays unknown.
+    edit(
+        "A failed fsync of a directory is forgotten: later puts are acknowledged.",
+        "sparklog/storage/local_files.py",
+        "self._poison(fatal)",
+        "pass",
+        "tests/storage/test_local_durability.py",
+    ),
+    edit(
+        "After a failed fsync the process goes on: it acknowledges pages that the kernel has dropped.",
+        "sparklog/storage/local.py",
+        "if self._poison is not None:\n            raise self._poison",
+        "return",
+        "tests/storage/test_local_faults.py",
+    ),
+    edit(
+        "Records are appended after torn bytes: readers stop in the middle of the segment.",
+        "sparklog/storage/local_files.py",
+        "self._broken = self._broken or torn",
+        "pass",
+        "tests/storage/test_local_faults.py",
+    ),
+    edit(
+        "After a failed link two links count as ours: in a copied root a lost race counts as a success.",
+        "sparklog/storage/local.py",
+        "if os.path.samestat(found, self._own(fd, path, error)):",
+        "if self._own(fd, path, error).st_nlink >= 2:",
+        "tests/storage/test_local_links.py",
+    ),
+    edit(
+        "S3: after a lost answer any object of that name counts as ours: a lost commit is acknowledged.",
+        "sparklog/storage/s3.py",
+        "if self._client.get(self._url, self._key, 0, None)[0] != data:",
+        "if False:",
+        "tests/storage/test_s3_faults.py",
+    ),
+    edit(
+        "S3: a lost answer behind a proxy counts as never sent: the put is repeated, and done twice.",
+        "sparklog/storage/s3_client.py",
+        "return isinstance(cause, NewConnectionError | ConnectTimeoutError)",
+        "return True",
+        "tests/storage/test_s3_behind_proxies.py",
+    ),
+    # A name is made once.
+    edit(
+        "rename instead of link: two publishers overwrite each other's commit.",
+        "sparklog/storage/local.py",
+        "os.link(temporary, path)",
+        "os.replace(temporary, path)",
+        "tests/storage/test_base_contract.py",
+    ),
+    edit(
+        "A put does not ask its guard: a late publisher takes a number that cleaning has freed.",
+        "sparklog/storage/local.py",
+        "if guard is not None and not guard():",
+        "if False:",
+        "tests/metadata/test_cleaning.py tests/storage/test_base_contract.py",
+    ),
+    edit(
+        "S3: no If-None-Match: two publishers overwrite each other's commit.",
+        "sparklog/storage/s3_client.py",
+        'arguments = {"Key": key, "Body": data, "IfNoneMatch": "*"}',
+        'arguments = {"Key": key, "Body": data}',
+        "tests/storage/test_base_contract.py",
+    ),
+    edit(
+        "S3: a store that lets two puts of one name win is accepted.",
+        "sparklog/storage/s3_probe.py",
+        "if winners > 1:",
+        "if False:",
+        "tests/storage/test_s3_patience.py",
+    ),
+    edit(
+        "S3: no checksum is sent: a put that lost its body makes an empty commit.",
+        "sparklog/storage/s3_client.py",
+        'arguments = {**arguments, "ContentMD5": _md5_of(body)}',
+        "pass",
+        "tests/storage/test_s3_torn_puts.py",
+    ),
+    edit(
+        "A forked child writes into the segment of its parent: both overwrite records.",
+        "sparklog/storage/local_files.py",
+        "if self._pid != os.getpid():\n            raise StorageError(",
+        "if False:\n            raise StorageError(",
+        "tests/storage/test_local_faults.py",
+    ),
+    edit(
+        "A file system that caches missing names is accepted: two publishers take one number.",
+        "sparklog/storage/filesystems.py",
+        "if trust is Trust.UNSAFE and not allow_unsafe:",
+        "if False:",
+        "tests/storage/test_filesystems.py",
+    ),
+    # Nothing outside of the root, no secret in a message.
+    edit(
+        "A symbolic link in a root is followed: a reader returns a file of another user.",
+        "sparklog/storage/local_files.py",
+        "os.O_NOFOLLOW | ",
+        "",
+        "tests/storage/test_local_faults.py",
+    ),
+)
