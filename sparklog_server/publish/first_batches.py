@@ -4,10 +4,11 @@ A partition that does not know a producer takes any sequence for its first one, 
 1. broker B makes a topic that broker A leads; a producer learns it from B, and sends five batches to A;
 2. A's image is older: it refuses the first one, which the producer will repeat;
 3. the image arrives, and the second batch is taken for the first;
-4. the first one comes again, behind what is there: out of order, however often it is repeated. It is lost.
+4. librdkafka takes the success of the second batch for that of all before it, and reports the first one as
+   delivered. It is lost, and was acknowledged. Java repeats it, out of order, and reports that it has failed.
 
-So a refused batch is remembered, and what comes behind it is refused like it, until it has come again. What
-the publisher refuses it remembers itself (`floors` in bundle_plan.py).
+So a refused batch is remembered, and what comes behind it is refused like it, until it has come again. The
+publisher remembers what it refuses itself (`FailedFirstBatches` in decisions.py).
 
 Invariants: only producers that the partition does not know are refused; MAX_REMEMBERED are remembered,
     shared among clients, for REMEMBERED_MS: whoever has not repeated by then has given up, or

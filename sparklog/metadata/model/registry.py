@@ -13,7 +13,6 @@ Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py; KIP-631.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import TypeVar
 
@@ -593,22 +592,10 @@ def act_as_broker(draft: ImageDraft, action: ActAsBroker) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedPart:
-    """What a broker has accepted, and in which leader epoch."""
-
-    topic_id: str
-    partition: int
-    leader_epoch: int
-
-
-def may_append(image: Image, node_id: int, part: AcceptedPart) -> bool:
-    """Does the broker lead the partition in the epoch in which it accepted the part? Not so if it is gone."""
-    leadership = leadership_of(image, part.topic_id, part.partition)
-    return leadership is not None and (leadership.leader, leadership.leader_epoch) == (
-        node_id,
-        part.leader_epoch,
-    )
+def may_append(image: Image, node_id: int, topic_id: str, partition: int, leader_epoch: int) -> bool:
+    """True if the broker leads the partition in the epoch in which it accepted records for it."""
+    leadership = leadership_of(image, topic_id, partition)
+    return leadership is not None and (leadership.leader, leadership.leader_epoch) == (node_id, leader_epoch)
 
 
 def leadership_of(image: Image, topic_id: str, partition: int) -> PartitionLeadership | None:

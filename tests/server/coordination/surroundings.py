@@ -20,6 +20,7 @@ from sparklog.metadata import (
     PartitionState,
     Plan,
     PublishResult,
+    may_append,
     plan_append,
 )
 from sparklog_server.cluster.leadership import LEADER_EPOCH, Images, Leader, Leadership
@@ -105,7 +106,7 @@ class HeldPublisher:
             actions, registration = [plan_append(image, [draft])], self._registration
             if registration is None:
                 return actions
-            if not registration.may_append(image, part.topic_id, part.partition, part.leader_epoch):
+            if not may_append(image, registration.node_id, part.topic_id, part.partition, part.leader_epoch):
                 raise FencedError("NOT_LEADER", f"{part.topic}-{part.partition}", fix="look for its leader")
             return registration.act(image, actions, [part.leader_epoch])
 
@@ -121,7 +122,7 @@ class HeldPublisher:
         return outcome
 
     def _bundles(self) -> BundleWriter:
-        registration = self._registration or _Nobody(node_id=1, broker_epoch=0, incarnation_id="")
+        registration = self._registration or _Nobody(node_id=NO_NODE, broker_epoch=0, incarnation_id="")
         return BundleWriter(self._log, lambda: registration, lambda _: TopicConfig())
 
     async def submit_plan(self, plan: Any) -> PublishResult:
@@ -148,9 +149,6 @@ class _Nobody(Registration):
         self, image: Image, actions: Sequence[Action], leader_epochs: Sequence[int] = (), /
     ) -> Sequence[Action]:
         return actions
-
-    def may_append(self, image: Image, topic_id: str, partition: int, leader_epoch: int, /) -> bool:
-        return True
 
 
 class HeldRoot(LiveRoot):

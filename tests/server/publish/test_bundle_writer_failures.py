@@ -178,7 +178,7 @@ def test_a_first_batch_keeps_its_place_if_the_look_after_a_swept_segment_fails(
         ("append", ValueError("a bug")),
         ("append", MemoryError()),
         ("sync", RetriableError("PUBLISH_CONTENDED", "busy", fix="wait")),
-        ("judge", KeyError("another")),
+        ("decide", KeyError("another")),
         ("registration", OSError(errno.EIO, "the registration cannot be read")),
     ],
 )
@@ -205,8 +205,8 @@ def test_a_first_batch_keeps_its_place_whatever_goes_wrong(
 
     writer = BundleWriter(log, current, lambda topic: TopicConfig.parse(topic.configs, {}))
     with monkeypatch.context() as patch:
-        if where == "judge":
-            patch.setattr("sparklog_server.publish.bundle_writer.judge", fail)
+        if where == "decide":
+            patch.setattr("sparklog_server.publish.bundle_writer.decide", fail)
         elif where != "registration":
             patch.setattr(log.writer, {"append": "append_together", "sync": "sync"}[where], fail)
         with pytest.raises(type(error)):
@@ -230,7 +230,7 @@ def test_a_new_epoch_forgets_the_failed_batch(
 @pytest.fixture
 def small_memory(log: SparkLog, registration: Registration, monkeypatch: pytest.MonkeyPatch) -> BundleWriter:
     """It remembers three failed first batches."""
-    monkeypatch.setattr("sparklog_server.publish.bundle_plan.MAX_FLOORS", 3)
+    monkeypatch.setattr("sparklog_server.publish.decisions.MAX_FLOORS", 3)
     return BundleWriter(log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {}))
 
 
