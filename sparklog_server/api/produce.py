@@ -45,16 +45,14 @@ from sparklog_server.protocol.responses import (
     topic_id_text,
 )
 from sparklog_server.protocol.wire import CloseConnectionError, Response
-from sparklog_server.publish.checkers import CheckTerms, is_transactional, unchecked_part
 from sparklog_server.publish.first_batches import producer_of
-from sparklog_server.publish.parts import (
-    InTransaction,
-    PartOutcome,
-    RefusedBatchError,
-    SentAwayError,
+from sparklog_server.publish.parts import InTransaction, PartOutcome, RefusedBatchError, SentAwayError
+from sparklog_server.publish.produced_batches import (
+    CheckTerms,
     UncheckedPart,
+    is_transactional,
+    why_no_batch,
 )
-from sparklog_server.publish.produced_batches import why_no_batch
 
 _log = logging.getLogger("sparklog_server.publish")
 LEADER_HINTS_FROM = 10
@@ -238,7 +236,7 @@ def _aim(
             continue
         if terms is None:
             terms = _terms(topic, context, services, parts, transaction)
-        target.part = unchecked_part(records, terms, target.partition, leader.epoch)
+        target.part = UncheckedPart.of(records, terms, target.partition, leader.epoch)
 
 
 def _will_come_again(targets: list[_Target], context: RequestContext, services: Services) -> None:

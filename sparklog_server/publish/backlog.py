@@ -27,7 +27,8 @@ import threading
 from collections.abc import Iterator
 
 from sparklog.errors import RetriableError
-from sparklog_server.publish.parts import AppendPart, PartOutcome, SentAwayError, UncheckedPart
+from sparklog_server.publish.parts import AppendPart, PartOutcome, SentAwayError
+from sparklog_server.publish.produced_batches import UncheckedPart
 
 REQUESTS_AT_LEAST = 8  # that share the limit, if they grow
 PART_BYTES = 2000  # measured: what a part of one small batch takes beside the batch, in objects of Python

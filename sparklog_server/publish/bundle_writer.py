@@ -73,9 +73,9 @@ from sparklog_server.publish.parts import (
     OvertakenError,
     PartOutcome,
     Run,
-    UncheckedPart,
     make_runs,
 )
+from sparklog_server.publish.produced_batches import UncheckedPart
 
 # --- bundle commit -----------------------------------------------------------------------------------
 #

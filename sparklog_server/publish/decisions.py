@@ -40,7 +40,8 @@ from sparklog.metadata import (
     refused,
 )
 from sparklog_server.publish.first_batches import Remembered
-from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome, UncheckedPart
+from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
+from sparklog_server.publish.produced_batches import UncheckedPart
 
 MOST_SHOWN: Final = 100  # characters of what a client calls itself: there is an error for each of its parts
 MAX_FLOORS = 10_000
@@ -303,13 +304,14 @@ class FailedFirstBatches(Remembered[ProducerKey, Floor]):
 
     def note(self, image: Image, part: AppendPart | UncheckedPart, *, failed: bool) -> None:
         """Note what became of a part."""
-        if part.producer_id < 0 or part.base_sequence < 0:  # or it takes whichever sequence is next
+        producer_id, producer_epoch, base_sequence = part.producer
+        if producer_id < 0 or base_sequence < 0:  # or it takes whichever sequence is next
             return
-        key = producer_key(part)
+        key = part.topic_id, part.partition, producer_id
         if not failed:
             self.forget(key)
         elif not _is_known(image, key):
-            new = Floor(part.producer_epoch, part.base_sequence, _number_of(image, part))
+            new = Floor(producer_epoch, base_sequence, _number_of(image, part))
             known = self.get(key)
             if known is None or (known.producer_epoch, known.transaction) != (
                 new.producer_epoch,
@@ -318,7 +320,7 @@ class FailedFirstBatches(Remembered[ProducerKey, Floor]):
                 self.remember(key, new, part.client)
 
 
-def producer_key(part: AppendPart | UncheckedPart) -> ProducerKey:
+def producer_key(part: AppendPart) -> ProducerKey:
     """The producer in the partition whose sequence the part continues."""
     return part.topic_id, part.partition, part.producer_id
 
@@ -327,7 +329,7 @@ def _number_of(image: Image, part: AppendPart | UncheckedPart) -> int:
     """Of its transaction, which another broker may have opened after this image."""
     if part.transaction is None:
         return NO_NUMBER
-    found = image.transactions.of_producer(part.producer_id)
+    found = image.transactions.of_producer(part.producer[0])
     if found is None:
         return _FIRST_NUMBER
     return found.number if found.is_ongoing else found.number + 1

@@ -6,7 +6,7 @@ Concurrency: immutable; but the chunks of `encoded` may be views of a request th
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -93,28 +93,10 @@ class AppendPart(msgspec.Struct, frozen=True, kw_only=True):
     def size_bytes(self) -> int:
         return self.encoded.size_bytes
 
-
-class UncheckedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part that is still to be validated: off the event loop, by whoever has time.
-
-    Fields:
-        producer_id, producer_epoch, base_sequence, transaction: as its batch says, of one that may grow: it
-            may have to come again, and until then nothing may take its place.
-    """
-
-    topic_id: str
-    topic: str
-    partition: int
-    size_bytes: int
-    check: Callable[[], AppendPart]  # raises what the client is to be told
-    is_quick: bool = False  # checking takes microseconds: another thread would cost more
-    is_tried: bool = False  # it may be quick, which is found out, within bounds, beside the quick ones
-    may_grow: bool = False  # it is stored otherwise compressed: neither quick, nor known how large it becomes
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    transaction: InTransaction | None = None
-    client: str = ""
+    @property
+    def producer(self) -> tuple[int, int, int]:
+        """Producer id, epoch and base sequence."""
+        return self.producer_id, self.producer_epoch, self.base_sequence
 
 
 class PartOutcome(msgspec.Struct, frozen=True, kw_only=True):

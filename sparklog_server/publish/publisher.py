@@ -37,9 +37,9 @@ from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.publish.backlog import Backlog, Submission
 from sparklog_server.publish.bundle_writer import BundleWriter, OnAppended
-from sparklog_server.publish.checkers import Checkers, CheckMemory
-from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
-from sparklog_server.publish.produced_batches import TopicRules
+from sparklog_server.publish.checkers import Checkers
+from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.publish.produced_batches import CheckMemory, TopicRules, UncheckedPart
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.broker import PublishSettings
 

@@ -14,10 +14,11 @@ from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.metadata import Background, CreateTopic, MetadataLog, MetadataSettings, plan_create_topic
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.backlog import Submission
-from sparklog_server.publish.checkers import QUICK_BYTES, SHARE_BYTES, shares_of
-from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
+from sparklog_server.publish.checkers import SHARE_BYTES, shares_of
+from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.publish.produced_batches import SMALL_BYTES, UncheckedPart
 from sparklog_server.publish.publisher import BLOCK_IDS, ProducerIds
-from tests.server.publish.batches import batch, part
+from tests.server.publish.batches import FakePart, batch, part
 from tests.server.publish.surroundings import Surroundings
 from tests.support.roots import opened
 
@@ -37,19 +38,6 @@ def run(log: SparkLog, scenario: Scenario, **configs: str) -> Surroundings:
 
 def orders(log: SparkLog, partition: int = 0, data: bytes | None = None, **fields: Any) -> AppendPart:
     return part(data, topic_id=log.image.topic("orders").topic_id, partition=partition, **fields)
-
-
-def unchecked(
-    ready: AppendPart, check: Callable[[], AppendPart] | None = None, size: int = 0
-) -> UncheckedPart:
-    return UncheckedPart(
-        topic_id=ready.topic_id,
-        topic=ready.topic,
-        partition=ready.partition,
-        size_bytes=size or ready.size_bytes,
-        check=check or (lambda: ready),
-        is_quick=(size or ready.size_bytes) <= QUICK_BYTES,
-    )
 
 
 class Gate:
@@ -104,7 +92,7 @@ def test_what_comes_during_a_bundle_makes_the_next_one(log: SparkLog, store: Mem
     run(log, scenario)
 
 
-@pytest.mark.parametrize("size", [1, QUICK_BYTES + 1])
+@pytest.mark.parametrize("size", [1, SMALL_BYTES + 1])
 def test_order_of_submit_whatever_validation_takes(log: SparkLog, size: int) -> None:
     gate = Gate()
 
@@ -116,10 +104,10 @@ def test_order_of_submit_whatever_validation_takes(log: SparkLog, size: int) -> 
             return slow
 
         # The publisher must not be who waits at the gate: a large part goes to a checker.
-        first = broker.publisher.submit([unchecked(slow, check, QUICK_BYTES + 1)])
+        first = broker.publisher.submit([FakePart.like(slow, check, SMALL_BYTES + 1)])
         await gate.until_reached()
-        behind = broker.publisher.submit([unchecked(orders(log, 0, batch([b"quick"])), size=size)])
-        beside = broker.publisher.submit([unchecked(orders(log, 1), size=size)])
+        behind = broker.publisher.submit([FakePart.like(orders(log, 0, batch([b"quick"])), size=size)])
+        beside = broker.publisher.submit([FakePart.like(orders(log, 1), size=size)])
         (outcome,) = await beside  # another partition does not wait
         assert outcome.base_offset == 0
         assert not behind.done()
@@ -135,8 +123,8 @@ def test_pipelined_producer_with_validation_of_all_sizes(log: SparkLog) -> None:
         futures = []
         for number in range(200):
             ready = orders(log, producer=(1, 0, 2 * number))
-            size = QUICK_BYTES + 1 if number % 3 else 1
-            futures.append(broker.publisher.submit([unchecked(ready, size=size)]))
+            size = SMALL_BYTES + 1 if number % 3 else 1
+            futures.append(broker.publisher.submit([FakePart.like(ready, size=size)]))
             if number % 10 == 0:
                 await asyncio.sleep(0)
         results = await asyncio.gather(*futures)
@@ -158,7 +146,7 @@ def test_large_requests_are_shared_among_checkers(log: SparkLog) -> None:
         return orders(log)
 
     async def scenario(broker: Surroundings) -> None:
-        parts = [unchecked(orders(log), check, SHARE_BYTES) for check in (wait, pass_on)]
+        parts = [FakePart.like(orders(log), check, SHARE_BYTES) for check in (wait, pass_on)]
         outcomes = await broker.publisher.submit(parts)
         assert [outcome.base_offset for outcome in outcomes] == [0, 2]
 
@@ -168,7 +156,9 @@ def test_large_requests_are_shared_among_checkers(log: SparkLog) -> None:
 def test_shares_keep_the_order_and_leave_out_nothing(log: SparkLog) -> None:
     def shares(*sizes: int) -> list[list[int]]:
         """Parts of these sizes; 0: validated already."""
-        parts = [unchecked(orders(log), size=size) if size else orders(log) for size in sizes]
+        parts: list[AppendPart | UncheckedPart] = [
+            FakePart.like(orders(log), size=size) if size else orders(log) for size in sizes
+        ]
         with contextlib.closing(asyncio.new_event_loop()) as loop:
             submission = Submission(parts, loop.create_future(), sum(sizes))
         return [[index for _, index in share] for share in shares_of(submission)]
@@ -191,7 +181,13 @@ def test_bad_parts_fail_alone(log: SparkLog) -> None:
     async def scenario(broker: Surroundings) -> None:
         good = orders(log)
         outcomes = await broker.publisher.submit(
-            [unchecked(good), unchecked(good, refuse), unchecked(good, bug), part(topic_id="Z" * 22), good]
+            [
+                FakePart.like(good),
+                FakePart.like(good, refuse),
+                FakePart.like(good, bug),
+                part(topic_id="Z" * 22),
+                good,
+            ]
         )
         errors = [type(outcome.error) for outcome in outcomes]
         assert [kind.__name__ for kind in errors] == [
@@ -202,7 +198,7 @@ def test_bad_parts_fail_alone(log: SparkLog) -> None:
             "NoneType",
         ]
         assert [outcome.base_offset for outcome in outcomes] == [0, -1, -1, -1, 2]
-        only_bad = await broker.publisher.submit([unchecked(good, refuse)])
+        only_bad = await broker.publisher.submit([FakePart.like(good, refuse)])
         assert only_bad[0].error is refused
 
     run(log, scenario)
