@@ -5,6 +5,7 @@ from sparklog.metadata.log import MetadataLog, PublishResult
 from sparklog.metadata.model.action import MAX_PARTITIONS_OF_ACTION, ActionRefusedError, new_id
 from sparklog.metadata.model.actions import Action, apply_actions
 from sparklog.metadata.model.conditions import (
+    APPEND,
     AcceptedDraft,
     AppendRule,
     Decided,
@@ -176,6 +177,7 @@ from sparklog.metadata.model.writers import (
 from sparklog.metadata.upkeep import Background, MetadataSettings
 
 __all__ = [
+    "APPEND",
     "DEFAULT_MAX_PARTITIONS",
     "LAST_PRODUCER_EPOCH",
     "MAX_PARTITIONS_KEY",

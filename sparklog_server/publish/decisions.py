@@ -28,6 +28,7 @@ from msgspec.structs import replace
 
 from sparklog.errors import InvalidRequestError, RetriableError, SparklogError
 from sparklog.metadata import (
+    APPEND,
     NEVER_OPENS,
     NO_NUMBER,
     SEQUENCES,
@@ -131,20 +132,26 @@ class _ProducedRule(AppendRule):
 
     def decide_part(self, part: AppendPart) -> Decided:
         """Decide on the next part, and note it in `parts`."""
-        key, number = producer_key(part), len(self.parts)
-        lost = self._lost.get(key)
-        if lost is not None:
-            self.parts.append(part)
-            return lost
-        self._part, draft, came_with = part, draft_of(part), part.base_sequence
-        if part.transaction is not None and came_with < 0:
-            part, draft = self._with_sequence(part, draft)
+        number, lost = len(self.parts), self._lost.get(producer_key(part)) if self._lost else None
         self.parts.append(part)
+        if lost is not None:
+            return lost
+        if part.producer_id < 0 and part.transaction is None:  # quickly: there is no sequence
+            refusal = self.place_refusal(part.topic_id, part.partition, part.leader_epoch)
+            return APPEND if refusal is None else self._refused(part, refused(refusal))
+        self._part, draft = part, draft_of(part)
+        if part.transaction is not None and part.base_sequence < 0:
+            draft = self._with_sequence(part, draft)
+            self.parts[number] = replace(part, base_sequence=draft.base_sequence)
         decided = self.decide(number, accepted(part, draft))
-        code = "" if decided.error is None else decided.error.code
+        return decided if decided.error is None else self._refused(part, decided)
+
+    def _refused(self, part: AppendPart, decided: Decided) -> Decided:
+        """Note what must not take its place. `part`: as it came."""
+        code, key = "" if decided.error is None else decided.error.code, producer_key(part)
         if code == "NOT_LEADER":
             self._lost[key] = decided
-        elif code == "UNKNOWN_PRODUCER" or (code == "TRANSACTIONS_FULL" and came_with >= 0):
+        elif code == "UNKNOWN_PRODUCER" or (code == "TRANSACTIONS_FULL" and part.base_sequence >= 0):
             self._awaited.add(key)  # without room: a smaller one may find it
         return decided
 
@@ -174,14 +181,14 @@ class _ProducedRule(AppendRule):
             and draft.base_sequence > floor.base_sequence
         )
 
-    def _with_sequence(self, part: AppendPart, draft: DraftExtent) -> tuple[AppendPart, DraftExtent]:
-        """Both with the next sequence of their producer: they came without one."""
+    def _with_sequence(self, part: AppendPart, draft: DraftExtent) -> DraftExtent:
+        """The draft with the next sequence of its producer: the part came without one."""
         if self.place_refusal(part.topic_id, part.partition, part.leader_epoch) is not None:
-            return part, draft
+            return draft
         known, sequence = self.last_of(draft), 0
         if known is not None and known.producer_epoch == part.producer_epoch:
             sequence = (known.last_sequence + 1) % SEQUENCES
-        return replace(part, base_sequence=sequence), replace(draft, base_sequence=sequence)
+        return replace(draft, base_sequence=sequence)
 
 
 # --- transactions ------------------------------------------------------------------------------------

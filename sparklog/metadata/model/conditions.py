@@ -168,7 +168,7 @@ def decide_accepted(image: Image, accepted: Sequence[AcceptedDraft], *, node_id:
     return found
 
 
-_APPEND, _STAGE = Decided(decision=Decision.APPEND), Decided(decision=Decision.STAGE)
+APPEND, STAGE = Decided(decision=Decision.APPEND), Decided(decision=Decision.STAGE)
 
 
 class AppendRule:
@@ -190,12 +190,12 @@ class AppendRule:
         if refusal is not None:
             return refused(refusal)
         if part.draft.producer_id == NO_PRODUCER_ID:
-            return _APPEND
+            return APPEND
         known = self.last_of(part.draft)
         check = self._check(part, known)
         if check is SequenceCheck.NEXT:
             self._take(number, part)
-            return _STAGE if part.transactional else _APPEND
+            return STAGE if part.transactional else APPEND
         if check is SequenceCheck.DUPLICATE:
             found = self._found(part)
             if found is not None:
