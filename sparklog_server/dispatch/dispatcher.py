@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.connection import Answer, Origin, Times, WaitForTurn
-from sparklog_server.network.frames import ByteBudget, Frame
+from sparklog_server.network.frames import Frame
 from sparklog_server.protocol.apis import ApiEntry, ApiKey, RequestContext
 from sparklog_server.protocol.messages import (
     Examined,
@@ -37,8 +37,9 @@ from sparklog_server.protocol.messages import (
     examine_request,
     parse_header,
 )
-from sparklog_server.protocol.wire import CloseConnectionError, HeldAnswer, HeldRoom, Response, held_bytes
+from sparklog_server.protocol.wire import CloseConnectionError, HeldAnswer, Response, held_bytes
 from sparklog_server.root.live_root import Attention
+from sparklog_server.runtime.budget import Budget, Held
 from sparklog_server.settings.network import NetworkSettings
 
 # --- slots -------------------------------------------------------------------------------------------
@@ -126,17 +127,6 @@ class Turns:
         self._is_crowded = False
 
 
-class HeldWork(HeldRoom):
-    """What one request takes, from before it is decoded until its answer is sent."""
-
-    __slots__ = ()
-
-    async def reserve(self, elements: int) -> None:
-        """Wait until there is room for a request of so many."""
-        if elements > FEW_ELEMENTS:
-            await self.take(elements * ELEMENT_BYTES)
-
-
 # --- dispatcher --------------------------------------------------------------------------------------
 
 
@@ -162,8 +152,8 @@ class Dispatcher:
         self.apis = apis
         self.attention = attention
         self.metrics = metrics
-        self.answers = ByteBudget(settings.queued_max_response_bytes)
-        self.work = ByteBudget(WORK_BYTES)
+        self.answers = Budget(settings.queued_max_response_bytes)
+        self.work = Budget(WORK_BYTES)
         self._turns = Turns()
         self.slots = asyncio.Semaphore(settings.queued_max_requests)
         self._queued = 0  # wait for a slot
@@ -180,10 +170,10 @@ class Dispatcher:
         await wait_for_turn(entry)
         data = frame.data
         examined = await self._turns.examine(len(data), lambda: examine_request(data, header, codec))
-        work = HeldWork(self.work, origin.peer_host)
+        work = Held(self.work, origin.peer_host)
         slot = HeldSlot(self.slots)
-        if entry.counts or not entry.waits:
-            await work.reserve(examined.elements)
+        if examined.elements > FEW_ELEMENTS and (entry.counts or not entry.waits):
+            await work.take(examined.elements * ELEMENT_BYTES)
         wants_news = header.api_key not in _NO_NEWS
         try:
             if wants_news:
@@ -247,7 +237,7 @@ class DispatchedRequest:
         context: RequestContext,
         body: Any,
         frame: Frame,
-        work: HeldWork,
+        work: Held,
         slot: HeldSlot,
         origin: Origin,
         received: float,

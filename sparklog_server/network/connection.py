@@ -32,7 +32,6 @@ import msgspec
 from sparklog.clock import Clock
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.frames import (
-    ByteBudget,
     ConnectionQuota,
     Frame,
     FrameError,
@@ -44,6 +43,7 @@ from sparklog_server.network.frames import (
 from sparklog_server.protocol.apis import ApiEntry
 from sparklog_server.protocol.messages import MalformedRequestError, UnsupportedRequestError
 from sparklog_server.protocol.wire import Chunk
+from sparklog_server.runtime.budget import Budget
 from sparklog_server.settings.network import AdvertisedListener, NetworkSettings
 
 # --- exchange ----------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Shared:
     clock: Clock
     metrics: Metrics
     run_blocking: RunBlocking  # work that would hold up the loop
-    budget: ByteBudget  # bytes of requests
+    budget: Budget  # bytes of requests
     quota: ConnectionQuota
 
 

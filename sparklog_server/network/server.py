@@ -17,7 +17,8 @@ from typing import Any
 from sparklog.clock import Clock
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.connection import Connection, Dispatch, RunBlocking, Shared
-from sparklog_server.network.frames import ByteBudget, ConnectionQuota
+from sparklog_server.network.frames import ConnectionQuota
+from sparklog_server.runtime.budget import Budget
 from sparklog_server.settings.network import (
     AdvertisedListener,
     ListenerAddress,
@@ -240,7 +241,7 @@ class Network:
             clock=clock,
             metrics=metrics,
             run_blocking=run_blocking,
-            budget=ByteBudget(settings.queued_max_request_bytes),
+            budget=Budget(settings.queued_max_request_bytes),
             quota=ConnectionQuota(
                 settings.max_connections, settings.max_connections_per_ip, settings.per_ip_overrides()
             ),

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.clock import ManualClock
-from sparklog_server.network.frames import IN_A_ROW, ByteBudget, FrameError, FrameReader, SocketReceiver
+from sparklog_server.network.frames import IN_A_ROW, FrameError, FrameReader, SocketReceiver
+from sparklog_server.runtime.budget import Budget
 from tests.server.network.conftest import request, response, serving, until
 
 Run = Callable[[Any], Any]
@@ -204,7 +205,7 @@ class Pieces:
 def test_frames_are_whole_however_they_come(frames: list[int], sizes: list[int], cut: int) -> None:
     contents = [bytes([number + 1]) * size for number, size in enumerate(frames)]
     data = b"".join(struct.pack(">i", len(one)) + one for one in contents)
-    budget = ByteBudget(1 << 20)
+    budget = Budget(1 << 20)
 
     async def main() -> list[bytes]:
         receiver = Pieces(data[: len(data) - cut], list(sizes))
