@@ -82,7 +82,7 @@ class _Target(msgspec.Struct):
 
 @api(ApiKey.PRODUCE, versions=range(3, 14), pipelined=True)
 async def handle_produce(request: Any, context: RequestContext, services: Services) -> Any:
-    """Append the request's batches. They are handed over in the order of requests, as they are appended."""
+    """Append the request's batches, in the order of requests."""
     if request.transactional_id and context.api_version < SECOND_PROTOCOL_FROM:
         await services.transactions.look_before_reading()
     targets = _targets(request, context, services)
@@ -154,7 +154,7 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
 def _transaction(
     request: Any, context: RequestContext, services: Services, image: Image
 ) -> tuple[ErrorCode | None, str | None, InTransaction | None]:
-    """Of which transaction the request is; or why all of it is refused."""
+    """Return the request's transaction; or why all of it is refused."""
     if not request.transactional_id:
         return ErrorCode.invalid_request, "an empty transactional id", None
     producers = {
@@ -175,7 +175,7 @@ def _transaction(
 
 
 def _has_room(transactional_id: str, parts: int, context: RequestContext, services: Services) -> bool:
-    """May the client stage so many parts more?"""
+    """True if the client may stage so many parts more."""
     shares, image = services.transactions.shares, services.root.image
     if shares.refusal(context.peer_host, image, parts * MOST_STAGED_WEIGHT) is not None:
         return False
@@ -203,7 +203,7 @@ def _aim(
     parts: int,
     transaction: InTransaction | None,
 ) -> None:
-    """Say where the records for one topic go, or why they cannot."""
+    """Make parts of the records for one topic, or note why they are refused."""
     topic, first_batches, terms = image.topics.get(name), services.first_batches, None
     # Others may lead by now what this broker led when it last looked.
     may_lead = services.membership.is_in_charge or not services.leadership.has_others
@@ -240,7 +240,7 @@ def _aim(
 
 
 def _will_come_again(targets: list[_Target], context: RequestContext, services: Services) -> None:
-    """What is behind them must not take their place."""
+    """Note first batches that come again: what is behind them must not take their place."""
     for target in targets:
         services.first_batches.refuse((target.key, target.partition), target.records, context.peer_host)
 
@@ -328,7 +328,7 @@ def _named(key: str | bytes) -> dict[str, Any]:
 
 
 def _hint(target: _Target, services: Services) -> LeaderHint | None:
-    """Who leads the partition, if that is why nothing was appended; None: nobody else is known."""
+    """Return the leader, if another one is why nothing was appended; None: no other is known."""
     if target.error is not ErrorCode.not_leader_or_follower:
         return None
     topic = services.root.image.topics.get(target.topic)
@@ -366,7 +366,7 @@ def _partition_response(types: Any, target: _Target, hint: LeaderHint | None) ->
     outcome = target.outcome
     error = outcome.error
     kind: Any = getattr(types, "BatchIndexAndErrorMessage", None)  # since version 8
-    told = error.record_errors if isinstance(error, RefusedBatchError) and kind is not None else ()
+    errors = error.record_errors if isinstance(error, RefusedBatchError) and kind is not None else ()
     leader: dict[str, Any] = {}
     if hint is not None and hasattr(types, "LeaderIdAndEpoch"):  # since version 10
         leader["current_leader"] = make(
@@ -379,7 +379,9 @@ def _partition_response(types: Any, target: _Target, hint: LeaderHint | None) ->
         base_offset=outcome.base_offset,
         log_append_time=outcome.log_append_time_ms,
         log_start_offset=outcome.log_start_offset,
-        record_errors=[make(kind, batch_index=index, batch_index_error_message=text) for index, text in told],
+        record_errors=[
+            make(kind, batch_index=index, batch_index_error_message=text) for index, text in errors
+        ],
         error_message=target.message,
         **leader,
     )

@@ -31,16 +31,15 @@ from sparklog_server.settings.network import is_loopback
 #
 # Bytes from a socket, as many as there are and as there is room for, when somebody wants them.
 #
-# A socket is tried first, and only if nothing has come yet is it waited for. The loop is told once that it
-# is, and not each time: an event loop's sock_recv_into has it look at the socket, and look no more, around
-# every call, of which a request of 128 KB takes three.
+# A socket is tried first, and waited for only if nothing has come yet. The loop then watches it until nobody
+# wants its bytes: an event loop's sock_recv_into registers and unregisters the socket around every call, of
+# which a request of 128 KB takes three.
 #
-# Invariants: nothing is received that nobody asked for, so that whoever does not ask pushes the client back
-#     by TCP; while bytes lie there that nobody asks for, the loop does not look at the socket (it would find
-#     it readable in every turn). A client that always has something to say does not keep the loop from
-#     others: after IN_A_ROW receptions the next one waits for the loop's turn. The end of what the other side
-#     sends lies behind all that it sent before, which nobody may ever ask for: on Linux the connection itself
-#     is asked for it, elsewhere it is seen only where nothing lies before it.
+# Invariants: nothing is received before it is asked for: TCP pushes the client back. Meanwhile the loop does
+#     not watch the socket (it would find it readable in every turn). A client that sends without a pause does
+#     not keep the loop from others: after IN_A_ROW receptions the next one waits for the loop's turn. The end
+#     of the stream lies behind bytes that may never be asked for: on Linux the connection's state shows it,
+#     elsewhere it is seen only where no bytes lie before it.
 # Concurrency: event loop; one caller at a time.
 # Sources: asyncio's and uvloop's sock_recv_into; tcp(7), TCP_INFO; Linux net/tcp_states.h.
 
@@ -53,14 +52,14 @@ class Receiver(Protocol):
     """Where a connection's bytes come from."""
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """At least one byte, as soon as there is one; 0: the other side has sent all. OSError: it is lost."""
+        """Return how many bytes were received, at least one; 0: end of stream. OSError: it is lost."""
 
     def close(self) -> None:
-        """Before the socket is closed. Nobody is waiting any more."""
+        """Stop watching the socket, before it is closed."""
 
 
 def has_ended(sock: socket.socket) -> bool:
-    """Has the other side sent all that it will, or is it lost? Whatever lies there unread stays there."""
+    """True if the other side has ended its stream, or is lost. Bytes that are not read yet stay."""
     if sys.platform == "linux":
         try:
             state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
@@ -88,7 +87,7 @@ class SocketReceiver:
 
     @property
     def is_watched(self) -> bool:
-        """Does the loop look at the socket?"""
+        """True if the loop watches the socket."""
         return self._loop is not None
 
     async def receive_into(self, buffer: memoryview) -> int:
@@ -172,7 +171,7 @@ class ConnectionQuota:
             await self._room.wait()
 
     def has_room_for(self, ip: str) -> bool:
-        """Or is what is left for this machine itself alone?"""
+        """True if a connection of this address may be accepted: the last place is for this machine itself."""
         return self.count < self._max_connections or is_loopback(ip)
 
     def try_add(self, ip: str) -> bool:
@@ -225,7 +224,7 @@ class Frame(Held):
 
 
 class _Pace:
-    """Is something done fast enough for the memory that is held for it meanwhile?"""
+    """The pace of something that holds memory until it is done."""
 
     __slots__ = ("_seen",)
 
@@ -233,11 +232,11 @@ class _Pace:
         self._seen: tuple[int, int] | None = None  # when it was looked at, what had been done
 
     def begin(self) -> None:
-        """Something new."""
+        """Begin to measure something new."""
         self._seen = None
 
     def is_too_slow(self, now_ms: int, patience_ms: int, *, done: int, whole: int) -> bool:
-        """At this pace, would the whole take longer than `patience_ms`? To be asked every so often."""
+        """True if the whole takes longer than `patience_ms` at this pace. Ask again every second or so."""
         if self._seen is None:
             self._seen = (now_ms, done)
             return False
@@ -270,9 +269,9 @@ class FrameReader:
         self._pace = _Pace()
 
     def is_too_slow(self, now_ms: int, patience_ms: int) -> bool:
-        """Does the frame come too slowly for the memory that it holds, which should be full in time?
+        """True if the frame comes too slowly for the memory that it holds. Ask again every second or so.
 
-        To be asked every so often. Who sends nothing more of a large frame is found out in RATE_WINDOW_MS.
+        A client that sends nothing more of a large frame is noticed within RATE_WINDOW_MS.
         """
         if not self.capacity or self.waits_for_memory:
             self._pace.begin()
@@ -367,7 +366,7 @@ class FrameReader:
 
 @dataclass(slots=True, eq=False)
 class _Queued:
-    """Chunks that go out together, and who waits for that."""
+    """Chunks that are sent together, and the futures of their requests."""
 
     chunks: list[Chunk]
     waiters: "list[asyncio.Future[None]]"
@@ -394,7 +393,7 @@ class FrameWriter:
         self._sending: asyncio.Future[None] | None = None  # done when the socket is free again
 
     def is_too_slow(self, now_ms: int, patience_ms: int) -> bool:
-        """Is a counted response taken too slowly? It should be gone in time. To be asked every so often."""
+        """True if the client takes a counted response too slowly. Ask again every second or so."""
         if not self.counted_bytes or self.waiting_since_ms is None:
             self._pace.begin()
         return self._pace.is_too_slow(now_ms, patience_ms, done=self.sent_bytes, whole=self.counted_bytes)

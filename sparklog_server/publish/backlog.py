@@ -1,22 +1,22 @@
-"""What was handed in and is not published yet, and how much memory that takes.
+"""What was submitted and is not published yet, and how much memory that takes.
 
-A part counts as it came until it is validated, and from then on as it will be stored: where a topic has its
-batches compressed anew (compression.type), a hundred bytes may have become a megabyte. How much they become
-is known only when they have been accepted. So those that may grow are not begun while there is no room, and
-when one request has become so large that it has its share, the rest of it has to come again.
+A part counts as it came until it is validated, and then as it will be stored: where a topic compresses
+batches anew (compression.type), a hundred bytes may become a megabyte. How much they become is known only
+after that. So validation of parts that may grow does not begin while there is no room, and when one request
+has its share, the rest of it has to come again.
 
-A publish may hang in the storage for as long as that is away from here, and a producer waits for its answer
-for as long as its request may take: half a minute by default, with all batches of a partition behind it.
-1. broker A is cut off from the storage; what producers have sent it is accepted, and not published;
-2. a session later others have taken A for dead, and lead what it led;
-3. producers would find out when their requests time out. A knows as soon that it may not lead any more
-   (cluster/membership.py), and sends them away.
+A publish may hang while the storage cannot be reached, and a producer waits for its answer until its request
+times out: half a minute by default, with all batches of a partition behind it.
+1. broker A is cut off from the storage; what producers send to it is validated, and not published;
+2. a session later others take A for dead, and lead its partitions;
+3. A knows as early that it may not lead any more (cluster/membership.py), and sends its producers away.
 
-Invariants: what was added is removed once, as large as it has become. Nobody waits while the publisher has
-    nothing to do: what it needs next may be what is waiting, and what takes the room may be behind that.
+Invariants: what was added is removed once, as large as it has become. No part waits for room while the
+    publisher has nothing to do: what it needs next may be what waits, and what takes the room may be behind
+    that.
 Bounds: a request's share more than the limit, and what the checkers have begun. A request that comes again
     gets on: one of its parts at least may grow.
-Not here: who is refused for lack of room (publisher.py), who waits for it (checkers.py).
+Not here: refusing for lack of room (publisher.py), waiting for it (checkers.py).
 Concurrency: any thread.
 """
 
@@ -31,7 +31,7 @@ from sparklog_server.publish.parts import AppendPart, PartOutcome, SentAwayError
 from sparklog_server.publish.produced_batches import UncheckedPart
 
 REQUESTS_AT_LEAST = 8  # that share the limit, if they grow
-PART_BYTES = 2000  # measured: what a part of one small batch takes beside the batch, in objects of Python
+PART_BYTES = 2000  # measured: objects of Python for a part, without its batch
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Submission:
 
     Fields:
         size_bytes: of its batches, as far as they are validated those that will be stored.
-        is_for_producer: a client waits for it, who can find another leader.
+        is_for_producer: a client waits for it, and can find another leader.
         is_begun, is_sent_away: the publisher has begun with it, or never will.
         has_grown, is_full: a part has become larger; one more would have become too large.
     """
@@ -81,7 +81,7 @@ class Backlog:
         self._of_producers: set[Submission] = set()
 
     def has_room(self, submission: Submission) -> bool:
-        """Would it fit? The only one always does."""
+        """True if it fits; the only one always does."""
         return not self.submissions or self.used_bytes + submission.held_bytes <= self.limit_bytes
 
     def add(self, submission: Submission) -> None:
@@ -93,7 +93,7 @@ class Backlog:
                 self._of_producers.add(submission)
 
     def remove(self, submission: Submission) -> None:
-        """Count it out, whatever it has become."""
+        """Count it out, as large as it has become."""
         with self._changed:
             submission.is_gone = True
             self.used_bytes -= submission.held_bytes
@@ -102,28 +102,28 @@ class Backlog:
             self._changed.notify_all()
 
     def begin(self, submission: Submission) -> bool:
-        """The publisher is about to publish it; False: it was sent away."""
+        """Note that the publisher begins to publish it; False: it was sent away."""
         with self._changed:
             submission.is_begun = not submission.is_sent_away
             return submission.is_begun
 
     def send_away(self) -> None:
-        """Have producers look for another leader, and not wait for a storage that is away from here.
+        """Fail what producers wait for: the storage cannot be reached, and another broker may lead by now.
 
         What is begun may be published all the same: so it is as if the request had timed out. Nothing of the
-        rest is, so that it is there once, whoever leads. Concurrency: event loop.
+        rest is, so that it is there once, under any leader. Concurrency: event loop.
         """
         with self._changed:
             all_of_them, self._of_producers = self._of_producers, set()
             for one in all_of_them:
-                # Whoever was told that it timed out was not told that it must come again.
+                # Its client may have got a time-out: that did not say that it must come again.
                 one.is_sent_away = not one.is_begun and not one.future.done()
         for one in all_of_them:
             if not one.future.done():
                 one.future.set_exception(SentAwayError() if one.is_sent_away else _unresolved())
 
     def resize(self, submission: Submission, growth_bytes: int) -> bool:
-        """A part of it is so much larger now; False: too large, and to be refused."""
+        """Count a part as so much larger; False: its request is too large then, and the part is refused."""
         with self._changed:
             size = submission.size_bytes + growth_bytes
             if growth_bytes > 0:
@@ -137,7 +137,7 @@ class Backlog:
             return True
 
     def wait_for_room(self) -> None:
-        """Until a part may grow."""
+        """Wait until a part may grow."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_idle or self.used_bytes < self.limit_bytes)
 
@@ -158,5 +158,5 @@ def _unresolved() -> RetriableError:
     return RetriableError(
         "PUBLISH_UNRESOLVED",
         "found the storage away, and expected it back within broker.session.timeout.ms",
-        fix="send it again, to whoever leads the partition now: it may have been published, or may still be",
+        fix="send it again, to the partition's leader: it may have been published, or may still be",
     )

@@ -11,8 +11,8 @@ So a refused batch is remembered, and what comes behind it is refused like it, u
 publisher remembers what it refuses itself (`FailedFirstBatches` in decisions.py).
 
 Invariants: only producers that the partition does not know are refused; MAX_REMEMBERED are remembered,
-    shared among clients, for REMEMBERED_MS: whoever has not repeated by then has given up, or
-    found another leader.
+    shared among clients, for REMEMBERED_MS: a client that has not repeated by then has given
+    up, or found another leader.
 Not here: which errors a client repeats after (api/produce.py).
 Concurrency: event loop.
 Sources: Kafka ProducerAppendInfo.checkSequence, which has this gap.
@@ -31,11 +31,11 @@ from sparklog.metadata import PartitionState
 # What is remembered of many clients, in so much room, so that none of them pushes out what others need.
 #
 # A request may name ten thousand partitions, or make as many producer ids up. So where there is no room, what
-# goes is the oldest of whoever has its share of it already, or else of whoever has most.
+# goes is the oldest entry of the client, if it has its share already, or else of the client with most.
 #
 # Invariants: `most` entries at most. A client that has less than an equal share of the room loses nothing to
 #     others.
-# Concurrency: none; owned by whoever remembers.
+# Concurrency: none; it has one owner.
 
 
 K = TypeVar("K")
@@ -78,7 +78,7 @@ class Remembered(Mapping[K, V]):
                 del self._keys_of[known[1]]
 
     def _make_room(self, own: dict[K, None]) -> None:
-        """`own`: the keys of whoever needs it."""
+        """`own`: the keys of the client that needs it."""
         has_its_share = len(own) * len(self._keys_of) >= self._most
         keys = own if own and has_its_share else max(self._keys_of.values(), key=len)
         self.forget(next(iter(keys)))
@@ -125,7 +125,7 @@ class FirstBatches:
         self._refused.remember((*key, producer_id), (epoch, sequence, now_ms + REMEMBERED_MS), client)
 
     def is_behind(self, key: Key, records: bytes | None, state: PartitionState) -> bool:
-        """Must a batch wait for one that was refused? Cheap while there are none."""
+        """True if a batch must wait for one that was refused. Cheap while there are none."""
         if not self._refused:
             return False
         producer_id, epoch, sequence = producer_of(records)

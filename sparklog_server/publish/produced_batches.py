@@ -698,8 +698,8 @@ def is_transactional(records: BytesLike | None) -> bool:
 # --- topic rules -------------------------------------------------------------------------------------
 #
 # Invariants: an answer is that of the newest image's settings; at most MAX_REMEMBERED topics are remembered.
-# Concurrency: any thread. Handlers ask on the loop, bundles are written by the publisher's thread; entries
-#     are replaced, never changed, so that at worst both parse the same.
+# Concurrency: any thread: handlers on the loop, and the publisher's thread. Entries are replaced, never
+#     changed, so that at worst both parse the same.
 
 
 MAX_REMEMBERED = 10_000

@@ -24,8 +24,8 @@ from sparklog.metadata import (
     replacement,
 )
 from sparklog_server.cluster.membership import Registration
-from sparklog_server.publish.bundle_writer import BundleCommit, Written
 from sparklog_server.publish.decisions import decide
+from sparklog_server.publish.group_commit import CommitPlan, Written
 from sparklog_server.publish.parts import AppendPart, Run, make_runs
 from tests.metadata.cluster_roots import TOPIC, applied, cluster, epoch_of, led
 
@@ -140,21 +140,21 @@ def part_of(one: Sent) -> AppendPart:
 
 
 @settings(deadline=None)
-@given(before=STEPS, bundle=st.lists(SENT, min_size=1, max_size=8), after=STEPS)
+@given(before=STEPS, group=st.lists(SENT, min_size=1, max_size=8), after=STEPS)
 def test_everybody_takes_what_was_decided(
-    before: list[Sent | str], bundle: list[Sent], after: list[Sent | str]
+    before: list[Sent | str], group: list[Sent], after: list[Sent | str]
 ) -> None:
     image = changed(led(cluster(), [BROKER] * 3), before)
     registration = Registration(node_id=BROKER, broker_epoch=epoch_of(image, BROKER), incarnation_id="i" * 22)
-    parts = [part_of(one) for one in bundle]
+    parts = [part_of(one) for one in group]
     _, decided = decide(image, parts, BROKER)
     runs = make_runs(parts, [index for index, one in enumerate(decided) if one.holds], 1 << 20)
     written = []
     for run in runs:
-        newest_ms = max(bundle[index].time_ms for index in run.indices)
-        draft = draft_of(bundle[run.indices[0]], run.record_count, newest_ms)
+        newest_ms = max(group[index].time_ms for index in run.indices)
+        draft = draft_of(group[run.indices[0]], run.record_count, newest_ms)
         written.append(Written(run, run.encoded(), draft, False))
-    commit = BundleCommit(lambda: registration, image, parts, written)
+    commit = CommitPlan(lambda: registration, image, parts, written)
     now = changed(image, after)
     own = list(commit(now))
     accepted = [run.indices for run in runs if not commit.refused.keys() & set(run.indices)]

@@ -14,8 +14,7 @@ epoch does not come back, and its broker answers its client for what it was left
 
 Invariants: pure; the same parts of the same image for everybody. What apply checks (registry.py, extents.py)
     is checked here before, or planned by the same functions: a part that does not hold makes no commit void.
-Not here: what clients are told of parts that do not hold (sparklog_server/publish), who asks whom
-(combining.py).
+Not here: what clients are answered (sparklog_server/publish), how others are asked (combining.py).
 Sources: FORMAT.md#metadata-log, requests; adr/0029; tests/models/conditions.py.
 """
 
@@ -172,7 +171,7 @@ APPEND, STAGE = Decided(decision=Decision.APPEND), Decided(decision=Decision.STA
 
 
 class AppendRule:
-    """May this part be appended, or staged: the one place that decides it, for parts one by one, in order.
+    """Decides for parts one by one, in order, whether they may be appended, or staged. The only such place.
 
     Parts that were taken before count. A subclass may refuse more (`refusal`, `is_awaited`), never less.
     """
@@ -295,7 +294,7 @@ def _staging_of(part: AcceptedDraft) -> Staging:
 def changed_refusal(image: Image, part: Staging, number: int) -> SparklogError | None:
     """Return why a part of this transaction may not be staged: another one of its producer is open.
 
-    With the first protocol the epoch does not tell them apart:
+    With the first protocol the epoch does not distinguish them:
     1. a broker reads a batch of transaction 1, and is slow; its client gives up;
     2. the client aborts 1 at another broker, begins 2 in the same epoch, and gives the sequence to other
        records;
@@ -321,7 +320,7 @@ def changed_refusal(image: Image, part: Staging, number: int) -> SparklogError |
 def plain_refusal(image: Image, producer_id: int) -> SparklogError | None:
     """Why a batch that is no transaction's may not be appended: its producer is transactional; None: it may.
 
-    So no producer has both, and what is staged need not be told in order with what is appended.
+    So no producer has both, and staged and appended batches need no common order.
     """
     transaction = image.transactions.of_producer(producer_id)
     if transaction is None:

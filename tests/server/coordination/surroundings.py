@@ -27,7 +27,7 @@ from sparklog_server.cluster.leadership import LEADER_EPOCH, Images, Leader, Lea
 from sparklog_server.cluster.membership import Registration
 from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.metrics import Metrics
-from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.group_commit import GroupCommitter
 from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.timing import Timer
@@ -76,9 +76,9 @@ class HeldPublisher:
         self._root.show()
 
     def release_together(self) -> None:
-        """All that is held, in one bundle."""
+        """All that is held, in one group commit."""
         held, self.held = self.held, []
-        outcomes = self._bundles().write([part for parts, _ in held for part in parts])
+        outcomes = self._committer().write([part for parts, _ in held for part in parts])
         for parts, future in held:
             future.set_result(outcomes[: len(parts)])
             del outcomes[: len(parts)]
@@ -118,12 +118,12 @@ class HeldPublisher:
 
     def stage_at_once(self, part: AppendPart) -> PartOutcome:
         """As the publisher does, which judges by the transaction, and by the image."""
-        (outcome,) = self._bundles().write([part])
+        (outcome,) = self._committer().write([part])
         return outcome
 
-    def _bundles(self) -> BundleWriter:
+    def _committer(self) -> GroupCommitter:
         registration = self._registration or _Nobody(node_id=NO_NODE, broker_epoch=0, incarnation_id="")
-        return BundleWriter(self._log, lambda: registration, lambda _: TopicConfig())
+        return GroupCommitter(self._log, lambda: registration, lambda _: TopicConfig())
 
     async def submit_plan(self, plan: Any) -> PublishResult:
         if self.failure is not None:

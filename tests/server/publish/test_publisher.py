@@ -1,4 +1,4 @@
-"""Gathering: order, bundles, push-back, failures, stopping."""
+"""Gathering: order, group commits, push-back, failures, stopping."""
 
 import asyncio
 import contextlib
@@ -74,7 +74,7 @@ def test_one_part(log: SparkLog) -> None:
     assert log.image.brokers[7].listeners[0].port == 9092
 
 
-def test_what_comes_during_a_bundle_makes_the_next_one(log: SparkLog, store: MemoryStore) -> None:
+def test_what_comes_during_a_commit_makes_the_next_one(log: SparkLog, store: MemoryStore) -> None:
     gate = Gate()
 
     async def scenario(broker: Surroundings) -> None:
@@ -205,7 +205,7 @@ def test_bad_parts_fail_alone(log: SparkLog) -> None:
 
 
 @pytest.mark.parametrize(("key", "expected"), [("parts", 3), ("bytes", 2)])
-def test_bundles_are_bounded(log: SparkLog, store: MemoryStore, key: str, expected: int) -> None:
+def test_commits_are_bounded(log: SparkLog, store: MemoryStore, key: str, expected: int) -> None:
     gate = Gate()
     one = orders(log, 0, batch([b"v" * 400]))
     limits = {"parts": "3", "bytes": str(max(1024, 2 * one.size_bytes))}
@@ -215,14 +215,14 @@ def test_bundles_are_bounded(log: SparkLog, store: MemoryStore, key: str, expect
         futures = [broker.publisher.submit([one])]
         await gate.until_reached()
         futures += [broker.publisher.submit([one]) for _ in range(6)]
-        huge = broker.publisher.submit([one] * 5)  # more than a bundle may have: one by itself
+        huge = broker.publisher.submit([one] * 5)  # more than a group commit may have: one by itself
         before = log.image.commit
         gate.open.set()
         await asyncio.gather(*futures)
         assert len(await huge) == 5
         assert log.image.commit == before + 1 + 6 // expected + 1
 
-    run(log, scenario, **{f"sparklog_publish_bundle_{key}": limits[key]})
+    run(log, scenario, **{f"sparklog_publish_commit_{key}": limits[key]})
 
 
 def test_push_back(log: SparkLog, store: MemoryStore) -> None:
@@ -263,7 +263,7 @@ def test_lingering_only_under_load(log: SparkLog, store: MemoryStore) -> None:
     gate = Gate()
 
     async def scenario(broker: Surroundings) -> None:
-        await broker.publisher.submit([orders(log)])  # idle: no bundle before that could be waited for
+        await broker.publisher.submit([orders(log)])  # idle: no group commit before that could be waited for
         store.hook = gate.hook
         first = broker.publisher.submit([orders(log)])
         await gate.until_reached()

@@ -74,7 +74,7 @@ def test_a_broker_that_was_not_stopped_for_a_restore_stops(
     run(log, scenario)
 
 
-def test_storage_errors_fail_the_bundle_and_no_more(log: SparkLog, store: MemoryStore) -> None:
+def test_storage_errors_fail_the_commit_and_no_more(log: SparkLog, store: MemoryStore) -> None:
     def hook(operation: str, name: str) -> None:
         if operation == "write":
             raise StorageError("STORAGE_FULL", "no space", fix="make some")
@@ -91,7 +91,7 @@ def test_storage_errors_fail_the_bundle_and_no_more(log: SparkLog, store: Memory
     run(log, scenario)
 
 
-def test_a_bug_fails_the_bundle_and_not_the_publisher(log: SparkLog, store: MemoryStore) -> None:
+def test_a_bug_fails_the_commit_and_not_the_publisher(log: SparkLog, store: MemoryStore) -> None:
     def hook(operation: str, name: str) -> None:
         if operation == "write":
             raise ZeroDivisionError

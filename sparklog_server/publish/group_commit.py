@@ -1,23 +1,23 @@
-"""One bundle of parts into the log: append, sync, one metadata commit, and what came of each part.
+"""A group commit: parts of many requests appended, synced, and published by one metadata commit.
 
 Steps, and what a crash after each leaves:
     1. decide on the parts by the image     nothing
     2. append the batches to the segment    bytes that nothing refers to
     3. sync                                 the same, durable
-    4. publish one commit                   all of the bundle, or nothing of it
-Only after that anybody is told. The image may move between 1 and 4 (Spark writes to the same root): then
+    4. publish one commit                   all of the parts, or none
+Clients are answered only after that. The image may move between 1 and 4 (Spark writes to the same root): then
 the plan decides again, and what is not to be written any more stays unreferenced. If the segment was swept
-meanwhile, for nothing else in it was live any more, the bundle is appended again, to a new one: producers
-wait a little longer.
+meanwhile, because nothing else in it was live, the parts are appended again, to a new one: producers wait a
+little longer.
 
 Invariants:
     - an outcome without an error means: data and commit are durable;
     - a part that fails takes only those with it that follow it in its partition and could not be told from
-      out-of-order ones: if a write fails (disk full), the rest of the bundle;
-    - FatalStorageError (a failed fsync) and ROOT_RESTORED go to the caller, who stops the broker; nothing of
-      the bundle was acknowledged. A broker that was fenced leads nothing more: each part gets that error, and
-      the broker joins again.
-Not here: gathering bundles, threads (publisher.py).
+      out-of-order ones: if a write fails (disk full), the rest of the parts;
+    - FatalStorageError (a failed fsync) and ROOT_RESTORED go to the caller, who stops the broker; nothing was
+      acknowledged. A broker that was fenced leads nothing more: each part gets that error, and the broker
+      joins again.
+Not here: gathering group commits, threads (publisher.py).
 Concurrency: one thread.
 Sources: docs/design.md; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
 """
@@ -77,9 +77,9 @@ from sparklog_server.publish.parts import (
 )
 from sparklog_server.publish.produced_batches import UncheckedPart
 
-# --- bundle commit -----------------------------------------------------------------------------------
+# --- commit plan -------------------------------------------------------------------------------------
 #
-# The commit of a bundle: what of it is appended, as of each image that the commit may follow.
+# The metadata commit: which parts are appended, as of each image that the commit may follow.
 #
 # On an object store another broker, or a writer, may publish it for us: it is given the runs, with all that
 # the decision takes, and decides by the same rule. On what it left out we decide here by the image that it
@@ -95,7 +95,7 @@ from sparklog_server.publish.produced_batches import UncheckedPart
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A run whose bytes are durable; nothing refers to them yet."""
+    """A run whose bytes are written; nothing refers to them yet."""
 
     run: Run
     encoded: EncodedBatches
@@ -113,7 +113,7 @@ class Written(msgspec.Struct, frozen=True):
         return self.draft.segment, self.draft.position
 
 
-class BundleCommit:
+class CommitPlan:
     """The plan; called again with each image that it has to follow."""
 
     def __init__(
@@ -247,7 +247,7 @@ class BundleCommit:
 
 
 def fail_run(outcomes: dict[int, PartOutcome], run: Run, error: Exception | None) -> None:
-    """So it is told to whoever sent one of its parts."""
+    """Fail all parts of the run with this error."""
     for index in run.indices:
         outcomes[index] = PartOutcome(error=error)
 
@@ -263,24 +263,24 @@ def _again(run: Run) -> PartOutcome:
     )
 
 
-# --- bundle writer -----------------------------------------------------------------------------------
+# --- group committer ---------------------------------------------------------------------------------
 
 
 OnAppended = Callable[[str, int, int, EncodedBatches], None]
 _log = logging.getLogger("sparklog_server.publish")
-_ATTEMPTS = 3  # of a bundle whose segment was swept
+_ATTEMPTS = 3  # of a group commit whose segment was swept
 MAX_RUN_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BundleTimes:
-    """Milliseconds that the last bundle took."""
+class CommitTimes:
+    """Milliseconds that the last group commit took."""
 
     sync_ms: float = 0.0
     commit_ms: float = 0.0
 
 
-class BundleWriter:
+class GroupCommitter:
     """See the module's docstring."""
 
     def __init__(
@@ -296,7 +296,7 @@ class BundleWriter:
         self.on_appended = on_appended
         self._retention_notice = RetentionNotice(log.clock, _log)
         self.floors = FailedFirstBatches()
-        self.times = BundleTimes()
+        self.times = CommitTimes()
 
     def write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
         """Append and publish; one outcome per part.
@@ -313,7 +313,7 @@ class BundleWriter:
             raise
 
     def refuse(self, part: AppendPart | UncheckedPart) -> None:
-        """It is not to be written, and comes again: nothing behind it may take its place."""
+        """Note a part that is not written and comes again: nothing behind it may take its place."""
         self.floors.note(self._log.image, part, failed=True)
 
     def _write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
@@ -323,7 +323,7 @@ class BundleWriter:
             outcomes: dict[int, PartOutcome] = {}
             if not self._write_once(image, parts, decided, outcomes):
                 break
-            _log.info("the segment was swept before the bundle was published: it is appended again")
+            _log.info("the segment was swept before the commit was published: the parts are appended again")
             try:
                 self._log.refresh(force=True)  # so that the next segment is born late enough
             except SparklogError as error:
@@ -364,17 +364,17 @@ class BundleWriter:
         decided: Sequence[Decided],
         outcomes: dict[int, PartOutcome],
     ) -> bool:
-        """Steps 2 to 4. Returns: was it in vain, since the segment may have been swept?"""
+        """Steps 2 to 4. Returns: True if the segment may be gone and the parts must be appended again."""
         written = self._append(image, parts, decided, outcomes)
         appended = synced = time.perf_counter()
         expired = False
         if written:
-            failpoint("broker.bundle.written")
+            failpoint("broker.produce.written")
             try:
                 synced = self._sync(written, outcomes)
                 if synced:
-                    failpoint("broker.bundle.synced")
-                    self._publish(BundleCommit(self._registration, image, parts, written), outcomes)
+                    failpoint("broker.produce.synced")
+                    self._publish(CommitPlan(self._registration, image, parts, written), outcomes)
             except RetriableError as error:
                 if error.code != "STAGING_EXPIRED":
                     raise
@@ -382,7 +382,7 @@ class BundleWriter:
                 for one in written:
                     fail_run(outcomes, one.run, error)
         done = time.perf_counter()
-        self.times = BundleTimes(
+        self.times = CommitTimes(
             sync_ms=max(0.0, synced - appended) * 1000,
             commit_ms=(done - (synced or done)) * 1000,
         )
@@ -455,7 +455,7 @@ class BundleWriter:
         return None
 
     def _sync(self, written: list[Written], outcomes: dict[int, PartOutcome]) -> float:
-        """When it was done; 0 if it was not. RetriableError: STAGING_EXPIRED."""
+        """Return when it was done, in seconds; 0 if it failed. Raises: RetriableError STAGING_EXPIRED."""
         try:
             self._log.writer.sync([one.draft for one in written])
         except FatalStorageError:
@@ -466,11 +466,11 @@ class BundleWriter:
             return 0.0
         return time.perf_counter()
 
-    def _publish(self, plan: BundleCommit, outcomes: dict[int, PartOutcome]) -> None:
+    def _publish(self, plan: CommitPlan, outcomes: dict[int, PartOutcome]) -> None:
         try:
             result = self._log.metadata.publish(plan, shared=plan.shared())
             extents = plan.settle(result)
-            failpoint("broker.bundle.committed")
+            failpoint("broker.produce.committed")
         except FatalStorageError:
             raise
         except FencedError as error:
