@@ -21,6 +21,7 @@ Sources: Kafka KafkaRequestHandler, RequestChannel, KafkaApis.handle.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sparklog_server.metrics import Gauge, Metrics
@@ -208,48 +209,21 @@ class Dispatcher:
             self._queued -= 1
 
 
+@dataclass(slots=True, eq=False)
 class DispatchedRequest:
-    """One request; see network/connection.py, `Request`."""
+    """One request; see network/connection.py, `Request`. `_received`: in seconds of the loop's clock."""
 
-    __slots__ = (
-        "_body",
-        "_codec",
-        "_context",
-        "_dispatcher",
-        "_frame",
-        "_origin",
-        "_received",
-        "_slot",
-        "_wants_news",
-        "_work",
-        "entry",
-    )
-
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        entry: ApiEntry,
-        codec: MessageCodec,
-        context: RequestContext,
-        body: Any,
-        frame: Frame,
-        work: Held,
-        slot: HeldSlot,
-        origin: Origin,
-        received: float,
-        wants_news: bool,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self.entry = entry
-        self._codec = codec
-        self._context = context
-        self._body = body
-        self._frame = frame
-        self._work = work
-        self._slot = slot
-        self._origin = origin
-        self._received = received  # seconds of the loop's clock
-        self._wants_news = wants_news
+    _dispatcher: Dispatcher
+    entry: ApiEntry
+    _codec: MessageCodec
+    _context: RequestContext
+    _body: Any
+    _frame: Frame
+    _work: Held
+    _slot: HeldSlot
+    _origin: Origin
+    _received: float
+    _wants_news: bool
 
     @property
     def is_counted(self) -> bool:

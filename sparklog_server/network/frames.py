@@ -17,7 +17,6 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -48,16 +47,6 @@ IN_A_ROW = 8  # receptions without a turn of the loop: two requests of a usual p
 _CLOSE, _CLOSE_WAIT = 7, 8  # Linux: reset, or nothing there any more; the other side has sent all
 
 
-class Receiver(Protocol):
-    """Where a connection's bytes come from."""
-
-    async def receive_into(self, buffer: memoryview) -> int:
-        """Return how many bytes were received, at least one; 0: end of stream. OSError: it is lost."""
-
-    def close(self) -> None:
-        """Stop watching the socket, before it is closed."""
-
-
 def has_ended(sock: socket.socket) -> bool:
     """True if the other side has ended its stream, or is lost. Bytes that are not read yet stay."""
     if sys.platform == "linux":
@@ -76,7 +65,7 @@ def has_ended(sock: socket.socket) -> bool:
 
 
 class SocketReceiver:
-    """A Receiver for a non-blocking socket, as it is."""
+    """Receives from a non-blocking socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -91,7 +80,7 @@ class SocketReceiver:
         return self._loop is not None
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """See Receiver."""
+        """Return how many bytes were received, at least one; 0: end of stream. OSError: it is lost."""
         if self._in_a_row < IN_A_ROW:
             self._in_a_row += 1
             try:
@@ -115,7 +104,7 @@ class SocketReceiver:
             del waiter  # it may hold the exception that holds this frame
 
     def close(self) -> None:
-        """See Receiver."""
+        """Stop watching the socket, before it is closed."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.remove_reader(self._sock)
@@ -251,7 +240,7 @@ class FrameReader:
     """Reads one frame after the other of what is received."""
 
     def __init__(
-        self, receiver: Receiver, budget: Budget, clock: Clock, max_bytes: int, owner: str = ""
+        self, receiver: SocketReceiver, budget: Budget, clock: Clock, max_bytes: int, owner: str = ""
     ) -> None:
         self._receiver = receiver
         self._owner = owner

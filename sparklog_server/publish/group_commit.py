@@ -51,7 +51,6 @@ from sparklog.metadata import (
     SharedPlan,
     StageExtents,
     Topic,
-    plan_append,
     plan_held,
     which_hold,
 )
@@ -128,7 +127,6 @@ class CommitPlan:
         self._decided_by = self._last = decided_by
         self._parts = parts
         self._written = written
-        self._stages = any(one.run.first.transaction is not None for one in written)
         self._has_places = any(one.run.first.at_offset != NO_OFFSET for one in written)
         self.registration = registration()
         self.accepted = written
@@ -146,10 +144,7 @@ class CommitPlan:
         if not self.accepted:
             return []
         # Those of a run are of one epoch: by the image that found it to be written, they were of the newest.
-        if self._stages:
-            return registration.act(image, *plan_held(image, [one.accepted for one in self.accepted]))
-        append = plan_append(image, [one.draft for one in self.accepted])
-        return registration.act(image, [append], [one.run.first.leader_epoch for one in self.accepted])
+        return registration.act(image, *plan_held(image, [one.accepted for one in self.accepted]))
 
     def shared(self) -> SharedPlan | None:
         """The same, as a request to others; None of what must be at an offset, which requests cannot say."""
@@ -162,21 +157,15 @@ class CommitPlan:
         )
 
     def settle(self, result: PublishResult) -> list[Extent | DraftExtent]:
-        """The extents of `accepted`, now that this is published, perhaps by somebody else; drafts of what is
-        staged.
-        """
-        extents: list[Extent | DraftExtent] = [
-            extent
+        """Return the extents of `accepted`, which are published, perhaps by another; drafts if staged."""
+        taken: dict[tuple[str, int], Extent | DraftExtent] = {
+            (extent.segment, extent.position): extent
             for action in result.actions
             if isinstance(action, AppendExtents | StageExtents)
             for extent in action.extents
-        ]
-        if len(extents) == len(self._written):
+        }
+        if len(taken) == len(self._written):
             self.accepted, self.refused = self._written, {}
-            if not self._stages:
-                return extents
-        taken = {(extent.segment, extent.position): extent for extent in extents}
-        if len(extents) == len(self._written):
             return [taken[one.place] for one in self.accepted]
         image = result.planned_against()
         if image is None:

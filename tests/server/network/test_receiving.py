@@ -177,10 +177,10 @@ def test_a_connection_that_ended_is_not_looked_at(run: Run) -> None:
     run(main)
 
 
-class Pieces:
-    """A receiver that has its bytes from elsewhere, as one that decrypts would."""
+class Pieces(SocketReceiver):
+    """A receiver that has its bytes from elsewhere, in pieces of these sizes."""
 
-    def __init__(self, data: bytes, sizes: list[int]) -> None:
+    def __init__(self, data: bytes, sizes: list[int]) -> None:  # of no socket
         self._data, self._sizes = data, sizes
         self.most = 0
 
