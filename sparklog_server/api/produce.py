@@ -45,12 +45,12 @@ from sparklog_server.protocol.responses import (
     topic_id_text,
 )
 from sparklog_server.protocol.wire import CloseConnectionError, Response
-from sparklog_server.publish.first_batches import producer_of
 from sparklog_server.publish.parts import InTransaction, PartOutcome, RefusedBatchError, SentAwayError
 from sparklog_server.publish.produced_batches import (
     CheckTerms,
     UncheckedPart,
     is_transactional,
+    producer_of,
     why_no_batch,
 )
 

@@ -12,17 +12,17 @@ broker adds what only it knows of a client's request:
 A part is not refused for its transaction by an image that may be older than what another broker has done for
 its producer, nor answered as a duplicate: what `may_be_early` is decided by the newest image.
 
-Invariants: pure, but for `FailedFirstBatches`; for the same image the same decisions. Parts of a partition
+Invariants: pure; for the same image the same decisions. Parts of a partition
     are decided in the order given. (producer id, epoch, sequence) is written at most once per partition.
 Not here: what clients are answered (api/produce.py).
-Concurrency: pure functions; `FailedFirstBatches` is the publisher's thread's.
+Concurrency: pure functions.
 Sources: Kafka ProducerAppendInfo.checkSequence, ProducerStateEntry.findDuplicateBatch, ReplicaManager
     (transaction verification), KIP-98, KIP-360; adr/0025, adr/0028.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -40,13 +40,10 @@ from sparklog.metadata import (
     Image,
     refused,
 )
-from sparklog_server.publish.first_batches import Remembered
+from sparklog_server.publish.first_batches import NO_FLOORS, Floors, ProducerKey, number_of, producer_key
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
-from sparklog_server.publish.produced_batches import UncheckedPart
 
 MOST_SHOWN: Final = 100  # characters of what a client calls itself: there is an error for each of its parts
-MAX_FLOORS = 10_000
-_FIRST_NUMBER = 1  # of a transactional id
 # Errors that a newer image may not have: something was done for the producer at another broker.
 _EARLY = frozenset(
     {
@@ -61,27 +58,10 @@ _EARLY = frozenset(
 _COMES_AGAIN = frozenset(
     {"UNKNOWN_PRODUCER", "NOT_LEADER", "TRANSACTIONS_FULL", "TRANSACTION_CHANGED", "TRANSACTION_UNKNOWN"}
 )
-ProducerKey = tuple[str, int, int]  # topic id, partition, producer id
-
-
-class Floor(NamedTuple):
-    """The first batch of a producer that failed.
-
-    Fields:
-        transaction: the number of the transaction that it was of, as far as was known; NO_NUMBER: of none.
-    """
-
-    producer_epoch: int
-    base_sequence: int
-    transaction: int = NO_NUMBER
-
-
-Floors = Mapping[ProducerKey, Floor]
-_NO_FLOORS: Floors = {}
 
 
 def decide(
-    image: Image, parts: Sequence[AppendPart], node_id: int, floors: Floors = _NO_FLOORS
+    image: Image, parts: Sequence[AppendPart], node_id: int, floors: Floors = NO_FLOORS
 ) -> tuple[list[AppendPart], list[Decided]]:
     """Return the parts as which they are written, and a decision on each."""
     rule = _ProducedRule(image, node_id, floors)
@@ -177,7 +157,7 @@ class _ProducedRule(AppendRule):
         return (
             floor is not None
             and (floor.producer_epoch, floor.transaction)
-            == (draft.producer_epoch, _number_of(self.image, self._part))
+            == (draft.producer_epoch, number_of(self.image, self._part))
             and draft.base_sequence > floor.base_sequence
         )
 
@@ -295,54 +275,3 @@ def not_known(error: SparklogError) -> Decided:
 def comes_again(decided: Decided) -> bool:
     """True if the client will send the part again: what is behind it must not take its place."""
     return decided.error is not None and decided.error.code in _COMES_AGAIN
-
-
-# --- failed first batches ----------------------------------------------------------------------------
-
-
-class FailedFirstBatches(Remembered[ProducerKey, Floor]):
-    """First batches of producers that could not be appended, until they come again: `floors`.
-
-    Invariants: only of producers that the partition does not know; MAX_FLOORS, shared among clients.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(MAX_FLOORS)
-
-    def note(self, image: Image, part: AppendPart | UncheckedPart, *, failed: bool) -> None:
-        """Note what became of a part."""
-        producer_id, producer_epoch, base_sequence = part.producer
-        if producer_id < 0 or base_sequence < 0:  # or it takes whichever sequence is next
-            return
-        key = part.topic_id, part.partition, producer_id
-        if not failed:
-            self.forget(key)
-        elif not _is_known(image, key):
-            new = Floor(producer_epoch, base_sequence, _number_of(image, part))
-            known = self.get(key)
-            if known is None or (known.producer_epoch, known.transaction) != (
-                new.producer_epoch,
-                new.transaction,
-            ):
-                self.remember(key, new, part.client)
-
-
-def producer_key(part: AppendPart) -> ProducerKey:
-    """The producer in the partition whose sequence the part continues."""
-    return part.topic_id, part.partition, part.producer_id
-
-
-def _number_of(image: Image, part: AppendPart | UncheckedPart) -> int:
-    """Of its transaction, which another broker may have opened after this image."""
-    if part.transaction is None:
-        return NO_NUMBER
-    found = image.transactions.of_producer(part.producer[0])
-    if found is None:
-        return _FIRST_NUMBER
-    return found.number if found.is_ongoing else found.number + 1
-
-
-def _is_known(image: Image, key: ProducerKey) -> bool:
-    topic_id, partition, producer_id = key
-    topic = image.topic_by_id.get(topic_id)
-    return topic is None or producer_id in topic.partitions[partition].producers

@@ -56,7 +56,6 @@ from sparklog.metadata import (
 )
 from sparklog_server.cluster.membership import Registration
 from sparklog_server.publish.decisions import (
-    FailedFirstBatches,
     accepted,
     comes_again,
     decide,
@@ -66,6 +65,7 @@ from sparklog_server.publish.decisions import (
     outcome_of,
     unmapped,
 )
+from sparklog_server.publish.first_batches import FailedFirstBatches
 from sparklog_server.publish.parts import (
     NO_OFFSET,
     AppendPart,

@@ -61,7 +61,6 @@ from sparklog.log.config import TimestampMode, TopicConfig
 from sparklog.metadata import Topic
 from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.protocol.apis import ErrorCode
-from sparklog_server.publish.first_batches import producer_of
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, InTransaction, RefusedBatchError
 from sparklog_server.root.live_root import LiveRoot
 
@@ -411,15 +410,11 @@ def accept(
         return None
     plain = None
     if codec:
-        if (
-            scratch is None
-            or codec > max(Codec)
-            or (codec == Codec.ZSTD and api_version < FIRST_ZSTD_VERSION)
-        ):
-            return None
+        is_known = codec <= max(Codec) and (codec != Codec.ZSTD or api_version >= FIRST_ZSTD_VERSION)
         limit = min(max_plain_bytes, rules.max_decompressed_bytes)
-        plain = scratch.decompress(Codec(codec), view[HEADER.size :], limit)
-        if plain is None:
+        if scratch is None or not is_known:
+            return None
+        if (plain := scratch.decompress(Codec(codec), view[HEADER.size :], limit)) is None:
             return None
     elif size - HEADER.size > rules.max_decompressed_bytes:
         return None
@@ -539,6 +534,10 @@ MAX_GRANTED_BYTES = 32 << 20  # uncompressed, of all parts of a request that are
 # What clients gather in one batch as they come (max.request.size). A topic that takes only small batches
 # takes this much in one that compresses to that.
 USUAL_BATCH_BYTES = 1 << 20
+
+
+_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
+_PRODUCER_POSITION = HEADER.size - 4 - _PRODUCER.size  # before the number of records
 
 
 class CheckTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -684,6 +683,14 @@ class UncheckedPart(msgspec.Struct, kw_only=True):
             transaction=None if terms.transaction is None else self.transaction,
             client=terms.client,
         )
+
+
+def producer_of(records: BytesLike | None) -> tuple[int, int, int]:
+    """Producer id, epoch and base sequence as a batch says, right or wrong."""
+    if records is None or len(records) < HEADER.size:
+        return NO_PRODUCER_ID, 0, 0
+    found: tuple[int, int, int] = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+    return found
 
 
 def is_transactional(records: BytesLike | None) -> bool:

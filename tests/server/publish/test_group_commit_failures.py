@@ -234,7 +234,7 @@ def small_memory(
     log: SparkLog, registration: Registration, monkeypatch: pytest.MonkeyPatch
 ) -> GroupCommitter:
     """It remembers three failed first batches."""
-    monkeypatch.setattr("sparklog_server.publish.decisions.MAX_FLOORS", 3)
+    monkeypatch.setattr("sparklog_server.publish.first_batches.MAX_FLOORS", 3)
     return GroupCommitter(log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {}))
 
 
