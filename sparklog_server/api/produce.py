@@ -91,7 +91,7 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
         parts = [target.part for target in wanted if target.part is not None]
         future = services.publisher.submit(parts, is_for_producer=True)
         if future.done():  # refused, and will come again: before what is behind is looked at
-            _will_come_again(wanted, context, services)
+            _note_first_batches(wanted, context, services)
         timeout_ms = field(request, "timeout", 0)
         # Cheaper than wait_for and shield; the publisher passes over futures that are done.
         timer = asyncio.get_running_loop().call_later(max(timeout_ms, 1) / 1000, _time_out, future)
@@ -101,7 +101,7 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
             _fail(wanted, ErrorCode.request_timed_out, f"not published within {timeout_ms} ms")
         except SparklogError as error:
             if isinstance(error, SentAwayError):
-                _will_come_again(wanted, context, services)
+                _note_first_batches(wanted, context, services)
             _fail(wanted, error_code(error), str(as_value(error)))
         else:
             for target, outcome in zip(wanted, outcomes, strict=True):
@@ -141,10 +141,7 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
         if refused is not None:
             _fail(of_topic, refused, message)
         elif not has_room:
-            for target in of_topic:
-                services.first_batches.refuse(
-                    (target.key, target.partition), target.records, context.peer_host
-                )
+            _note_first_batches(of_topic, context, services)
             _fail(of_topic, ErrorCode.not_enough_replicas, "this client has its share of open transactions")
         else:
             _aim(of_topic, name, image, context, services, parts, transaction)
@@ -239,7 +236,7 @@ def _aim(
         target.part = UncheckedPart.of(records, terms, target.partition, leader.epoch)
 
 
-def _will_come_again(targets: list[_Target], context: RequestContext, services: Services) -> None:
+def _note_first_batches(targets: list[_Target], context: RequestContext, services: Services) -> None:
     """Note first batches that come again: what is behind them must not take their place."""
     for target in targets:
         services.first_batches.refuse((target.key, target.partition), target.records, context.peer_host)

@@ -4,8 +4,8 @@ A partition that does not know a producer takes any sequence for its first one, 
 1. broker B makes a topic that broker A leads; a producer learns it from B, and sends five batches to A;
 2. A's image is older: it refuses the first one, which the producer will repeat;
 3. the image arrives, and the second batch is taken for the first;
-4. librdkafka takes the success of the second batch for that of all before it, and reports the first one as
-   delivered. It is lost, and was acknowledged. Java repeats it, out of order, and reports that it has failed.
+4. librdkafka (2.16) takes the success of the second batch for that of all before it, and reports the first
+   one as delivered: it is lost, and was acknowledged. Another client repeats it, always out of order.
 
 So a refused batch is remembered, and what comes behind it is refused like it, until it has come again. The
 publisher remembers what it refuses itself (`FailedFirstBatches`).
