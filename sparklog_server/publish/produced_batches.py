@@ -12,7 +12,7 @@ Invariants: bytes are hostile: nothing is allocated by what they claim; whatever
     or a RefusedBatchError with Kafka's code.
 Deviations: records whose offsets are not 0, 1, 2, ... are refused (Kafka renumbers them if they are
     compressed), and so are timestamps below -1 (our index of times cannot hold them).
-Not here: which thread validates when (checkers.py); sequence numbers (decisions.py); offsets.
+Not here: which thread validates when (backlog.py); sequence numbers (decisions.py); offsets.
 Concurrency: pure; any thread. CheckMemory is shared by all that validate.
 Sources: Kafka ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
 """

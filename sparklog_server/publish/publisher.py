@@ -4,7 +4,7 @@ When idle, the first part that comes is published immediately. While a group com
 next one gathers: group commits grow with the load, and their number does not.
 
 Threads: the event loop submits and resolves; one publisher thread decides, writes, syncs and commits, and
-accepts the batches of small requests; the checkers validate the rest meanwhile (checkers.py).
+accepts the batches of small requests; the checkers validate the rest meanwhile (backlog.py).
 
 Invariants:
     1. parts of one partition are appended in the order of `submit`, whatever validation takes;
@@ -15,7 +15,7 @@ Invariants:
        acknowledges nothing that it had accepted, and goes on.
 Bounds: bytes and parts of a group commit; bytes and submissions that wait, beyond which submit refuses (the
     network layer's own bounds come first, and push back).
-Not here: how a group commit is made (group_commit.py), validating (checkers.py, produced_batches.py).
+Not here: how a group commit is made (group_commit.py), validating (backlog.py, produced_batches.py).
 After a crash: unacknowledged requests are there or not; idempotent producers find out by repeating them.
 Sources: docs/design.md; databases, which commit together what comes together. Kafka syncs each partition.
 """
@@ -35,8 +35,7 @@ from sparklog.failpoints import failpoint
 from sparklog.metadata import AllocateProducerIds, Plan, PublishResult, plan_allocate_producer_ids
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Gauge, Metrics
-from sparklog_server.publish.backlog import Backlog, Submission
-from sparklog_server.publish.checkers import Checkers
+from sparklog_server.publish.backlog import Backlog, Checkers, Submission
 from sparklog_server.publish.group_commit import GroupCommitter, OnAppended
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.publish.produced_batches import CheckMemory, TopicRules, UncheckedPart

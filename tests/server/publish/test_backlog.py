@@ -10,8 +10,7 @@ from sparklog.client import SparkLog
 from sparklog.errors import RetriableError
 from sparklog.format.codec import Codec
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.backlog import PART_BYTES, REQUESTS_AT_LEAST, Backlog, Submission
-from sparklog_server.publish.checkers import Checkers
+from sparklog_server.publish.backlog import PART_BYTES, REQUESTS_AT_LEAST, Backlog, Checkers, Submission
 from sparklog_server.publish.parts import AppendPart, SentAwayError
 from sparklog_server.publish.produced_batches import CheckTerms, UncheckedPart
 from tests.server.publish.batches import NOW_MS, FakePart, batch, rules

@@ -19,7 +19,7 @@ from sparklog.format.codec import XERIAL_HEADER, Codec, compress, decompress_at_
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.kernels import PlainBatch
 from sparklog.format.record_batch import HEADER
-from sparklog_server.publish.checkers import checked
+from sparklog_server.publish.backlog import checked
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError
 from sparklog_server.publish.produced_batches import (
     PLAIN_BYTES,

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.errors import SparklogError
 from sparklog.format.codec import Codec
 from sparklog.format.record_batch import HEADER, LENGTH_END, parse_header
-from sparklog_server.publish.checkers import checked
+from sparklog_server.publish.backlog import checked
 from sparklog_server.publish.parts import AppendPart, InTransaction, RefusedBatchError
 from sparklog_server.publish.produced_batches import (
     MAX_GRANTED_BYTES,

@@ -17,7 +17,7 @@ from sparklog.format.record_batch import (
     encode_header,
     validate_batch,
 )
-from sparklog_server.publish.checkers import checked
+from sparklog_server.publish.backlog import checked
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError
 from sparklog_server.publish.produced_batches import (
     BatchRules,

@@ -13,8 +13,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.metadata import Background, CreateTopic, MetadataLog, MetadataSettings, plan_create_topic
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.backlog import Submission
-from sparklog_server.publish.checkers import SHARE_BYTES, shares_of
+from sparklog_server.publish.backlog import SHARE_BYTES, Submission, shares_of
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.publish.produced_batches import SMALL_BYTES, UncheckedPart
 from sparklog_server.publish.publisher import BLOCK_IDS, ProducerIds

@@ -10,8 +10,7 @@ from sparklog.client import SparkLog
 from sparklog.errors import SparklogError
 from sparklog.format.codec import Codec
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.backlog import Backlog, Submission
-from sparklog_server.publish.checkers import Checkers
+from sparklog_server.publish.backlog import Backlog, Checkers, Submission
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError
 from sparklog_server.publish.produced_batches import (
     PLAIN_BYTES,
