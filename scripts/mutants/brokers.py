@@ -110,11 +110,11 @@ MUTANTS: tuple[Mutant, ...] = (
     patch(
         "A group of produce requests is committed before it is synced.",
         "sparklog.log.writer.LogWriter.sync",
-        "tests/server/publish/test_bundle_writer_failures.py",
+        "tests/server/publish/test_group_commit_failures.py",
     ),
     patch(
         "A batch is published that was accepted in a leader epoch that is over.",
-        "sparklog_server.cluster.membership.Registration.may_append",
+        "sparklog.metadata.model.conditions.may_append",
         "tests/server/publish/test_leaderships.py",
         returns=True,
     ),

@@ -1,8 +1,8 @@
-"""`sparklog produce`: lines from stdin or a file become records, acknowledged bundle by bundle.
+"""`sparklog produce`: lines from stdin or a file become records, acknowledged batch by batch.
 
-A bundle is the lines that have arrived: at most `MAX_BUNDLE_BYTES`, and no later than `LINGER_S` after the
+A batch is the lines that have arrived: at most `MAX_BATCH_BYTES`, and no later than `LINGER_S` after the
 input pauses, so that `tail -f | sparklog produce` does not wait, and a large file goes in large appends. Each
-bundle is one append, durable when it is counted. What was counted before an error stays, and is reported.
+batch is one append, durable when it is counted. What was counted before an error stays, and is reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sparklog.client import AppendResult, SparkLog
 
-MAX_BUNDLE_BYTES = 4 << 20
+MAX_BATCH_BYTES = 4 << 20
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
 LINGER_S = 0.1
@@ -80,8 +80,8 @@ def peculiarities(lines: Sequence[bytes]) -> list[str]:
     return found
 
 
-def read_line_bundles(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield bundles of lines, without their newlines, until the input ends. The last line needs none."""
+def read_line_batches(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield batches of lines, without their newlines, until the input ends. The last line needs none."""
     pending: list[bytes] = []
     pending_bytes = 0
     rest = b""
@@ -92,7 +92,7 @@ def read_line_bundles(stream: BinaryIO) -> Iterator[list[bytes]]:
                 raise LineError(f"a line is longer than {MAX_LINE_BYTES:,} bytes; is the input text?")
             pending += lines
             pending_bytes += len(chunk)
-        if pending and (not chunk or pending_bytes >= MAX_BUNDLE_BYTES):
+        if pending and (not chunk or pending_bytes >= MAX_BATCH_BYTES):
             yield pending
             pending, pending_bytes = [], 0
     if rest:
@@ -239,7 +239,7 @@ def produce(
 
 
 class Producer:
-    """Appends bundles of lines, and counts what was acknowledged."""
+    """Appends batches of lines, and counts what was acknowledged."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class Producer:
     def run(self, stream: BinaryIO) -> None:
         live = is_terminal(sys.stderr)
         delimiter = self._format.key_delimiter
-        for lines in read_line_bundles(stream):
+        for lines in read_line_batches(stream):
             whole = lines
             if self._format.must_have_keys and delimiter is not None:
                 faults = (at for at, line in enumerate(lines) if delimiter not in line)

@@ -126,9 +126,9 @@ def _too_many(where: str, count: int) -> CorruptLogError:
 def _range(first_timestamp_ms: int, deltas: Int64Array) -> tuple[int, int]:
     """The smallest and the largest timestamp, in int64, which wraps: so Java adds, and so does every reader.
 
-    1. a batch has first timestamp -1, and a delta of -2**63 beside one of 0;
+    1. a batch has first timestamp -1, and deltas of -2**63 and 0;
     2. the smallest delta makes the largest timestamp: -1 - 2**63 is 2**63 - 1;
-    3. so the extremes are those of the sums; adding to the smallest and largest delta would tell -1 and -1.
+    3. so the extremes are those of the sums; adding to the smallest and largest delta would give -1 and -1.
     """
     lowest, highest = first_timestamp_ms + int(deltas.min()), first_timestamp_ms + int(deltas.max())
     if _INT64.min <= lowest and highest <= _INT64.max:

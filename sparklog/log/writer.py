@@ -241,7 +241,7 @@ class GrowingIndex:
         """Choose entries for batches that were appended at `position`, as far as the limit leaves room.
 
         A loop over batches: there are few in an append, and NumPy's price is per call. One batch takes 1 us
-        where NumPy took 18, 64 take 10 (a broker appends eight times for each bundle that it publishes).
+        where NumPy took 18, 64 take 10 (a broker appends eight times for each group commit).
         """
         if self._is_broken:
             return

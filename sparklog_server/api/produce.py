@@ -45,16 +45,14 @@ from sparklog_server.protocol.responses import (
     topic_id_text,
 )
 from sparklog_server.protocol.wire import CloseConnectionError, Response
-from sparklog_server.publish.checkers import CheckTerms, is_transactional, unchecked_part
-from sparklog_server.publish.first_batches import producer_of
-from sparklog_server.publish.parts import (
-    InTransaction,
-    PartOutcome,
-    RefusedBatchError,
-    SentAwayError,
+from sparklog_server.publish.parts import InTransaction, PartOutcome, RefusedBatchError, SentAwayError
+from sparklog_server.publish.produced_batches import (
+    CheckTerms,
     UncheckedPart,
+    is_transactional,
+    producer_of,
+    why_no_batch,
 )
-from sparklog_server.publish.produced_batches import why_no_batch
 
 _log = logging.getLogger("sparklog_server.publish")
 LEADER_HINTS_FROM = 10
@@ -84,7 +82,7 @@ class _Target(msgspec.Struct):
 
 @api(ApiKey.PRODUCE, versions=range(3, 14), pipelined=True)
 async def handle_produce(request: Any, context: RequestContext, services: Services) -> Any:
-    """Append the request's batches. They are handed over in the order of requests, as they are appended."""
+    """Append the request's batches, in the order of requests."""
     if request.transactional_id and context.api_version < SECOND_PROTOCOL_FROM:
         await services.transactions.look_before_reading()
     targets = _targets(request, context, services)
@@ -93,7 +91,7 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
         parts = [target.part for target in wanted if target.part is not None]
         future = services.publisher.submit(parts, is_for_producer=True)
         if future.done():  # refused, and will come again: before what is behind is looked at
-            _will_come_again(wanted, context, services)
+            _note_first_batches(wanted, context, services)
         timeout_ms = field(request, "timeout", 0)
         # Cheaper than wait_for and shield; the publisher passes over futures that are done.
         timer = asyncio.get_running_loop().call_later(max(timeout_ms, 1) / 1000, _time_out, future)
@@ -103,7 +101,7 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
             _fail(wanted, ErrorCode.request_timed_out, f"not published within {timeout_ms} ms")
         except SparklogError as error:
             if isinstance(error, SentAwayError):
-                _will_come_again(wanted, context, services)
+                _note_first_batches(wanted, context, services)
             _fail(wanted, error_code(error), str(as_value(error)))
         else:
             for target, outcome in zip(wanted, outcomes, strict=True):
@@ -143,10 +141,7 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
         if refused is not None:
             _fail(of_topic, refused, message)
         elif not has_room:
-            for target in of_topic:
-                services.first_batches.refuse(
-                    (target.key, target.partition), target.records, context.peer_host
-                )
+            _note_first_batches(of_topic, context, services)
             _fail(of_topic, ErrorCode.not_enough_replicas, "this client has its share of open transactions")
         else:
             _aim(of_topic, name, image, context, services, parts, transaction)
@@ -156,7 +151,7 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
 def _transaction(
     request: Any, context: RequestContext, services: Services, image: Image
 ) -> tuple[ErrorCode | None, str | None, InTransaction | None]:
-    """Of which transaction the request is; or why all of it is refused."""
+    """Return the request's transaction; or why all of it is refused."""
     if not request.transactional_id:
         return ErrorCode.invalid_request, "an empty transactional id", None
     producers = {
@@ -177,7 +172,7 @@ def _transaction(
 
 
 def _has_room(transactional_id: str, parts: int, context: RequestContext, services: Services) -> bool:
-    """May the client stage so many parts more?"""
+    """True if the client may stage so many parts more."""
     shares, image = services.transactions.shares, services.root.image
     if shares.refusal(context.peer_host, image, parts * MOST_STAGED_WEIGHT) is not None:
         return False
@@ -205,7 +200,7 @@ def _aim(
     parts: int,
     transaction: InTransaction | None,
 ) -> None:
-    """Say where the records for one topic go, or why they cannot."""
+    """Make parts of the records for one topic, or note why they are refused."""
     topic, first_batches, terms = image.topics.get(name), services.first_batches, None
     # Others may lead by now what this broker led when it last looked.
     may_lead = services.membership.is_in_charge or not services.leadership.has_others
@@ -238,11 +233,11 @@ def _aim(
             continue
         if terms is None:
             terms = _terms(topic, context, services, parts, transaction)
-        target.part = unchecked_part(records, terms, target.partition, leader.epoch)
+        target.part = UncheckedPart.of(records, terms, target.partition, leader.epoch)
 
 
-def _will_come_again(targets: list[_Target], context: RequestContext, services: Services) -> None:
-    """What is behind them must not take their place."""
+def _note_first_batches(targets: list[_Target], context: RequestContext, services: Services) -> None:
+    """Note first batches that come again: what is behind them must not take their place."""
     for target in targets:
         services.first_batches.refuse((target.key, target.partition), target.records, context.peer_host)
 
@@ -330,7 +325,7 @@ def _named(key: str | bytes) -> dict[str, Any]:
 
 
 def _hint(target: _Target, services: Services) -> LeaderHint | None:
-    """Who leads the partition, if that is why nothing was appended; None: nobody else is known."""
+    """Return the leader, if another one is why nothing was appended; None: no other is known."""
     if target.error is not ErrorCode.not_leader_or_follower:
         return None
     topic = services.root.image.topics.get(target.topic)
@@ -368,7 +363,7 @@ def _partition_response(types: Any, target: _Target, hint: LeaderHint | None) ->
     outcome = target.outcome
     error = outcome.error
     kind: Any = getattr(types, "BatchIndexAndErrorMessage", None)  # since version 8
-    told = error.record_errors if isinstance(error, RefusedBatchError) and kind is not None else ()
+    errors = error.record_errors if isinstance(error, RefusedBatchError) and kind is not None else ()
     leader: dict[str, Any] = {}
     if hint is not None and hasattr(types, "LeaderIdAndEpoch"):  # since version 10
         leader["current_leader"] = make(
@@ -381,7 +376,9 @@ def _partition_response(types: Any, target: _Target, hint: LeaderHint | None) ->
         base_offset=outcome.base_offset,
         log_append_time=outcome.log_append_time_ms,
         log_start_offset=outcome.log_start_offset,
-        record_errors=[make(kind, batch_index=index, batch_index_error_message=text) for index, text in told],
+        record_errors=[
+            make(kind, batch_index=index, batch_index_error_message=text) for index, text in errors
+        ],
         error_message=target.message,
         **leader,
     )

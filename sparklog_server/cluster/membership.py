@@ -37,7 +37,6 @@ from sparklog.metadata import (
     Plan,
     RegisteredBroker,
     apply_actions,
-    leadership_of,
     new_id,
     plan_act_as_broker,
     plan_begin_controlled_shutdown,
@@ -69,7 +68,7 @@ from sparklog_server.settings.network import AdvertisedListener
 # registration of now, once for each plan: a broker that was fenced may have joined again, with another epoch.
 #
 # Invariants: what a registration that is over has accepted is not published: `act` and `fenced` raise
-#     FencedError BROKER_FENCED then, and `may_append` says no.
+#     FencedError BROKER_FENCED then.
 # Not here: who leads what (leadership.py), signs of life (liveness.py).
 # Concurrency: immutable; any thread.
 # After a crash: the registration stands until it is fenced: by the controller, or by the node's next process.
@@ -192,15 +191,6 @@ class Registration:
             node_id=self.node_id,
             broker_epoch=self.broker_epoch,
             leader_epochs=leader_epochs,
-        )
-
-    def may_append(self, image: Image, topic_id: str, partition: int, leader_epoch: int, /) -> bool:
-        """True if the broker leads the partition in the epoch in which it accepted records for it."""
-        leadership = leadership_of(image, topic_id, partition)
-        return (
-            leadership is not None
-            and leadership.leader == self.node_id
-            and leadership.leader_epoch == leader_epoch
         )
 
 

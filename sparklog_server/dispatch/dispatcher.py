@@ -1,19 +1,17 @@
-"""Requests as they come from connections: decoded, let in, handled, encoded, counted.
+"""Requests as they come from connections: decoded, admitted, handled, encoded, counted.
 
-1. the header says which API and version, and with that how to read the rest;
-2. once it is its turn on its connection, the bytes are walked over, and what will come of them is counted:
-   who names thousands waits;
-3. the body is read, and the request waits for one of queued.max.requests slots, unless it is of those that
-   wait for something to happen anyway (ApiEntry, `waits`);
-4. its handler is called, and the answer encoded; a large one that the handler has not counted waits until
-   there is room for it, and one that it has counted as less counts as it is; whoever waits for room gives its
-   slot back first, and keeps its bytes and its work, which have shares for each address, as its body, or an
-   answer that quotes it, is there; what a handler does not catch is a bug, logged, and closes that
-   connection only;
-5. when the answer is sent, everything that was taken has been given back, and the request is counted.
+1. The header gives the API and version, and with that how to read the rest.
+2. When it is its turn on its connection, its elements are counted, and the memory that they will take: a
+   request that names thousands waits, as bytes.
+3. The body is read, and the request waits for one of queued.max.requests slots, unless its API waits for
+   something to happen (ApiEntry, `waits`).
+4. Its handler is called, and the answer encoded. A large answer that the handler has not counted waits for
+   room; one that was counted as less counts as it is. Before a request waits for room it gives its slot back.
+   It keeps its bytes and its work, which have shares for each address. What a handler does not catch is a
+   bug: it is logged, and closes that connection only.
+5. When the answer is sent, everything that was taken has been given back, and the request is counted.
 
-Here is the place to ask whether a client may do what it asks for, before 3, and whether now, before 4;
-nobody is authenticated, and nothing throttled, in this version.
+Authorization would be before 3, throttling before 4; neither is in this version.
 Invariants: what a request takes is given back once, however it ends.
 Not here: sockets, the order of answers (network/connection.py), what handlers do (api/).
 Concurrency: event loop only.
@@ -23,11 +21,12 @@ Sources: Kafka KafkaRequestHandler, RequestChannel, KafkaApis.handle.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.connection import Answer, Origin, Times, WaitForTurn
-from sparklog_server.network.frames import ByteBudget, Frame
+from sparklog_server.network.frames import Frame
 from sparklog_server.protocol.apis import ApiEntry, ApiKey, RequestContext
 from sparklog_server.protocol.messages import (
     Examined,
@@ -37,15 +36,16 @@ from sparklog_server.protocol.messages import (
     examine_request,
     parse_header,
 )
-from sparklog_server.protocol.wire import CloseConnectionError, HeldAnswer, HeldRoom, Response, held_bytes
+from sparklog_server.protocol.wire import CloseConnectionError, HeldAnswer, Response, held_bytes
 from sparklog_server.root.live_root import Attention
+from sparklog_server.runtime.budget import Budget, Held
 from sparklog_server.settings.network import NetworkSettings
 
 # --- slots -------------------------------------------------------------------------------------------
 #
 # Slots have no shares, other than the room for requests, work and answers: a few hundred connections of one
-# address can have all of them. So nobody may hold one who waits for what a client decides, such as the
-# reading of an answer; whoever begins to wait so gives it back, and goes on without it.
+# address can have all of them. So no request may hold one while it waits for what a client decides, such as
+# the reading of an answer: it gives the slot back, and goes on without it.
 # Invariants: taken once, given back once.
 # Concurrency: event loop only.
 
@@ -60,12 +60,12 @@ class HeldSlot:
         self._is_held = False
 
     async def take(self) -> None:
-        """Wait until there is one."""
+        """Wait for a slot."""
         await self._slots.acquire()
         self._is_held = True
 
     def give_back(self) -> None:
-        """Somebody else may begin; may be called again, or without having taken one."""
+        """Give it back, if it is held."""
         if self._is_held:
             self._is_held = False
             self._slots.release()
@@ -78,12 +78,10 @@ class HeldSlot:
 # 64 KB may name 15,000 partitions. What becomes of them (entities, plans, outcomes, the entities of the
 # answer) is objects of Python: some 600 bytes for each name, a hundred times as many bytes as were sent. So
 # elements are counted by the walk over the bytes (protocol/messages.py), and a request of more than a few
-# waits,
-# as bytes, until those before it have been answered.
+# waits as bytes until there is room.
 #
 # The walk itself takes a microsecond for each element. A hundred such requests that come together would all
-# be walked over before anybody else has a turn; so from the first of them on it is one a turn of the event
-# loop.
+# be walked over before others have a turn; so there is one a turn of the event loop, from the first on.
 #
 # Invariants: what was taken is given back, once. Requests that wait for something to happen (Fetch,
 #     JoinGroup, SyncGroup) take nothing here: they might wait for each other, and count what they keep
@@ -100,7 +98,7 @@ SMALL_FRAME_BYTES = 4096  # a request that is no larger is never put off
 
 
 class Turns:
-    """Who walks over a large request, and when."""
+    """Large requests are examined one a turn of the event loop."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -124,17 +122,6 @@ class Turns:
 
     def _end_turn(self) -> None:
         self._is_crowded = False
-
-
-class HeldWork(HeldRoom):
-    """What one request takes, from before it is decoded until its answer is sent."""
-
-    __slots__ = ()
-
-    async def reserve(self, elements: int) -> None:
-        """Wait until there is room for a request of so many."""
-        if elements > FEW_ELEMENTS:
-            await self.take(elements * ELEMENT_BYTES)
 
 
 # --- dispatcher --------------------------------------------------------------------------------------
@@ -162,8 +149,8 @@ class Dispatcher:
         self.apis = apis
         self.attention = attention
         self.metrics = metrics
-        self.answers = ByteBudget(settings.queued_max_response_bytes)
-        self.work = ByteBudget(WORK_BYTES)
+        self.answers = Budget(settings.queued_max_response_bytes)
+        self.work = Budget(WORK_BYTES)
         self._turns = Turns()
         self.slots = asyncio.Semaphore(settings.queued_max_requests)
         self._queued = 0  # wait for a slot
@@ -180,10 +167,10 @@ class Dispatcher:
         await wait_for_turn(entry)
         data = frame.data
         examined = await self._turns.examine(len(data), lambda: examine_request(data, header, codec))
-        work = HeldWork(self.work, origin.peer_host)
+        work = Held(self.work, origin.peer_host)
         slot = HeldSlot(self.slots)
-        if entry.counts or not entry.waits:
-            await work.reserve(examined.elements)
+        if examined.elements > FEW_ELEMENTS and (entry.counts or not entry.waits):
+            await work.take(examined.elements * ELEMENT_BYTES)
         wants_news = header.api_key not in _NO_NEWS
         try:
             if wants_news:
@@ -222,52 +209,25 @@ class Dispatcher:
             self._queued -= 1
 
 
+@dataclass(slots=True, eq=False)
 class DispatchedRequest:
-    """One request; see network/connection.py, `Request`."""
+    """One request; see network/connection.py, `Request`. `_received`: in seconds of the loop's clock."""
 
-    __slots__ = (
-        "_body",
-        "_codec",
-        "_context",
-        "_dispatcher",
-        "_frame",
-        "_origin",
-        "_received",
-        "_slot",
-        "_wants_news",
-        "_work",
-        "entry",
-    )
-
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        entry: ApiEntry,
-        codec: MessageCodec,
-        context: RequestContext,
-        body: Any,
-        frame: Frame,
-        work: HeldWork,
-        slot: HeldSlot,
-        origin: Origin,
-        received: float,
-        wants_news: bool,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self.entry = entry
-        self._codec = codec
-        self._context = context
-        self._body = body
-        self._frame = frame
-        self._work = work
-        self._slot = slot
-        self._origin = origin
-        self._received = received  # seconds of the loop's clock
-        self._wants_news = wants_news
+    _dispatcher: Dispatcher
+    entry: ApiEntry
+    _codec: MessageCodec
+    _context: RequestContext
+    _body: Any
+    _frame: Frame
+    _work: Held
+    _slot: HeldSlot
+    _origin: Origin
+    _received: float
+    _wants_news: bool
 
     @property
     def is_counted(self) -> bool:
-        """May others wait for memory that it, or its answer, holds?"""
+        """True if others may wait for memory that it, or its answer, holds."""
         return self._work.is_held or self._context.answer.is_held
 
     async def handle(self) -> Answer:

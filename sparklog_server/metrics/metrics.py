@@ -182,20 +182,20 @@ class RequestCounters:
 
 
 class PublishCounters:
-    """What the publisher did: bundles of produce requests that shared one sync and one commit."""
+    """Group commits: produce requests that shared one sync and one metadata commit."""
 
-    __slots__ = ("bytes", "commit", "parts", "parts_per_bundle", "sync", "total")
+    __slots__ = ("bytes", "commit", "parts", "parts_per_commit", "sync", "total")
 
     def __init__(self) -> None:
         self.parts = 0
         self.bytes = 0
-        self.parts_per_bundle = Histogram()
+        self.parts_per_commit = Histogram()
         self.sync = Histogram()
         self.commit = Histogram()
         self.total = Histogram()
 
     def histograms(self) -> tuple[Histogram, ...]:
-        return (self.parts_per_bundle, self.sync, self.commit, self.total)
+        return (self.parts_per_commit, self.sync, self.commit, self.total)
 
 
 class MaintenanceCounters:
@@ -360,11 +360,11 @@ class Metrics:
     def published(
         self, parts: int, size: int, *, total_ms: float, sync_ms: float = 0.0, commit_ms: float = 0.0
     ) -> None:
-        """One bundle: written, synced (`sync_ms`) and committed (`commit_ms`). The publisher's thread."""
+        """Count a group commit: written, synced and committed. The publisher's thread."""
         publishes = self.publishes
         publishes.parts += parts
         publishes.bytes += size
-        publishes.parts_per_bundle.record(parts)
+        publishes.parts_per_commit.record(parts)
         publishes.total.record(total_ms)
         publishes.sync.record(sync_ms)
         publishes.commit.record(commit_ms)

@@ -32,7 +32,6 @@ import msgspec
 from sparklog.clock import Clock
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.frames import (
-    ByteBudget,
     ConnectionQuota,
     Frame,
     FrameError,
@@ -44,6 +43,7 @@ from sparklog_server.network.frames import (
 from sparklog_server.protocol.apis import ApiEntry
 from sparklog_server.protocol.messages import MalformedRequestError, UnsupportedRequestError
 from sparklog_server.protocol.wire import Chunk
+from sparklog_server.runtime.budget import Budget
 from sparklog_server.settings.network import AdvertisedListener, NetworkSettings
 
 # --- exchange ----------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Request(Protocol):
 
     @property
     def is_counted(self) -> bool:
-        """May others wait for memory that it, or its answer, holds?"""
+        """True if others may wait for memory that it, or its answer, holds."""
 
     async def handle(self) -> Answer:
         """What is to be sent. Nothing is raised but a cancellation."""
@@ -128,7 +128,7 @@ class Shared:
     clock: Clock
     metrics: Metrics
     run_blocking: RunBlocking  # work that would hold up the loop
-    budget: ByteBudget  # bytes of requests
+    budget: Budget  # bytes of requests
     quota: ConnectionQuota
 
 
@@ -173,7 +173,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is being received, handled or sent."""
+        """True if nothing is being received, handled or sent."""
         return not (
             self._serving
             or self._pipelined
@@ -183,7 +183,7 @@ class Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """Is it in a handler that may be cancelled?"""
+        """True if it is in a handler that may be cancelled."""
         return self._entry is not None and self._entry.waits
 
     async def run(self) -> None:
@@ -233,7 +233,7 @@ class Connection:
                 task.cancel()
 
     def is_abandoned(self) -> bool:
-        """Has the client of a waiting request gone, whatever it sent behind that request?
+        """True if the client of a waiting request is gone, whatever it sent behind that request.
 
         One that only sends no more (shutdown) counts as gone: so it does for Kafka's brokers.
         """

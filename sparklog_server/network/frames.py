@@ -17,29 +17,28 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
 
 import numpy as np
 
 from sparklog.clock import Clock
 from sparklog.errors import as_value
-from sparklog_server.protocol.wire import Budget, Chunk, FileRegion, HeldRoom
+from sparklog_server.protocol.wire import Chunk, FileRegion
+from sparklog_server.runtime.budget import Budget, Held
 from sparklog_server.settings.network import is_loopback
 
 # --- receiving ---------------------------------------------------------------------------------------
 #
 # Bytes from a socket, as many as there are and as there is room for, when somebody wants them.
 #
-# A socket is tried first, and only if nothing has come yet is it waited for. The loop is told once that it
-# is, and not each time: an event loop's sock_recv_into has it look at the socket, and look no more, around
-# every call, of which a request of 128 KB takes three.
+# A socket is tried first, and waited for only if nothing has come yet. The loop then watches it until nobody
+# wants its bytes: an event loop's sock_recv_into registers and unregisters the socket around every call, of
+# which a request of 128 KB takes three.
 #
-# Invariants: nothing is received that nobody asked for, so that whoever does not ask pushes the client back
-#     by TCP; while bytes lie there that nobody asks for, the loop does not look at the socket (it would find
-#     it readable in every turn). A client that always has something to say does not keep the loop from
-#     others: after IN_A_ROW receptions the next one waits for the loop's turn. The end of what the other side
-#     sends lies behind all that it sent before, which nobody may ever ask for: on Linux the connection itself
-#     is asked for it, elsewhere it is seen only where nothing lies before it.
+# Invariants: nothing is received before it is asked for: TCP pushes the client back. Meanwhile the loop does
+#     not watch the socket (it would find it readable in every turn). A client that sends without a pause does
+#     not keep the loop from others: after IN_A_ROW receptions the next one waits for the loop's turn. The end
+#     of the stream lies behind bytes that may never be asked for: on Linux the connection's state shows it,
+#     elsewhere it is seen only where no bytes lie before it.
 # Concurrency: event loop; one caller at a time.
 # Sources: asyncio's and uvloop's sock_recv_into; tcp(7), TCP_INFO; Linux net/tcp_states.h.
 
@@ -48,18 +47,8 @@ IN_A_ROW = 8  # receptions without a turn of the loop: two requests of a usual p
 _CLOSE, _CLOSE_WAIT = 7, 8  # Linux: reset, or nothing there any more; the other side has sent all
 
 
-class Receiver(Protocol):
-    """Where a connection's bytes come from."""
-
-    async def receive_into(self, buffer: memoryview) -> int:
-        """At least one byte, as soon as there is one; 0: the other side has sent all. OSError: it is lost."""
-
-    def close(self) -> None:
-        """Before the socket is closed. Nobody is waiting any more."""
-
-
 def has_ended(sock: socket.socket) -> bool:
-    """Has the other side sent all that it will, or is it lost? Whatever lies there unread stays there."""
+    """True if the other side has ended its stream, or is lost. Bytes that are not read yet stay."""
     if sys.platform == "linux":
         try:
             state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
@@ -76,7 +65,7 @@ def has_ended(sock: socket.socket) -> bool:
 
 
 class SocketReceiver:
-    """A Receiver for a non-blocking socket, as it is."""
+    """Receives from a non-blocking socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -87,11 +76,11 @@ class SocketReceiver:
 
     @property
     def is_watched(self) -> bool:
-        """Does the loop look at the socket?"""
+        """True if the loop watches the socket."""
         return self._loop is not None
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """See Receiver."""
+        """Return how many bytes were received, at least one; 0: end of stream. OSError: it is lost."""
         if self._in_a_row < IN_A_ROW:
             self._in_a_row += 1
             try:
@@ -115,7 +104,7 @@ class SocketReceiver:
             del waiter  # it may hold the exception that holds this frame
 
     def close(self) -> None:
-        """See Receiver."""
+        """Stop watching the socket, before it is closed."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.remove_reader(self._sock)
@@ -135,132 +124,10 @@ class SocketReceiver:
             waiter.set_result(count)
 
 
-# --- limits ------------------------------------------------------------------------------------------
-#
-# What keeps the server finite: connections, requests being worked on, bytes of requests.
-#
-# Invariants: what was taken is given back, once.
-# Memory: a frame takes bytes from the budget as they arrive, not as they are announced, so that clients
-#     which only announce keep nobody out. That could end with all of the budget in unfinished frames, none of
-#     which can be finished; so one frame at a time may overdraw. Bytes held: at most the budget plus one
-#     largest frame.
-# Shares: an owner (an address) may hold a third of what is free. One alone gets a quarter of the budget, n
-#     greedy ones 1/(n+3) each: the more owners there are, the smaller is the share of each, and 3/(n+3) stays
-#     free for others. What needs more than its owner's share waits for the overdraft, which is one for all
-#     owners: else a few addresses that stall large frames would fill the budget, and keep small requests out.
-# Order: what waits within its share is served as soon as there is room, smallest first. The overdraft goes to
-#     the smallest and to the one that has waited longest in turns, so that neither keeps the other out.
-# Concurrency: event loop only.
-# Sources: Kafka SocketServer (ConnectionQuotas, MemoryPool), RequestChannel (queue of 500); Choudhury and
-#     Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches (1998).
+# --- connections -------------------------------------------------------------------------------------
 
 
 _FOR_LOOPBACK = 1
-FREE_PARTS: Final = 3  # an owner may hold one of so many of what is free
-
-
-class ByteBudget:
-    """Bytes that are held at once. A holder is one frame being read or worked on, or one answer.
-
-    An owner "" has no share: it may hold all.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
-        self._used_by: Counter[str] = Counter()
-        self._waiting: list[_Waiting] = []  # in the order in which they came
-        self._overdrawn_by: object | None = None
-        self._overdrawn_bytes = 0  # which come on top of the limit
-        self._overdrafts = 0
-
-    @property
-    def waiting(self) -> int:
-        """How many frames wait for room."""
-        return len(self._waiting)
-
-    @property
-    def owners(self) -> set[str]:
-        """The owners that hold some."""
-        return set(self._used_by)
-
-    def try_take(self, size: int, owner: str = "") -> bool:
-        """Take room if there is some within the owner's share. It may pass those that wait for more."""
-        if not self._fits(size, owner):
-            return False
-        self._add(size, owner)
-        return True
-
-    async def take(self, holder: object, size: int, owner: str = "") -> None:
-        """Take room for a frame, waiting for it if needed."""
-        if self._overdrawn_by is holder:
-            self._overdrawn_bytes += size
-            self._add(size, owner)
-            return
-        if self.try_take(size, owner):
-            return
-        granted = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(holder, size, owner, granted))
-        self._grant()
-        try:
-            await granted
-        except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():
-                self.give_back(holder, size, owner)  # granted just before: the caller will never know
-            else:
-                self._grant()
-            raise
-
-    def overdraw(self, size: int, owner: str = "") -> None:
-        """Count what is there already, room or not: others wait for it, too."""
-        self._add(size, owner)
-
-    def give_back(self, holder: object, size: int, owner: str = "") -> None:
-        """Return all that a frame took."""
-        self._add(-size, owner)
-        if self._overdrawn_by is holder:
-            self._overdrawn_by, self._overdrawn_bytes = None, 0
-        self._grant()
-
-    def _fits(self, size: int, owner: str) -> bool:
-        held = self._used_by[owner] + size if owner else 0
-        return FREE_PARTS * held <= self.limit_bytes + self._overdrawn_bytes - self.used_bytes - size
-
-    def _grant(self) -> None:
-        """Serve what waits, as the module's docstring says."""
-        self._waiting = [one for one in self._waiting if not one.granted.done()]
-        for one in sorted(self._waiting, key=_limits_size):
-            if self._fits(one.size, one.owner):
-                self._serve(one)
-        if self._waiting and self._overdrawn_by is None:
-            self._overdrafts += 1
-            one = min(self._waiting, key=_limits_size) if self._overdrafts % 2 else self._waiting[0]
-            self._overdrawn_by, self._overdrawn_bytes = one.holder, one.size
-            self._serve(one)
-
-    def _serve(self, one: "_Waiting") -> None:
-        self._waiting.remove(one)
-        self._add(one.size, one.owner)
-        one.granted.set_result(None)
-
-    def _add(self, size: int, owner: str) -> None:
-        self.used_bytes += size
-        if owner:
-            self._used_by[owner] += size
-            if not self._used_by[owner]:
-                del self._used_by[owner]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
-    holder: object
-    size: int
-    owner: str
-    granted: "asyncio.Future[None]"
-
-
-def _limits_size(one: _Waiting) -> int:
-    return one.size
 
 
 class ConnectionQuota:
@@ -293,7 +160,7 @@ class ConnectionQuota:
             await self._room.wait()
 
     def has_room_for(self, ip: str) -> bool:
-        """Or is what is left for this machine itself alone?"""
+        """True if a connection of this address may be accepted: the last place is for this machine itself."""
         return self.count < self._max_connections or is_loopback(ip)
 
     def try_add(self, ip: str) -> bool:
@@ -330,7 +197,7 @@ class FrameError(Exception):
     """The client does not keep to the framing; its connection is closed."""
 
 
-class Frame(HeldRoom):
+class Frame(Held):
     """A request's bytes, read-only; give them back with `release`."""
 
     __slots__ = ("data",)
@@ -346,7 +213,7 @@ class Frame(HeldRoom):
 
 
 class _Pace:
-    """Is something done fast enough for the memory that is held for it meanwhile?"""
+    """The pace of something that holds memory until it is done."""
 
     __slots__ = ("_seen",)
 
@@ -354,11 +221,11 @@ class _Pace:
         self._seen: tuple[int, int] | None = None  # when it was looked at, what had been done
 
     def begin(self) -> None:
-        """Something new."""
+        """Begin to measure something new."""
         self._seen = None
 
     def is_too_slow(self, now_ms: int, patience_ms: int, *, done: int, whole: int) -> bool:
-        """At this pace, would the whole take longer than `patience_ms`? To be asked every so often."""
+        """True if the whole takes longer than `patience_ms` at this pace. Ask again every second or so."""
         if self._seen is None:
             self._seen = (now_ms, done)
             return False
@@ -373,7 +240,7 @@ class FrameReader:
     """Reads one frame after the other of what is received."""
 
     def __init__(
-        self, receiver: Receiver, budget: Budget, clock: Clock, max_bytes: int, owner: str = ""
+        self, receiver: SocketReceiver, budget: Budget, clock: Clock, max_bytes: int, owner: str = ""
     ) -> None:
         self._receiver = receiver
         self._owner = owner
@@ -391,9 +258,9 @@ class FrameReader:
         self._pace = _Pace()
 
     def is_too_slow(self, now_ms: int, patience_ms: int) -> bool:
-        """Does the frame come too slowly for the memory that it holds, which should be full in time?
+        """True if the frame comes too slowly for the memory that it holds. Ask again every second or so.
 
-        To be asked every so often. Who sends nothing more of a large frame is found out in RATE_WINDOW_MS.
+        A client that sends nothing more of a large frame is noticed within RATE_WINDOW_MS.
         """
         if not self.capacity or self.waits_for_memory:
             self._pace.begin()
@@ -488,7 +355,7 @@ class FrameReader:
 
 @dataclass(slots=True, eq=False)
 class _Queued:
-    """Chunks that go out together, and who waits for that."""
+    """Chunks that are sent together, and the futures of their requests."""
 
     chunks: list[Chunk]
     waiters: "list[asyncio.Future[None]]"
@@ -515,7 +382,7 @@ class FrameWriter:
         self._sending: asyncio.Future[None] | None = None  # done when the socket is free again
 
     def is_too_slow(self, now_ms: int, patience_ms: int) -> bool:
-        """Is a counted response taken too slowly? It should be gone in time. To be asked every so often."""
+        """True if the client takes a counted response too slowly. Ask again every second or so."""
         if not self.counted_bytes or self.waiting_since_ms is None:
             self._pace.begin()
         return self._pace.is_too_slow(now_ms, patience_ms, done=self.sent_bytes, whole=self.counted_bytes)

@@ -1,4 +1,4 @@
-"""The network side of the broker: its listeners, its connections, and who looks after them.
+"""The network side of the broker: its listeners, its connections, and the check of all connections.
 
 Not here: what is done with a request (api/), how a connection goes (connection.py).
 Concurrency: event loop. One task per listener, one per connection, one that looks at all connections every
@@ -17,7 +17,8 @@ from typing import Any
 from sparklog.clock import Clock
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.connection import Connection, Dispatch, RunBlocking, Shared
-from sparklog_server.network.frames import ByteBudget, ConnectionQuota
+from sparklog_server.network.frames import ConnectionQuota
+from sparklog_server.runtime.budget import Budget
 from sparklog_server.settings.network import (
     AdvertisedListener,
     ListenerAddress,
@@ -29,11 +30,11 @@ from sparklog_server.settings.network import (
 
 # --- listener ----------------------------------------------------------------------------------------
 #
-# A port is taken when the broker starts, so that one that is taken already is told before anything is
+# A port is taken when the broker starts, so that one that is taken already is reported before anything is
 # written.
-# It listens only while it can answer: else clients are refused at once, and go on to another broker, instead
-# of hanging in the kernel's queue for as long as the broker waits for its node id, or coming back to one that
-# is out of touch.
+# It listens only while it can answer: else clients are refused immediately, and go on to another broker. They
+# would hang in the kernel's queue while the broker waits for its node id, or come back to one that is out of
+# touch.
 #
 # Invariants: no more connections than the quota says, in all (then nobody is accepted: they queue in the
 #     kernel) and per address (then the new one is closed). The port is nobody else's from `bind` to `close`.
@@ -58,7 +59,7 @@ class Listener:
         self._listens = asyncio.Event()
 
     def bind(self) -> None:
-        """Take the port; 0 takes any free one. Whoever connects is refused."""
+        """Take the port; 0 takes any free one. Clients that connect are refused."""
         host, settings = bind_host(self.address.host), self._shared.settings
         sock = new_socket(host)
         try:
@@ -90,7 +91,7 @@ class Listener:
         self._listens.set()
 
     def refuse(self) -> None:
-        """Have the kernel refuse who connects, and who is not accepted yet, until `listen` is called again.
+        """Have the kernel refuse new connections, and those not accepted yet, until `listen` is called again.
 
         A system that cannot (Linux can) goes on to listen.
         """
@@ -147,7 +148,7 @@ class Listener:
 
     async def _has_room(self, sock: socket.socket) -> bool:
         """Wait until one that was accepted may be counted in: another listener may have had the last place.
-        False: this one has been told to refuse since.
+        False: the listener refuses connections since.
         """
         try:
             await self._shared.quota.wait_for_room()
@@ -196,17 +197,17 @@ def _bind(sock: socket.socket, address: tuple[str, int]) -> None:
         with new_socket(host) as chosen:
             chosen.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             chosen.bind(address)
-            _bind_beside(sock, (host, chosen.getsockname()[1]))
+            _bind_reused(sock, (host, chosen.getsockname()[1]))
         return
     try:
         sock.bind(address)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        _bind_beside(sock, address)
+        _bind_reused(sock, address)
 
 
-def _bind_beside(sock: socket.socket, address: tuple[str, int]) -> None:
+def _bind_reused(sock: socket.socket, address: tuple[str, int]) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(address)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
@@ -240,7 +241,7 @@ class Network:
             clock=clock,
             metrics=metrics,
             run_blocking=run_blocking,
-            budget=ByteBudget(settings.queued_max_request_bytes),
+            budget=Budget(settings.queued_max_request_bytes),
             quota=ConnectionQuota(
                 settings.max_connections, settings.max_connections_per_ip, settings.per_ip_overrides()
             ),
@@ -268,7 +269,7 @@ class Network:
         )
 
     def start(self) -> None:
-        """Listen, unless told to refuse, and accept connections."""
+        """Listen, unless `refuse` was called, and accept connections."""
         self._accepts = True
         if not self._refuses:
             self.listen()
@@ -286,7 +287,7 @@ class Network:
     def refuse(self, why: str) -> None:
         """As a broker that is dead: let go of all clients, and refuse new ones, until `listen` is called.
 
-        What is being worked on, and answered within a second, is answered still; who waits is not (Fetch).
+        What is being worked on, and answered within a second, is answered still; what waits is not (Fetch).
         """
         _log.warning("clients are refused, and %d connections ended: %s", len(self.connections), why)
         self._refuses = True

@@ -194,15 +194,15 @@ def internal_families(seen: Observation) -> Iterator[Metric]:
         [({}, publishes.sync)],
     )
     yield from quantiles(
-        "sparklog_publish_ms", "Bundles published: write, sync, commit.", [({}, publishes.total)]
+        "sparklog_publish_ms", "Group commits published: write, sync, commit.", [({}, publishes.total)]
     )
     yield from quantiles(
-        "sparklog_publish_commit_ms", "Metadata commits of bundles.", [({}, publishes.commit)]
+        "sparklog_publish_commit_ms", "Metadata commits of group commits.", [({}, publishes.commit)]
     )
     yield from quantiles(
-        "sparklog_publish_bundle_parts",
+        "sparklog_publish_commit_parts",
         "Produced partitions that shared one sync and one commit.",
-        [({}, publishes.parts_per_bundle)],
+        [({}, publishes.parts_per_commit)],
     )
     yield counter("sparklog_publish_parts_total", "Produced partitions published.", publishes.parts)
     yield counter("sparklog_publish_bytes_total", "Produced bytes published.", publishes.bytes)

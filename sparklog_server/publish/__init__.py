@@ -1,1 +1,1 @@
-"""What clients produce, on its way into the log: checked, bundled, made durable, published, acknowledged."""
+"""What clients produce, on its way into the log: validated, made durable and published in group commits."""

@@ -4,37 +4,38 @@ A partition that does not know a producer takes any sequence for its first one, 
 1. broker B makes a topic that broker A leads; a producer learns it from B, and sends five batches to A;
 2. A's image is older: it refuses the first one, which the producer will repeat;
 3. the image arrives, and the second batch is taken for the first;
-4. the first one comes again, behind what is there: out of order, however often it is repeated. It is lost.
+4. librdkafka (2.16) takes the success of the second batch for that of all before it, and reports the first
+   one as delivered: it is lost, and was acknowledged. Another client repeats it, always out of order.
 
-So a refused batch is remembered, and what comes behind it is refused like it, until it has come again. What
-the publisher refuses it remembers itself (`floors` in bundle_plan.py).
+So a refused batch is remembered, and what comes behind it is refused like it, until it has come again. The
+publisher remembers what it refuses itself (`FailedFirstBatches`).
 
 Invariants: only producers that the partition does not know are refused; MAX_REMEMBERED are remembered,
-    shared among clients, for REMEMBERED_MS: whoever has not repeated by then has given up, or
-    found another leader.
+    shared among clients, for REMEMBERED_MS: a client that has not repeated by then has given
+    up, or found another leader.
 Not here: which errors a client repeats after (api/produce.py).
-Concurrency: event loop.
+Concurrency: FirstBatches: event loop; FailedFirstBatches: the publisher's thread.
 Sources: Kafka ProducerAppendInfo.checkSequence, which has this gap.
 """
 
-import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from sparklog.format.codec import BytesLike
-from sparklog.format.record_batch import HEADER, NO_PRODUCER_ID
-from sparklog.metadata import PartitionState
+from sparklog.format.record_batch import NO_PRODUCER_ID
+from sparklog.metadata import NO_NUMBER, Image, PartitionState
+from sparklog_server.publish.parts import AppendPart
+from sparklog_server.publish.produced_batches import UncheckedPart, producer_of
 
 # --- remembered --------------------------------------------------------------------------------------
 #
 # What is remembered of many clients, in so much room, so that none of them pushes out what others need.
 #
 # A request may name ten thousand partitions, or make as many producer ids up. So where there is no room, what
-# goes is the oldest of whoever has its share of it already, or else of whoever has most.
+# goes is the oldest entry of the client, if it has its share already, or else of the client with most.
 #
 # Invariants: `most` entries at most. A client that has less than an equal share of the room loses nothing to
 #     others.
-# Concurrency: none; owned by whoever remembers.
+# Concurrency: none; it has one owner.
 
 
 K = TypeVar("K")
@@ -77,7 +78,7 @@ class Remembered(Mapping[K, V]):
                 del self._keys_of[known[1]]
 
     def _make_room(self, own: dict[K, None]) -> None:
-        """`own`: the keys of whoever needs it."""
+        """`own`: the keys of the client that needs it."""
         has_its_share = len(own) * len(self._keys_of) >= self._most
         keys = own if own and has_its_share else max(self._keys_of.values(), key=len)
         self.forget(next(iter(keys)))
@@ -89,9 +90,8 @@ class Remembered(Mapping[K, V]):
 MAX_REMEMBERED = 10_000
 REMEMBERED_MS = 30_000
 _MAX_NAME_LENGTH = 249  # of a topic
-_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
-_PRODUCER_POSITION = HEADER.size - 4 - _PRODUCER.size  # before the number of records
 Key = tuple[str | bytes, int]  # a topic as requests name it, partition
+ProducerKey = tuple[str, int, int]  # topic id, partition, producer id
 
 
 class FirstBatches:
@@ -124,7 +124,7 @@ class FirstBatches:
         self._refused.remember((*key, producer_id), (epoch, sequence, now_ms + REMEMBERED_MS), client)
 
     def is_behind(self, key: Key, records: bytes | None, state: PartitionState) -> bool:
-        """Must a batch wait for one that was refused? Cheap while there are none."""
+        """True if a batch must wait for one that was refused. Cheap while there are none."""
         if not self._refused:
             return False
         producer_id, epoch, sequence = producer_of(records)
@@ -139,9 +139,72 @@ class FirstBatches:
         return False
 
 
-def producer_of(records: BytesLike | None) -> tuple[int, int, int]:
-    """Producer id, epoch and base sequence as a batch says, right or wrong."""
-    if records is None or len(records) < HEADER.size:
-        return NO_PRODUCER_ID, 0, 0
-    found: tuple[int, int, int] = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
-    return found
+# --- failed first batches ----------------------------------------------------------------------------
+
+
+MAX_FLOORS = 10_000
+_FIRST_NUMBER = 1  # of a transactional id
+
+
+class Floor(NamedTuple):
+    """The first batch of a producer that failed.
+
+    Fields:
+        transaction: the number of the transaction that it was of, as far as was known; NO_NUMBER: of none.
+    """
+
+    producer_epoch: int
+    base_sequence: int
+    transaction: int = NO_NUMBER
+
+
+Floors = Mapping[ProducerKey, Floor]
+NO_FLOORS: Floors = {}
+
+
+class FailedFirstBatches(Remembered[ProducerKey, Floor]):
+    """First batches of producers that could not be appended, until they come again: `floors`.
+
+    Invariants: only of producers that the partition does not know; MAX_FLOORS, shared among clients.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(MAX_FLOORS)
+
+    def note(self, image: Image, part: AppendPart | UncheckedPart, *, failed: bool) -> None:
+        """Note what became of a part."""
+        producer_id, producer_epoch, base_sequence = part.producer
+        if producer_id < 0 or base_sequence < 0:  # or it takes whichever sequence is next
+            return
+        key = part.topic_id, part.partition, producer_id
+        if not failed:
+            self.forget(key)
+        elif not _is_known(image, key):
+            new = Floor(producer_epoch, base_sequence, number_of(image, part))
+            known = self.get(key)
+            if known is None or (known.producer_epoch, known.transaction) != (
+                new.producer_epoch,
+                new.transaction,
+            ):
+                self.remember(key, new, part.client)
+
+
+def producer_key(part: AppendPart) -> ProducerKey:
+    """The producer in the partition whose sequence the part continues."""
+    return part.topic_id, part.partition, part.producer_id
+
+
+def number_of(image: Image, part: AppendPart | UncheckedPart) -> int:
+    """The number of its transaction, which another broker may have opened after this image."""
+    if part.transaction is None:
+        return NO_NUMBER
+    found = image.transactions.of_producer(part.producer[0])
+    if found is None:
+        return _FIRST_NUMBER
+    return found.number if found.is_ongoing else found.number + 1
+
+
+def _is_known(image: Image, key: ProducerKey) -> bool:
+    topic_id, partition, producer_id = key
+    topic = image.topic_by_id.get(topic_id)
+    return topic is None or producer_id in topic.partitions[partition].producers

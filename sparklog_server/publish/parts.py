@@ -6,7 +6,7 @@ Concurrency: immutable; but the chunks of `encoded` may be views of a request th
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -66,13 +66,13 @@ class AppendPart(msgspec.Struct, frozen=True, kw_only=True):
     Fields:
         topic_id: a topic that is deleted and made again meanwhile is another one: the part fails then.
         base_sequence: of the first record; consecutive from there, as in Kafka's batches. -1 of a producer:
-            offsets that it commits with a transaction, which take the next one (bundle_plan.py).
-        log_append_time_ms: what the client is told; -1 where its own timestamps stand.
+            offsets that it commits with a transaction, which take the next one (decisions.py).
+        log_append_time_ms: as the client is answered; -1 where its own timestamps stand.
         leader_epoch: in which the broker led the partition when it accepted the part: it is published in that
             epoch, or not at all.
         transaction: of which they are staged, instead of being appended; None: of none.
-        at_offset: the only one at which it may be appended: whoever planned it knew all that is below, and
-            nothing else may come first. NO_OFFSET: any.
+        at_offset: the only one at which it may be appended: it was planned from all that is below. NO_OFFSET:
+            any.
         client: the address that it comes from; "" of the broker's own.
     """
 
@@ -93,28 +93,10 @@ class AppendPart(msgspec.Struct, frozen=True, kw_only=True):
     def size_bytes(self) -> int:
         return self.encoded.size_bytes
 
-
-class UncheckedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part that is still to be validated: off the event loop, by whoever has time.
-
-    Fields:
-        producer_id, producer_epoch, base_sequence, transaction: as its batch says, of one that may grow: it
-            may have to come again, and until then nothing may take its place.
-    """
-
-    topic_id: str
-    topic: str
-    partition: int
-    size_bytes: int
-    check: Callable[[], AppendPart]  # raises what the client is to be told
-    is_quick: bool = False  # checking takes microseconds: another thread would cost more
-    is_tried: bool = False  # it may be quick, which is found out, within bounds, beside the quick ones
-    may_grow: bool = False  # it is stored otherwise compressed: neither quick, nor known how large it becomes
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    transaction: InTransaction | None = None
-    client: str = ""
+    @property
+    def producer(self) -> tuple[int, int, int]:
+        """Producer id, epoch and base sequence."""
+        return self.producer_id, self.producer_epoch, self.base_sequence
 
 
 class PartOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,14 +137,14 @@ class RefusedBatchError(InvalidRequestError):
 
 
 class SentAwayError(FencedError):
-    """What a producer has sent is never published here: others may lead by now."""
+    """What a producer sent is never published by this broker: others may lead by now."""
 
     def __init__(self) -> None:
         super().__init__(
             "BROKER_FENCED",
             "found this broker fenced, or without a look at the metadata log for broker.session.timeout.ms, "
             "expected a registration that stands, as of an image that is newer",
-            fix="send it to whoever leads the partition now; nothing of it was published",
+            fix="send it to the partition's leader; nothing of it was published",
         )
 
 
@@ -185,7 +167,7 @@ class OvertakenError(RetriableError):
 # Invariants: a run keeps the order of its parts; its batches count from 0 over the whole run; sequences in it
 #     follow each other; a part that may be at one offset only is a run of its own. Bytes of batches are not
 #     copied, only the 8 bytes of each base offset change.
-# Not here: which parts may be written (bundle_plan.py).
+# Not here: which parts may be written (decisions.py).
 # Concurrency: pure functions.
 
 
@@ -193,7 +175,7 @@ _BASE_OFFSET = struct.Struct(">q")
 
 
 class Run(msgspec.Struct):
-    """Parts, by their index in the bundle, and how many records come before each."""
+    """Parts, by their index among all, and how many records come before each."""
 
     first: AppendPart
     indices: list[int] = []
@@ -210,7 +192,7 @@ class Run(msgspec.Struct):
         self.size_bytes += part.encoded.size_bytes
 
     def continues(self, part: AppendPart, max_bytes: int) -> bool:
-        """May this part be appended to the run?"""
+        """True if this part may be appended to the run."""
         first = self.first
         return (
             (part.topic_id, part.partition, part.producer_id, part.producer_epoch)

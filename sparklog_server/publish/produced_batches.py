@@ -1,4 +1,7 @@
-"""What a client hands in for one partition: checked to the last record, and made ready to be stored.
+"""A produced batch: validated to the last record, and made ready to be stored.
+
+`accept` is one compiled call for the usual batches; `check_produced` knows all kinds, and words the errors.
+An UncheckedPart is one batch of a request, which other threads validate.
 
 Kafka's rules, in Kafka's order: exactly one batch of magic 2, base offset 0, size, CRC, header, records,
 keys, timestamps. A batch that passes is stored as it came, but for three fields outside the CRC or that the
@@ -9,15 +12,20 @@ Invariants: bytes are hostile: nothing is allocated by what they claim; whatever
     or a RefusedBatchError with Kafka's code.
 Deviations: records whose offsets are not 0, 1, 2, ... are refused (Kafka renumbers them if they are
     compressed), and so are timestamps below -1 (our index of times cannot hold them).
-Not here: when, and in how much memory (checkers.py); sequence numbers (bundle_plan.py); offsets.
-Concurrency: pure; any thread.
+Not here: which thread validates when (backlog.py); sequence numbers (decisions.py); offsets.
+Concurrency: pure; any thread. CheckMemory is shared by all that validate.
 Sources: Kafka ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
 """
 
+import collections
+import contextlib
 import dataclasses
 import struct
+import threading
+from collections.abc import Callable, Iterator
 from time import thread_time
 
+import msgspec
 import numpy as np
 
 from sparklog.errors import CorruptLogError, SparklogError
@@ -53,19 +61,20 @@ from sparklog.log.config import TimestampMode, TopicConfig
 from sparklog.metadata import Topic
 from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.protocol.apis import ErrorCode
-from sparklog_server.publish.parts import NO_TIMESTAMP_MS, RefusedBatchError
+from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, InTransaction, RefusedBatchError
 from sparklog_server.root.live_root import LiveRoot
 
 FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
-_MAX_RECORD_ERRORS = 100  # told of one batch
+_MAX_RECORD_ERRORS = 100  # reported of one batch
 _ZERO = np.zeros(1, np.int64)
 _ZERO.flags.writeable = False
 _PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the CRC does not cover
+_ATTRIBUTES_LOW_BYTE = 22
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRules:
-    """What a topic, and the broker, allow."""
+    """Limits of a topic and the broker. `codec`: the topic's own; None: the producer's."""
 
     max_message_bytes: int
     segment_bytes: int
@@ -74,11 +83,11 @@ class BatchRules:
     log_append_time: bool
     before_max_ms: int
     after_max_ms: int
-    codec: Codec | None  # None: the producer's
+    codec: Codec | None
 
     @classmethod
     def of(cls, config: TopicConfig, max_decompressed_bytes: int) -> "BatchRules":
-        """The rules of a topic's settings."""
+        """Return the rules of a topic's settings."""
         codec = config.compression_type
         return cls(
             max_message_bytes=config.max_message_bytes,
@@ -100,25 +109,20 @@ def check_produced(
     now_ms: int,
     api_version: int,
     in_transaction: bool = False,
+    max_plain_bytes: int | None = None,
+    reserve: Reserve | None = None,
 ) -> tuple[EncodedBatches, BatchHeader, int]:
-    """The batch as it will be stored, its header, and its log append time (-1: the client's own times).
+    """Return the batch as it will be stored, its header, and its log append time (-1: the client's times).
 
+    This way knows every kind of batch, and words the error of a wrong one; `accept` is quicker.
+
+    Args:
+        in_transaction: True if the request has a transactional id.
+        max_plain_bytes: what it may decompress to; None: max.decompressed.message.bytes.
+        reserve: asked for memory before the batch is decompressed into it.
     Raises: RefusedBatchError.
     """
     view = memoryview(records).cast("B")
-    header = open_batch(view, rules, where, api_version, in_transaction=in_transaction)
-    inspected = inspect_batch(view, header, rules.max_decompressed_bytes, where)
-    return finish_batch(view, header, inspected, rules, where=where, now_ms=now_ms)
-
-
-def open_batch(
-    view: memoryview, rules: BatchRules, where: str, api_version: int, *, in_transaction: bool = False
-) -> BatchHeader:
-    """The first step: the header, when all is well but perhaps the records.
-
-    Args:
-        in_transaction: has the request a transactional id?
-    """
     header = _header(view, where, api_version)
     _validate_size(len(view), rules.max_message_bytes, where)
     crc = crc32c(view[CRC_START:])
@@ -126,33 +130,13 @@ def open_batch(
         found = f"found CRC-32C {header.crc:#010x}, expected {crc:#010x}"
         raise _refused("CORRUPT_BATCH", where, found, ErrorCode.corrupt_message)
     _validate_header(header, where, in_transaction)
-    return header
-
-
-def inspect_batch(
-    view: memoryview, header: BatchHeader, max_plain_bytes: int, where: str, reserve: Reserve | None = None
-) -> InspectedRecords:
-    """The second step: the records, which decompress to at most so much."""
+    limit = rules.max_decompressed_bytes if max_plain_bytes is None else max_plain_bytes
     try:
-        return inspect_records(
-            view, header, where=where, max_decompressed_bytes=max_plain_bytes, reserve=reserve
-        )
+        inspected = inspect_records(view, header, where=where, max_decompressed_bytes=limit, reserve=reserve)
     except CorruptLogError as error:
         too_large = error.code == "BATCH_TOO_LARGE"
         code = ErrorCode.message_too_large if too_large else ErrorCode.invalid_record
         raise _as_refused(error, code) from None
-
-
-def finish_batch(
-    view: memoryview,
-    header: BatchHeader,
-    inspected: InspectedRecords,
-    rules: BatchRules,
-    *,
-    where: str,
-    now_ms: int,
-) -> tuple[EncodedBatches, BatchHeader, int]:
-    """The last step: what the topic's settings say, and the batch as it is stored."""
     _validate_records(inspected, header, rules, where, now_ms)
     chunks, stored = _stored(view, header, inspected, rules, now_ms)
     _validate_size(stored.size, rules.max_message_bytes, where)
@@ -185,8 +169,10 @@ def one_batch(chunks: list[BytesLike], size: int, record_count: int, max_timesta
 
 
 def why_no_batch(data: BytesLike, where: str) -> RefusedBatchError | None:
-    """What is wrong with bytes that cannot begin a batch. It is said of what is too short at once: 64 KB hold
-    8,000 parts of a byte each, and to check them in another thread took twice as long as all else.
+    """Return the error for bytes that cannot begin a batch.
+
+    Bytes that are too few are refused before they become a part: 64 KB hold 8,000 parts of a byte each, and
+    to check them in another thread took twice as long as all else.
     """
     if not len(data):
         return _refused(
@@ -348,29 +334,25 @@ def _as_refused(error: SparklogError, kafka_code: ErrorCode) -> RefusedBatchErro
     )
 
 
-# --- at once -----------------------------------------------------------------------------------------
+# --- the quick way -----------------------------------------------------------------------------------
 #
-# A batch of the usual kind, validated and made ready to be stored in a few compiled calls.
+# A batch of the usual kind, accepted in one compiled call, and made ready to be stored.
 #
 # What is compressed is decompressed into one thread's Scratch, which is made once: a bomb finds no more room
-# there than anybody else, and nothing is allocated for it.
+# there than any other batch, and nothing is allocated for it.
 #
-# Invariants: what is found right here, the steps of produced_batches.py find right as well, and store the
-#     same (tests/server/publish/test_one_call.py). Nothing is refused here: the steps tell, and word the
-#     error.
-# Bounds: PLAIN_BYTES uncompressed for all batches together that `begin` counts, and SECONDS of computing.
-# Not here: who has what validated where (checkers.py).
+# Invariants: what `accept` finds right, `check_produced` finds right as well, and stores the same
+#     (tests/server/publish/test_one_call.py). It refuses nothing: None means that `check_produced` decides.
+# Bounds: PLAIN_BYTES uncompressed for all batches that follow one `begin`, and SECONDS of computing.
 # Concurrency: a Scratch belongs to one thread.
 
 
 PLAIN_BYTES = 256 << 10
 SECONDS = 0.001  # after which nothing more is begun; 32 KB of empty zstd frames take 0.4 ms
-_ATTRIBUTES_LOW_BYTE = 22
-_PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the CRC does not cover
 
 
 class Scratch:
-    """Where one thread decompresses, and what it may still do there before others wait."""
+    """Where one thread decompresses, and how much it may still do there before others wait."""
 
     __slots__ = ("_memory", "_room", "_until")
 
@@ -379,7 +361,7 @@ class Scratch:
         self.begin()
 
     def begin(self) -> None:
-        """Something else: count anew."""
+        """Count anew, for another request or batch."""
         self._room = PLAIN_BYTES
         self._until = thread_time() + SECONDS
 
@@ -396,7 +378,7 @@ class Scratch:
         return output[:size]
 
 
-def stored_at_once(
+def accept(
     data: BytesLike,
     rules: BatchRules,
     now_ms: int,
@@ -406,17 +388,17 @@ def stored_at_once(
     scratch: Scratch | None,
     in_transaction: bool = False,
 ) -> tuple[EncodedBatches, PlainBatch] | None:
-    """A batch of the usual kind as it is stored, and what it says of its producer.
+    """Return a batch of the usual kind as it is stored, and its producer.
 
     None: it is of another kind, or breaks a rule, or there is no room to decompress it.
 
     Args:
         max_plain_bytes: what it may decompress to.
-        in_transaction: may it be a transaction's?
+        in_transaction: True if it may be a transaction's.
     """
     view = memoryview(data)
     size = len(view)
-    if not HEADER.size < size <= min(rules.max_message_bytes, rules.segment_bytes) or rules.log_append_time:
+    if not HEADER.size < size <= min(rules.max_message_bytes, rules.segment_bytes):
         return None
     codec = view[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
     is_transactional = bool(view[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_MASK)
@@ -428,15 +410,11 @@ def stored_at_once(
         return None
     plain = None
     if codec:
-        if (
-            scratch is None
-            or codec > max(Codec)
-            or (codec == Codec.ZSTD and api_version < FIRST_ZSTD_VERSION)
-        ):
-            return None
+        is_known = codec <= max(Codec) and (codec != Codec.ZSTD or api_version >= FIRST_ZSTD_VERSION)
         limit = min(max_plain_bytes, rules.max_decompressed_bytes)
-        plain = scratch.decompress(Codec(codec), view[HEADER.size :], limit)
-        if plain is None:
+        if scratch is None or not is_known:
+            return None
+        if (plain := scratch.decompress(Codec(codec), view[HEADER.size :], limit)) is None:
             return None
     elif size - HEADER.size > rules.max_decompressed_bytes:
         return None
@@ -446,16 +424,30 @@ def stored_at_once(
         found is None
         or (is_transactional and found.producer_id <= NO_PRODUCER_ID)
         or (rules.is_compacted and found.keyless)
-        or found.min_timestamp_ms < now_ms - rules.before_max_ms
+    ):
+        return None
+    if rules.log_append_time:
+        return _stamped(view, found, now_ms), found
+    if (
+        found.min_timestamp_ms < now_ms - rules.before_max_ms
         or found.max_timestamp_ms > now_ms + rules.after_max_ms
     ):
         return None
-    return _as_stored(view, found), found
+    prefix = _PREFIX.pack(0, size - LENGTH_END, LEADER_EPOCH)
+    encoded = one_batch([prefix, view[_PREFIX.size :]], size, found.record_count, found.max_timestamp_ms)
+    return encoded, found
 
 
-def _as_stored(view: memoryview, found: PlainBatch) -> EncodedBatches:
-    prefix = _PREFIX.pack(0, len(view) - LENGTH_END, LEADER_EPOCH)
-    return one_batch([prefix, view[_PREFIX.size :]], len(view), found.record_count, found.max_timestamp_ms)
+def _stamped(view: memoryview, found: PlainBatch, now_ms: int) -> EncodedBatches:
+    """The batch with the broker's time (LogAppendTime)."""
+    header, body = BatchHeader(*HEADER.unpack_from(view)), view[HEADER.size :]
+    stored = dataclasses.replace(
+        header,
+        partition_leader_epoch=LEADER_EPOCH,
+        attributes=header.attributes | TIMESTAMP_TYPE_MASK,
+        max_timestamp_ms=now_ms,
+    )
+    return one_batch([encode_header(stored, body), body], len(view), found.record_count, now_ms)
 
 
 def _not_transactional(view: memoryview) -> bytearray:
@@ -469,11 +461,252 @@ def _as_kernels_take_it(data: BytesLike) -> bytes | UInt8Array:
     return data if isinstance(data, bytes) else np.frombuffer(data, np.uint8)
 
 
+# --- memory ------------------------------------------------------------------------------------------
+#
+# A few kilobytes may decompress to a thousand times as much. What a batch says of its size is a claim, so
+# memory is asked for step by step, as its decompression needs it. What a batch may become is bounded by its
+# own size, too: the work for a request must not be out of proportion to what it cost to send.
+
+
+class CheckMemory:
+    """The bytes that compressed batches take while they are validated, in all threads together.
+
+    Invariants: at most the limit, but for a single reservation that is larger: it waits until it is alone.
+        Granted in order. A reservation that grows gives back what it had before it waits for more, so that no
+        two wait for each other.
+    Concurrency: any thread.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.most_bytes = 0  # ever
+        self._changed = threading.Condition()
+        self._waiting: collections.deque[object] = collections.deque()
+
+    def take(self, size: int) -> None:
+        """Wait for the caller's turn, and for room."""
+        me = object()
+        with self._changed:
+            self._waiting.append(me)
+            self._changed.wait_for(lambda: self._waiting[0] is me and self._has_room(size))
+            self._waiting.popleft()
+            self.used_bytes += size
+            self.most_bytes = max(self.most_bytes, self.used_bytes)
+            self._changed.notify_all()
+
+    def give_back(self, size: int) -> None:
+        """Free so many bytes."""
+        with self._changed:
+            self.used_bytes -= size
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def reservation(self) -> Iterator[Reserve]:
+        """Give a function that takes so many bytes instead of those before; the last are freed at the end."""
+        held = 0
+
+        def resize(size: int) -> None:
+            nonlocal held
+            before, held = held, 0
+            self.give_back(before)
+            self.take(size)
+            held = size
+
+        try:
+            yield resize
+        finally:
+            self.give_back(held)
+
+    def _has_room(self, size: int) -> bool:
+        return not self.used_bytes or self.used_bytes + size <= self.limit_bytes
+
+
+# --- unchecked parts ---------------------------------------------------------------------------------
+
+# Batches that the publisher's thread tries itself: up to here `accept` takes some 0.2 ms. Gzip's smallest
+# members take 8 us each, of 21 bytes.
+SMALL_BYTES, SMALL_COMPRESSED_BYTES, SMALL_GZIP_BYTES = 256 << 10, 32 << 10, 4 << 10
+# A batch may decompress to so many times its size, or to what it might have had uncompressed. Records that
+# compress even better are copies of each other; Java's producer splits the batch then. 64 KB stay 32 MB.
+MAX_RATIO = 512
+MAX_GRANTED_BYTES = 32 << 20  # uncompressed, of all parts of a request that are small
+# What clients gather in one batch as they come (max.request.size). A topic that takes only small batches
+# takes this much in one that compresses to that.
+USUAL_BATCH_BYTES = 1 << 20
+
+
+_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
+_PRODUCER_POSITION = HEADER.size - 4 - _PRODUCER.size  # before the number of records
+
+
+class CheckTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What the batches that a request has for one topic have in common.
+
+    Fields:
+        now_ms: asked when a batch is checked.
+        parts: how many the request has; they share what each of them may become at least.
+        memory: to decompress in.
+        transaction: the request's; a batch that does not say that it is of one is appended all the same.
+        client: the address that it comes from.
+    """
+
+    rules: BatchRules
+    topic_id: str
+    topic: str
+    now_ms: Callable[[], int]
+    api_version: int
+    parts: int = 1
+    memory: CheckMemory | None = None
+    transaction: InTransaction | None = None
+    client: str = ""
+
+    def max_plain_bytes(self, size: int) -> int:
+        """What a batch of this size may become uncompressed."""
+        usual = max(self.rules.max_message_bytes, USUAL_BATCH_BYTES)
+        granted = min(usual, MAX_GRANTED_BYTES // max(1, self.parts))
+        return min(self.rules.max_decompressed_bytes, max(MAX_RATIO * size, granted))
+
+
+class UncheckedPart(msgspec.Struct, kw_only=True):
+    """A client's batch that is still to be validated. Made quickly: a request may have thousands.
+
+    Fields:
+        leader_epoch: of the partition, as of the image by which the batch is accepted.
+        is_small: the publisher's thread may try to accept it.
+        may_grow: it is compressed anew, with a topic's compression.type: slow, and its final size is unknown.
+    """
+
+    data: BytesLike
+    terms: CheckTerms
+    partition: int
+    leader_epoch: int
+    size_bytes: int
+    is_small: bool
+    may_grow: bool
+
+    @classmethod
+    def of(
+        cls, records: BytesLike | None, terms: CheckTerms, partition: int, leader_epoch: int
+    ) -> "UncheckedPart":
+        """Return the part of a request."""
+        data = records or b""
+        size = len(data)
+        codec = data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK if size >= HEADER.size else Codec.NONE
+        stored = terms.rules.codec
+        may_grow = stored is not None and size >= HEADER.size and codec != stored
+        most = SMALL_GZIP_BYTES if codec == Codec.GZIP else SMALL_COMPRESSED_BYTES if codec else SMALL_BYTES
+        return cls(
+            data=data,
+            terms=terms,
+            partition=partition,
+            leader_epoch=leader_epoch,
+            size_bytes=size,
+            is_small=not may_grow and size <= most,
+            may_grow=may_grow,
+        )
+
+    @property
+    def topic_id(self) -> str:
+        """The topic that is meant, if others have its name by now."""
+        return self.terms.topic_id
+
+    @property
+    def topic(self) -> str:
+        """Its name."""
+        return self.terms.topic
+
+    @property
+    def client(self) -> str:
+        """The address that it comes from."""
+        return self.terms.client
+
+    @property
+    def producer(self) -> tuple[int, int, int]:
+        """Producer id, epoch and base sequence as the batch says, right or wrong."""
+        return producer_of(self.data)
+
+    @property
+    def transaction(self) -> InTransaction | None:
+        """The request's, if the batch says that it is of one."""
+        return self.terms.transaction if is_transactional(self.data) else None
+
+    def accept(self, scratch: Scratch | None) -> AppendPart | None:
+        """Return the part if its batch is right and of the usual kind; None: `check` decides."""
+        terms, now_ms = self.terms, self.terms.now_ms()
+        found = accept(
+            self.data,
+            terms.rules,
+            now_ms,
+            api_version=terms.api_version,
+            max_plain_bytes=terms.max_plain_bytes(self.size_bytes),
+            scratch=scratch,
+            in_transaction=terms.transaction is not None,
+        )
+        if found is None:
+            return None
+        return self._part(*found, now_ms if terms.rules.log_append_time else NO_TIMESTAMP_MS)
+
+    def check(self, scratch: Scratch | None = None) -> AppendPart:
+        """Return the part. Raises: RefusedBatchError."""
+        accepted = self.accept(scratch)
+        if accepted is not None:
+            return accepted
+        terms = self.terms
+        with contextlib.nullcontext() if terms.memory is None else terms.memory.reservation() as reserve:
+            return self._part(
+                *check_produced(
+                    self.data,
+                    terms.rules,
+                    where=f"{terms.topic}-{self.partition}",
+                    now_ms=terms.now_ms(),
+                    api_version=terms.api_version,
+                    in_transaction=terms.transaction is not None,
+                    max_plain_bytes=terms.max_plain_bytes(self.size_bytes),
+                    reserve=reserve,
+                )
+            )
+
+    def _part(self, encoded: EncodedBatches, said: BatchHeader | PlainBatch, appended_ms: int) -> AppendPart:
+        terms = self.terms
+        has_producer = said.producer_id > NO_PRODUCER_ID
+        return AppendPart(
+            topic_id=terms.topic_id,
+            topic=terms.topic,
+            partition=self.partition,
+            encoded=encoded,
+            producer_id=said.producer_id if has_producer else -1,
+            producer_epoch=said.producer_epoch if has_producer else -1,
+            base_sequence=said.base_sequence if has_producer else -1,
+            log_append_time_ms=appended_ms,
+            leader_epoch=self.leader_epoch,
+            transaction=None if terms.transaction is None else self.transaction,
+            client=terms.client,
+        )
+
+
+def producer_of(records: BytesLike | None) -> tuple[int, int, int]:
+    """Producer id, epoch and base sequence as a batch says, right or wrong."""
+    if records is None or len(records) < HEADER.size:
+        return NO_PRODUCER_ID, 0, 0
+    found: tuple[int, int, int] = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+    return found
+
+
+def is_transactional(records: BytesLike | None) -> bool:
+    """True if a batch says that it is a transaction's, right or wrong."""
+    return (
+        records is not None
+        and len(records) > _ATTRIBUTES_LOW_BYTE
+        and bool(records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_MASK)
+    )
+
+
 # --- topic rules -------------------------------------------------------------------------------------
 #
 # Invariants: an answer is that of the newest image's settings; at most MAX_REMEMBERED topics are remembered.
-# Concurrency: any thread. Handlers ask on the loop, bundles are written by the publisher's thread; entries
-#     are replaced, never changed, so that at worst both parse the same.
+# Concurrency: any thread: handlers on the loop, and the publisher's thread. Entries are replaced, never
+#     changed, so that at worst both parse the same.
 
 
 MAX_REMEMBERED = 10_000

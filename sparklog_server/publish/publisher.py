@@ -1,10 +1,10 @@
-"""The publisher: gathers what connections hand in into bundles, and publishes each bundle as one commit.
+"""The publisher: gathers what connections submit, and publishes it in group commits.
 
-At once when idle: the first part that comes makes a bundle of its own. While a bundle is being written and
-synced the next one gathers, so that bundles grow with the load, and the number of commits does not.
+When idle, the first part that comes is published immediately. While a group commit is written and synced the
+next one gathers: group commits grow with the load, and their number does not.
 
-Threads: the event loop submits and is told; one publisher thread judges, writes, syncs and commits, and
-validates what is quickly validated; the checkers validate the rest while it gathers (checkers.py).
+Threads: the event loop submits and resolves; one publisher thread decides, writes, syncs and commits, and
+accepts the batches of small requests; the checkers validate the rest meanwhile (backlog.py).
 
 Invariants:
     1. parts of one partition are appended in the order of `submit`, whatever validation takes;
@@ -13,9 +13,9 @@ Invariants:
     3. every plan is fenced, by the registration of its moment (cluster/membership.py);
     4. after a failed fsync nothing is acknowledged any more, and the broker stops. One that was fenced
        acknowledges nothing that it had accepted, and goes on.
-Bounds: bytes and parts per bundle; bytes and submissions that wait, beyond which submit refuses (the network
-    layer's own bounds come first, and push back).
-Not here: what happens to a bundle (bundle_writer.py), validating (checkers.py, produced_batches.py).
+Bounds: bytes and parts of a group commit; bytes and submissions that wait, beyond which submit refuses (the
+    network layer's own bounds come first, and push back).
+Not here: how a group commit is made (group_commit.py), validating (backlog.py, produced_batches.py).
 After a crash: unacknowledged requests are there or not; idempotent producers find out by repeating them.
 Sources: docs/design.md; databases, which commit together what comes together. Kafka syncs each partition.
 """
@@ -35,11 +35,10 @@ from sparklog.failpoints import failpoint
 from sparklog.metadata import AllocateProducerIds, Plan, PublishResult, plan_allocate_producer_ids
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Gauge, Metrics
-from sparklog_server.publish.backlog import Backlog, Submission
-from sparklog_server.publish.bundle_writer import BundleWriter, OnAppended
-from sparklog_server.publish.checkers import Checkers, CheckMemory
-from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
-from sparklog_server.publish.produced_batches import TopicRules
+from sparklog_server.publish.backlog import Backlog, Checkers, Submission
+from sparklog_server.publish.group_commit import GroupCommitter, OnAppended
+from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.publish.produced_batches import CheckMemory, TopicRules, UncheckedPart
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.broker import PublishSettings
 
@@ -69,8 +68,8 @@ class Publisher:
         on_appended: OnAppended,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """The callbacks: what was appended, before anybody sees it (in the publisher's thread); and why
-        nothing is acknowledged any more (on the loop).
+        """The callbacks get what was appended, before readers see it (in the publisher's thread), and the
+        error after which nothing is acknowledged (on the loop).
         """
         self._root = root
         self._membership = membership
@@ -86,7 +85,7 @@ class Publisher:
         self._pending: collections.deque[Submission | _PlanSubmission] = collections.deque()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._writer: BundleWriter | None = None
+        self._writer: GroupCommitter | None = None
         self._failure: Exception | None = None
         self.is_stopping = False
         self._last_parts = 0
@@ -94,7 +93,7 @@ class Publisher:
 
     @property
     def pending_bytes(self) -> int:
-        """What waits to be published takes."""
+        """Bytes that wait to be published."""
         return self._backlog.used_bytes
 
     @property
@@ -107,7 +106,7 @@ class Publisher:
     async def start(self) -> None:
         """Accept parts; the broker is registered."""
         self._loop = asyncio.get_running_loop()
-        self._writer = BundleWriter(
+        self._writer = GroupCommitter(
             self._root.log, self._membership.current, self._rules.config_of, self._on_appended
         )
         self._metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
@@ -121,7 +120,7 @@ class Publisher:
         self._inbox.put(_WAKE)
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
-        self._checkers.finish()  # not before: until its end it may hand over what it has tried in vain
+        self._checkers.finish()  # not before: until its end it may hand over what it did not accept
         await asyncio.to_thread(self._checkers.join)
 
     # --- handing in (event loop) ----------------------------------------------------------------------
@@ -129,7 +128,7 @@ class Publisher:
     def submit(
         self, parts: Sequence[AppendPart | UncheckedPart], *, is_for_producer: bool = False
     ) -> "asyncio.Future[list[PartOutcome]]":
-        """Have parts appended, all or some of them: one outcome per part, in order.
+        """Append parts, all or some of them: one outcome per part, in order.
 
         The future never fails on account of a part. It fails, and nothing was acknowledged, with
         RetriableError PUBLISH_BACKLOG_FULL, FatalStorageError, FencedError BROKER_FENCED; `is_for_producer`:
@@ -217,7 +216,7 @@ class Publisher:
             self._pending.append(item)
 
     def _linger(self) -> None:
-        """Under load, give those who were answered a moment to send again; see the setting's text."""
+        """Under load, give clients that were answered a moment to send again (sparklog.publish.linger.ms)."""
         until = self._busy_until
         while until:
             left = until - time.perf_counter()
@@ -231,23 +230,23 @@ class Publisher:
                 self._pending.append(item)
 
     def _publish_some(self) -> bool:
-        """Publish one bundle, or one plan; False if nothing is ready."""
+        """Publish one group commit, or one plan; False if nothing is ready."""
         if not self._pending:
             return False
         self._linger()
-        bundle = self._take()
-        if not bundle:
+        taken = self._take()
+        if not taken:
             return False
-        first = bundle[0]
+        first = taken[0]
         if isinstance(first, _PlanSubmission):
             self._publish_plan(first)
         else:
-            self._publish_bundle([one for one in bundle if isinstance(one, Submission)])
+            self._publish_submissions([one for one in taken if isinstance(one, Submission)])
         return True
 
     def _take(self) -> list[Submission | _PlanSubmission]:
-        """The next bundle: in order, passing over what is not validated yet, and what must come after it."""
-        bundle: list[Submission | _PlanSubmission] = []
+        """Return what to publish next: in order, but for what is not validated yet, and what is behind it."""
+        taken: list[Submission | _PlanSubmission] = []
         blocked: set[tuple[str, int]] = set()
         size = parts = 0
         rest: list[Submission | _PlanSubmission] = []
@@ -255,8 +254,8 @@ class Publisher:
         while pending:
             one = pending.popleft()
             if isinstance(one, _PlanSubmission):
-                if not bundle:
-                    bundle.append(one)
+                if not taken:
+                    taken.append(one)
                 else:
                     rest.append(one)
                 break
@@ -269,9 +268,9 @@ class Publisher:
                 blocked |= one.partitions
                 rest.append(one)
                 continue
-            is_full = bundle and (
-                size + one.size_bytes > self._settings.publish_bundle_bytes
-                or parts + len(one.parts) > self._settings.publish_bundle_parts
+            is_full = taken and (
+                size + one.size_bytes > self._settings.publish_commit_bytes
+                or parts + len(one.parts) > self._settings.publish_commit_parts
             )
             if is_full:
                 rest.append(one)
@@ -279,34 +278,34 @@ class Publisher:
             if not self._backlog.begin(one):
                 self._backlog.remove(one)
                 continue
-            bundle.append(one)
+            taken.append(one)
             size += one.size_bytes
             parts += len(one.parts)
         pending.extendleft(reversed(rest))
-        return bundle
+        return taken
 
-    def _publish_bundle(self, bundle: list[Submission]) -> None:
+    def _publish_submissions(self, taken: list[Submission]) -> None:
         assert self._writer is not None
         started = time.perf_counter()
-        parts = [part for one in bundle for part in one.parts if isinstance(part, AppendPart)]
-        for one in bundle:
+        parts = [part for one in taken for part in one.parts if isinstance(part, AppendPart)]
+        for one in taken:
             for index, error in one.errors.items():
                 if isinstance(error, RetriableError):
                     self._writer.refuse(one.parts[index])
         try:
             outcomes = iter(self._writer.write(parts))
         except Exception as error:  # noqa: BLE001 - a bug must not stop the thread
-            self._bundle_failed(bundle, error)
+            self._submissions_failed(taken, error)
             return
         results = [
             [
                 next(outcomes) if isinstance(part, AppendPart) else PartOutcome(error=one.errors[index])
                 for index, part in enumerate(one.parts)
             ]
-            for one in bundle
+            for one in taken
         ]
         done = time.perf_counter()
-        size, times = sum(one.size_bytes for one in bundle), self._writer.times
+        size, times = sum(one.size_bytes for one in taken), self._writer.times
         self._metrics.published(
             len(parts),
             size,
@@ -314,10 +313,10 @@ class Publisher:
             sync_ms=times.sync_ms,
             commit_ms=times.commit_ms,
         )
-        self._last_parts = len(bundle)
+        self._last_parts = len(taken)
         linger_ms = self._settings.publish_linger_ms
         self._busy_until = done + linger_ms / 1000 if linger_ms else 0.0
-        self._tell(lambda: self._resolve(bundle, results))
+        self._on_loop(lambda: self._resolve(taken, results))
 
     def _publish_plan(self, one: _PlanSubmission) -> None:
         try:
@@ -325,46 +324,46 @@ class Publisher:
         except Exception as error:  # noqa: BLE001 - the caller's to handle
             failed = error
             self._stop_if_fatal(error)
-            self._tell(lambda: _set_exception(one.future, failed))
+            self._on_loop(lambda: _set_exception(one.future, failed))
         else:
-            self._tell(lambda: self._resolve_plan(one, result))
+            self._on_loop(lambda: self._resolve_plan(one, result))
 
-    def _bundle_failed(self, bundle: list[Submission], error: Exception) -> None:
+    def _submissions_failed(self, taken: list[Submission], error: Exception) -> None:
         if not self._stop_if_fatal(error):
-            _log.error("publishing a bundle failed", exc_info=error)
-        self._tell(lambda: self._reject(bundle, error))
+            _log.error("publishing a group commit failed", exc_info=error)
+        self._on_loop(lambda: self._reject(taken, error))
 
     def _stop_if_fatal(self, error: Exception) -> bool:
-        """Acknowledge nothing any more, if that could break a promise."""
+        """Stop acknowledging after an error that could break a promise."""
         is_over = isinstance(error, FencedError) and error.code == "ROOT_RESTORED"
         if not is_over and not isinstance(error, FatalStorageError):
             return False
         self._failure = error
-        self._tell(lambda: self._on_fatal(error))
+        self._on_loop(lambda: self._on_fatal(error))
         return True
 
     def _refuse_pending(self, error: Exception) -> None:
         pending = list(self._pending)
         self._pending.clear()
         if pending:
-            self._tell(lambda: self._reject(pending, error))
+            self._on_loop(lambda: self._reject(pending, error))
         elif not self.is_stopping:
             self._wait()
 
-    def _tell(self, callback: Callable[[], None]) -> None:
+    def _on_loop(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        with contextlib.suppress(RuntimeError):  # the loop is closed; drop the callback
             self._loop.call_soon_threadsafe(callback)
 
-    # --- telling (event loop) ----------------------------------------------------------------------------
+    # --- answering (event loop) ----------------------------------------------------------------------------
 
-    def _resolve(self, bundle: list[Submission], results: list[list[PartOutcome]]) -> None:
-        failpoint("broker.bundle.answering")
-        for one in bundle:
-            self._backlog.remove(one)  # first: what an image shows sends nobody away who has an answer
+    def _resolve(self, taken: list[Submission], results: list[list[PartOutcome]]) -> None:
+        failpoint("broker.produce.answering")
+        for one in taken:
+            self._backlog.remove(one)  # first: a listener of the image may send away what is left
         self._root.show()
         metrics = self._metrics
-        for one, outcomes in zip(bundle, results, strict=True):
+        for one, outcomes in zip(taken, results, strict=True):
             for part, outcome in zip(one.parts, outcomes, strict=True):
                 if outcome.error is None and isinstance(part, AppendPart) and not outcome.duplicate:
                     metrics.messages_in(part.topic, part.encoded.record_count, part.size_bytes)
@@ -376,8 +375,8 @@ class Publisher:
         if not one.future.done():
             one.future.set_result(result)
 
-    def _reject(self, bundle: Sequence[Submission | _PlanSubmission], error: Exception) -> None:
-        for one in bundle:
+    def _reject(self, taken: Sequence[Submission | _PlanSubmission], error: Exception) -> None:
+        for one in taken:
             if isinstance(one, Submission):
                 self._backlog.remove(one)
             _set_exception(one.future, error)
@@ -388,7 +387,7 @@ def _set_exception(
 ) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # seen: whoever waited may be gone
+        future.exception()  # seen: its waiter may be gone
 
 
 def _stopping_error() -> RetriableError:
@@ -401,7 +400,7 @@ def _stopping_error() -> RetriableError:
 #
 # Invariants: an id is handed out once, over all brokers and restarts: a block is taken by a commit, and what
 #     a broker had left of its block when it ended is never used.
-# Concurrency: event loop; whoever comes while a block is being taken waits for it.
+# Concurrency: event loop; calls that come while a block is taken wait for it.
 # After a crash: the next broker takes a new block.
 # Sources: Kafka RPCProducerIdManager, ProducerIdsBlock (1000 ids).
 

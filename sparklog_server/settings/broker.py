@@ -127,27 +127,27 @@ class PublishSettings:
         minimum=0,
         maximum=60_000,
         unit="ms",
-        doc="""Under load, wait at most so long for as many requests as the last bundle had, before the next
-        bundle is published; never when idle. Larger: fewer, larger commits, for slow storage; 0: whatever
-        came while the last bundle was being written.""",
+        doc="""Under load, wait at most so long for as many requests as the last group commit had, before the
+        next one; never when idle. Larger: fewer, larger commits, for slow storage; 0: what came while the
+        last one was written.""",
     )
-    publish_bundle_bytes: int = setting(
-        "sparklog.publish.bundle.bytes",
+    publish_commit_bytes: int = setting(
+        "sparklog.publish.commit.bytes",
         default=32 * MIB,
         minimum=1024,
         maximum=1024 * MIB,
         unit="bytes",
-        doc="""Most bytes in one bundle (a larger request is a bundle by itself). Larger: fewer syncs under
-        load; smaller: a request waits less for the others in its bundle.""",
+        doc="""Most bytes in one group commit (a larger request has one by itself). Larger: fewer syncs under
+        load; smaller: a request waits less for the others in its group commit.""",
     )
-    publish_bundle_parts: int = setting(
-        "sparklog.publish.bundle.parts",
+    publish_commit_parts: int = setting(
+        "sparklog.publish.commit.parts",
         default=10_000,
         minimum=1,
         maximum=100_000,
         unit="parts",
-        doc="""Most partitions' shares of requests in one bundle, which is one metadata commit of some 300
-        bytes for each.""",
+        doc="""Most partitions' shares of requests in one group commit, which is one metadata commit of some
+        300 bytes for each.""",
     )
     publish_backlog_bytes: int = setting(
         "sparklog.publish.backlog.bytes",

@@ -39,8 +39,6 @@ _OF_A_SERVICE = re.compile(
 SYNONYMS = {
     "broker.id": "node.id",
     "log.dir": "log.dirs",
-    "sparklog.publish.group.bytes": "sparklog.publish.bundle.bytes",
-    "sparklog.publish.group.parts": "sparklog.publish.bundle.parts",
 }
 
 

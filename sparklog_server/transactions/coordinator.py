@@ -19,7 +19,7 @@ whose transaction was opened through another broker a moment ago is asked again 
 that is behind: what refuses it has looked at the newest, and shows it when the request comes again.
 
 Produce and TxnOffsetCommit of the first protocol name the number likewise, for the same reason
-(publish/bundle_plan.py). But their brokers are behind most of the time: a transaction is opened through one
+(publish/decisions.py). But their brokers are behind most of the time: a transaction is opened through one
 broker, and written to through others a moment later. So such a request is read after a look at the newest
 image, which is waited for LOOK_SECONDS at most, or REMOTE_LOOK_SECONDS: the request might as well have been
 so much longer on the way. If the look takes longer, the client sends again, if it has to.

@@ -150,7 +150,7 @@ def without_reader_of_stderr(root: Path, *arguments: str, stdin: bytes = b"") ->
 
 
 def test_produce_writes_all_of_its_input_though_nobody_reads_its_notes(root: Path) -> None:
-    """The first warning comes after the first bundle, and from within the append."""
+    """The first warning comes after the first batch, and from within the append."""
     finish(root, "topics", "create", "--topic", "t", "--config", "retention.ms=1")
     lines = b"".join(b"%0100d\n" % n for n in range(30_000))
     assert without_reader_of_stderr(root, "produce", "--topic", "t", "-K:", stdin=lines) == 0

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.cli import produce
-from sparklog.cli.produce import LineError, LineFormat, read_line_bundles
+from sparklog.cli.produce import LineError, LineFormat, read_line_batches
 
 
-def flat(bundles: Iterator[list[bytes]]) -> list[bytes]:
-    return [line for bundle in bundles for line in bundle]
+def flat(batches: Iterator[list[bytes]]) -> list[bytes]:
+    return [line for batch in batches for line in batch]
 
 
 @given(st.binary(max_size=200))
@@ -20,37 +20,37 @@ def test_lines_are_what_split_says(data: bytes) -> None:
     expected = data.split(b"\n")
     if expected[-1] == b"":
         expected.pop()
-    assert flat(read_line_bundles(io.BytesIO(data))) == expected
+    assert flat(read_line_batches(io.BytesIO(data))) == expected
 
 
 def test_large_input_comes_in_bounded_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "MAX_BUNDLE_BYTES", 1000)
+    monkeypatch.setattr(produce, "MAX_BATCH_BYTES", 1000)
     monkeypatch.setattr(produce, "READ_BYTES", 100)
-    bundles = list(read_line_bundles(io.BytesIO(b"0123456789\n" * 1000)))
-    assert sum(map(len, bundles)) == 1000
-    assert max(map(len, bundles)) <= 110
+    batches = list(read_line_batches(io.BytesIO(b"0123456789\n" * 1000)))
+    assert sum(map(len, batches)) == 1000
+    assert max(map(len, batches)) <= 110
 
 
 def test_silent_pipe_hands_over_what_it_has() -> None:
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as reader:
         os.write(write_end, b"one\ntwo\nthr")
-        bundles = read_line_bundles(reader)
-        assert next(bundles) == [b"one", b"two"]
+        batches = read_line_batches(reader)
+        assert next(batches) == [b"one", b"two"]
 
         def finish() -> None:
             os.write(write_end, b"ee\nfour")
             os.close(write_end)
 
         threading.Thread(target=finish).start()
-        assert flat(bundles) == [b"three", b"four"]
+        assert flat(batches) == [b"three", b"four"]
 
 
 def test_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce, "MAX_LINE_BYTES", 1000)
     monkeypatch.setattr(produce, "READ_BYTES", 100)
     with pytest.raises(LineError, match="longer than 1,000 bytes"):
-        flat(read_line_bundles(io.BytesIO(b"x" * 2000)))
+        flat(read_line_batches(io.BytesIO(b"x" * 2000)))
 
 
 @pytest.mark.parametrize(

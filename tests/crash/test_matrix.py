@@ -107,7 +107,7 @@ def expected(role: str, operations: int) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("point", ["broker.bundle.synced", "commit.planned", "put.guard_passed"])
+@pytest.mark.parametrize("point", ["broker.produce.synced", "commit.planned", "put.guard_passed"])
 def test_a_leader_that_was_paused_publishes_nothing_after_another_took_over(
     matrix: Matrix, tmp_path: Path, point: str
 ) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from sparklog.errors import FencedError, InvalidRequestError
 from sparklog.metadata import (
-    AcceptedPart,
     ActAsBroker,
     Action,
     Image,
@@ -74,21 +73,21 @@ def test_one_that_never_led_appends_nothing(draft: Draft) -> None:
 
 def test_the_lost_parts_are_known_before_they_are_planned(draft: Draft) -> None:
     image = led(cluster(), [1, 1, 2])
-    parts = [AcceptedPart(topic_id=TOPIC, partition=one, leader_epoch=1) for one in range(3)]
-    assert [may_append(image, 1, part) for part in parts] == [True, True, False]
+    parts = [(TOPIC, partition, 1) for partition in range(3)]
+    assert [may_append(image, 1, *part) for part in parts] == [True, True, False]
     later = led(image, {0: 2})
-    kept = [part for part in parts if may_append(later, 1, part)]
-    assert [part.partition for part in kept] == [1]
-    drafts = [draft(TOPIC, part.partition) for part in kept]
-    actions = as_broker(later, 1, [plan_append(later, drafts)], [part.leader_epoch for part in kept])
+    kept = [part for part in parts if may_append(later, 1, *part)]
+    assert kept == [(TOPIC, 1, 1)]
+    drafts = [draft(TOPIC, partition) for _, partition, _ in kept]
+    actions = as_broker(later, 1, [plan_append(later, drafts)], [epoch for _, _, epoch in kept])
     assert ended(applied(later, *actions)) == [0, 10, 0]
     now = leadership_of(later, TOPIC, 0)
     assert now is not None
     assert (now.leader, now.leader_epoch) == (2, 2)  # what the client of the lost part is told
     there_and_back = led(later, {0: 1})
-    assert [may_append(there_and_back, 1, part) for part in parts] == [False, True, False]
+    assert [may_append(there_and_back, 1, *part) for part in parts] == [False, True, False]
     gone = applied(later, plan_delete_topic(later, "orders"))
-    assert [may_append(gone, 1, part) for part in parts] == [False, False, False]
+    assert [may_append(gone, 1, *part) for part in parts] == [False, False, False]
     assert leadership_of(gone, TOPIC, 0) is None
     assert leadership_of(image, TOPIC, 3) is None
 

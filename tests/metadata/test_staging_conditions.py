@@ -7,10 +7,10 @@ from sparklog.errors import CorruptLogError
 from sparklog.metadata import (
     AcceptedDraft,
     AppendExtents,
+    Decision,
     Image,
     StageExtents,
-    Verdict,
-    judge_accepted,
+    decide_accepted,
     plan_accepted,
     plan_add_to_transaction,
     plan_begin_producer,
@@ -53,8 +53,8 @@ def plain(partition: int, sequence: int = 0, producer_id: int = 7, *, epoch: int
 def verdicts(image: Image, *parts: AcceptedDraft) -> list[str]:
     """And the codes of those that are refused."""
     return [
-        one.error.code if one.error is not None and one.verdict is Verdict.REFUSED else one.verdict.name
-        for one in judge_accepted(image, parts, node_id=1)
+        one.error.code if one.error is not None and one.decision is Decision.REFUSED else one.decision.name
+        for one in decide_accepted(image, parts, node_id=1)
     ]
 
 
@@ -121,10 +121,10 @@ def test_parts_count_against_each_other(image: Image, monkeypatch: pytest.Monkey
 def test_a_repetition_is_answered(image: Image) -> None:
     image = planned(image, [staged(0, 0), staged(0, 1)])
     assert verdicts(image, staged(0, 1)) == ["DUPLICATE"]
-    assert [one.base_offset for one in judge_accepted(image, [staged(0, 1)], node_id=1)] == [-1]
+    assert [one.base_offset for one in decide_accepted(image, [staged(0, 1)], node_id=1)] == [-1]
     assert verdicts(image, staged(0, 3)) == ["OUT_OF_ORDER_SEQUENCE"]
     image = planned(image, [plain(2, 4)])
-    assert [one.base_offset for one in judge_accepted(image, [plain(2, 4)], node_id=1)] == [0]
+    assert [one.base_offset for one in decide_accepted(image, [plain(2, 4)], node_id=1)] == [0]
 
 
 def test_a_transactional_producer_appends_in_transactions_only(image: Image) -> None:

@@ -23,7 +23,7 @@ from sparklog.storage import IndefinitePutError, MemoryStore
 from sparklog_server.publish.parts import AppendPart
 from tests.metadata.combining_publishers import REMOTE, SleepyClock
 from tests.server.publish.batches import batch, part
-from tests.server.publish.test_bundle_writer import values
+from tests.server.publish.test_group_commit import values
 from tests.server.publish.test_leaderships import Node
 from tests.support.roots import opened
 from tests.support.several_brokers import SeveralBrokers
@@ -163,7 +163,7 @@ class Life:
         self.clock.meanwhile += [self.step] * self.dice.randrange(4)
         self.busy.append(number)
         try:
-            outcomes = node.bundles.write([one for _, one in parts])
+            outcomes = node.committer.write([one for _, one in parts])
         finally:
             self.busy.pop()
             self.clock.meanwhile = meanwhile

@@ -8,6 +8,7 @@ changes nothing.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from sparklog.errors import FencedError, SparklogError
 from sparklog.metadata import (
     NO_NODE,
-    AcceptedPart,
     ActAsBroker,
     Action,
     AppendExtents,
@@ -50,6 +50,14 @@ OPERATIONS = (
 Step = tuple[str, int, int, int]  # what, who, and two numbers to choose by
 
 
+class Accepted(NamedTuple):
+    """What a broker has accepted, and in which leader epoch."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+
+
 @dataclass
 class Believer:
     """A broker with what it has seen last, and what it holds for true."""
@@ -58,7 +66,7 @@ class Believer:
     image: Image
     broker_epoch: int
     control: int = 0
-    parts: list[AcceptedPart] = field(default_factory=list)
+    parts: list[Accepted] = field(default_factory=list)
 
 
 @dataclass
@@ -71,9 +79,7 @@ class Auditor:
     epochs: list[int] = field(default_factory=lambda: [0] * PARTITIONS)  # of the newest records
     refused: int = 0
 
-    def apply(
-        self, actions: list[Action], *, by: Believer, accepted: list[AcceptedPart] | None = None
-    ) -> bool:
+    def apply(self, actions: list[Action], *, by: Believer, accepted: list[Accepted] | None = None) -> bool:
         """Try them as the next commit; was it one?"""
         before = self.image
         try:
@@ -126,7 +132,7 @@ class Auditor:
             assert known == broker.broker_epoch
 
 
-def drafts(parts: list[AcceptedPart]) -> list[DraftExtent]:
+def drafts(parts: list[Accepted]) -> list[DraftExtent]:
     return [
         DraftExtent(
             topic_id=TOPIC,
@@ -150,10 +156,10 @@ def take(auditor: Auditor, me: Believer, what: str, one: int, two: int) -> None:
         case "accept":
             now = seen.topic("orders").partitions[partition].leadership
             if now.leader == me.node:
-                part = AcceptedPart(topic_id=TOPIC, partition=partition, leader_epoch=now.leader_epoch)
+                part = Accepted(TOPIC, partition, now.leader_epoch)
                 me.parts.append(part)
         case "publish":  # as it should: what is lost goes out, by the newest image
-            kept = [part for part in me.parts if may_append(auditor.image, me.node, part)]
+            kept = [part for part in me.parts if may_append(auditor.image, me.node, *part)]
             me.parts = []
             if kept:  # whoever leads is registered: nothing is left that could be refused
                 registered = auditor.image.brokers[me.node].broker_epoch == me.broker_epoch
@@ -177,7 +183,7 @@ def take(auditor: Auditor, me: Believer, what: str, one: int, two: int) -> None:
                 auditor.apply([planned], by=me)
 
 
-def acting(image: Image, me: Believer, parts: list[AcceptedPart]) -> list[Action]:
+def acting(image: Image, me: Believer, parts: list[Accepted]) -> list[Action]:
     extents: AppendExtents = plan_append(image, drafts(parts))
     epochs = tuple(part.leader_epoch for part in parts)
     return [ActAsBroker(node_id=me.node, broker_epoch=me.broker_epoch, leader_epoch=epochs), extents]

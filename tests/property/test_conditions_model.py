@@ -1,5 +1,6 @@
-"""Random bundles and images: whoever publishes a broker's bundle for it takes what the broker itself would
-have taken, which is what its verdicts say; and that applies.
+"""Random parts and images: another publisher takes of a broker's commit what the broker would take itself.
+
+That is what the decisions on its parts say; and it applies.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ from sparklog.metadata import (
     replacement,
 )
 from sparklog_server.cluster.membership import Registration
-from sparklog_server.publish.bundle_plan import Write, judge
-from sparklog_server.publish.bundle_writer import BundleCommit, Written
+from sparklog_server.publish.decisions import decide
+from sparklog_server.publish.group_commit import CommitPlan, Written
 from sparklog_server.publish.parts import AppendPart, Run, make_runs
 from tests.metadata.cluster_roots import TOPIC, applied, cluster, epoch_of, led
 
@@ -139,26 +140,26 @@ def part_of(one: Sent) -> AppendPart:
 
 
 @settings(deadline=None)
-@given(before=STEPS, bundle=st.lists(SENT, min_size=1, max_size=8), after=STEPS)
-def test_everybody_takes_what_the_verdicts_say(
-    before: list[Sent | str], bundle: list[Sent], after: list[Sent | str]
+@given(before=STEPS, group=st.lists(SENT, min_size=1, max_size=8), after=STEPS)
+def test_everybody_takes_what_was_decided(
+    before: list[Sent | str], group: list[Sent], after: list[Sent | str]
 ) -> None:
     image = changed(led(cluster(), [BROKER] * 3), before)
     registration = Registration(node_id=BROKER, broker_epoch=epoch_of(image, BROKER), incarnation_id="i" * 22)
-    parts = [part_of(one) for one in bundle]
-    verdicts = judge(image, parts, registration)
-    runs = make_runs(parts, [index for index, one in enumerate(verdicts) if isinstance(one, Write)], 1 << 20)
+    parts = [part_of(one) for one in group]
+    _, decided = decide(image, parts, BROKER)
+    runs = make_runs(parts, [index for index, one in enumerate(decided) if one.holds], 1 << 20)
     written = []
     for run in runs:
-        newest_ms = max(bundle[index].time_ms for index in run.indices)
-        draft = draft_of(bundle[run.indices[0]], run.record_count, newest_ms)
+        newest_ms = max(group[index].time_ms for index in run.indices)
+        draft = draft_of(group[run.indices[0]], run.record_count, newest_ms)
         written.append(Written(run, run.encoded(), draft, False))
-    commit = BundleCommit(lambda: registration, image, parts, written)
+    commit = CommitPlan(lambda: registration, image, parts, written)
     now = changed(image, after)
     own = list(commit(now))
     accepted = [run.indices for run in runs if not commit.refused.keys() & set(run.indices)]
 
-    assert accepted == by_verdicts(now, parts, registration, runs)
+    assert accepted == by_parts(now, parts, runs)
     asks = BrokerAsks(
         accepted=tuple(one.accepted for one in written),
         node_id=BROKER,
@@ -172,20 +173,15 @@ def test_everybody_takes_what_the_verdicts_say(
     event(f"{len(accepted)} of {len(runs)} runs, {'as it was' if now is image else 'changed'}")
 
 
-def by_verdicts(
-    image: Image, parts: Sequence[AppendPart], registration: Registration, runs: Sequence[Run]
-) -> list[list[int]]:
+def by_parts(image: Image, parts: Sequence[AppendPart], runs: Sequence[Run]) -> list[list[int]]:
     """The runs of which each part is to be written, but for those behind one that is not."""
     indices = sorted(index for run in runs for index in run.indices)
-    verdicts = dict(
-        zip(indices, judge(image, [parts[index] for index in indices], registration), strict=True)
-    )
+    _, decided = decide(image, [parts[index] for index in indices], BROKER)
+    by_index = dict(zip(indices, decided, strict=True))
     found: list[list[int]] = []
     broken = set()
     for run in runs:
-        if run.first.partition not in broken and all(
-            isinstance(verdicts[index], Write) for index in run.indices
-        ):
+        if run.first.partition not in broken and all(by_index[index].holds for index in run.indices):
             found.append(run.indices)
         else:
             broken.add(run.first.partition)

@@ -21,7 +21,7 @@ from sparklog.clock import ManualClock
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import NO_NODE
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.group_commit import GroupCommitter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.server.publish.batches import batch as encoded
 from tests.server.publish.batches import part
@@ -79,7 +79,7 @@ class Node:
         self.node_id = node_id
         self.log = opened(store, clock)
         self.registration = brokers.join(node_id, self.log)
-        self.writer = BundleWriter(self.log, lambda: self.registration, lambda topic: CONFIG)
+        self.writer = GroupCommitter(self.log, lambda: self.registration, lambda topic: CONFIG)
         self.accepted: list[tuple[Batch, AppendPart]] = []
 
     def accept(self, batch: Batch) -> bool:

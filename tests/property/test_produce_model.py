@@ -18,7 +18,7 @@ from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Image
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.group_commit import GroupCommitter
 from sparklog_server.publish.parts import AppendPart
 from tests.support.roots import opened
 from tests.support.several_brokers import take_over
@@ -96,7 +96,7 @@ class ProduceMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.log = opened(self.store, self.clock)
         registration = take_over(self.log)
-        self.writer = BundleWriter(self.log, lambda: registration, lambda topic: CONFIG)
+        self.writer = GroupCommitter(self.log, lambda: registration, lambda topic: CONFIG)
 
     # --- producers -----------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class ProduceMachine(RuleBasedStateMachine):
         return known is not None and known.producer_epoch == batch.epoch
 
     def chosen(self, data: st.DataObject) -> list[Batch]:
-        """A bundle: what producers send at about the same time."""
+        """A group commit: what producers send at about the same time."""
         queues: list[list[Batch]] = []
         for producer in self.producers:
             for waiting in producer.waiting:
@@ -134,17 +134,17 @@ class ProduceMachine(RuleBasedStateMachine):
         repeats: bool = data.draw(st.booleans())
         if old and repeats:
             queues.append(data.draw(st.lists(st.sampled_from(old), max_size=3)))
-        bundle: list[Batch] = []
+        group: list[Batch] = []
         while any(queues):
             queue = data.draw(st.sampled_from([one for one in queues if one]))
-            bundle.append(queue.pop(0))
-        return bundle
+            group.append(queue.pop(0))
+        return group
 
     @rule(data=st.data(), failing=st.sampled_from(["", "", "", "", "write", "sync", "put_if_absent"]))
     def send(self, data: st.DataObject, failing: str) -> None:
         self.write(self.chosen(data), data, failing)
 
-    def write(self, bundle: list[Batch], data: st.DataObject | None, failing: str = "") -> None:
+    def write(self, group: list[Batch], data: st.DataObject | None, failing: str = "") -> None:
         after = data.draw(st.integers(0, 2)) if failing and data is not None else 0
 
         def hook(operation: str, name: str) -> None:
@@ -156,10 +156,10 @@ class ProduceMachine(RuleBasedStateMachine):
 
         self.store.hook = hook
         try:
-            outcomes = self.writer.write([batch.part(self.log.image) for batch in bundle])
+            outcomes = self.writer.write([batch.part(self.log.image) for batch in group])
         finally:
             self.store.hook = None
-        for batch, outcome in zip(bundle, outcomes, strict=True):
+        for batch, outcome in zip(group, outcomes, strict=True):
             if outcome.error is not None:
                 self.refused(batch, getattr(outcome.error, "code", str(outcome.error)))
                 continue

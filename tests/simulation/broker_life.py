@@ -34,7 +34,7 @@ from sparklog_server.cluster import elections as selectors
 from sparklog_server.cluster.elections import Assigning, Duties
 from sparklog_server.cluster.liveness import Heartbeat, Observer, looks_until_dead, read_heartbeats
 from sparklog_server.cluster.membership import Registration
-from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.group_commit import GroupCommitter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.simulation.coordinators import Asked, Coordinators
 from tests.simulation.processes import Role
@@ -95,7 +95,7 @@ class Life:
         self._planned: Image | None = None  # for which nothing was due
         self._control = 0  # the controller epoch in which it was elected; 0: it was not
         self._accepted: list[tuple[AppendPart, Told]] = []
-        self._writer = BundleWriter(log, self._current, lambda _: _CONFIG)
+        self._writer = GroupCommitter(log, self._current, lambda _: _CONFIG)
         self._hangs_until_ms = 0  # the publisher, in the storage
         self._stops_in = -1  # steps; -1: it does not
         self._coordinators: Coordinators | None = None

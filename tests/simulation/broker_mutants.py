@@ -4,23 +4,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from sparklog.metadata import NO_NODE, AcceptedPart, ElectLeaders, Image, PartitionLeadership
+from sparklog.metadata import NO_NODE, ElectLeaders, Image, PartitionLeadership
 from sparklog.metadata.model import conditions, registry
 from sparklog.metadata.model import registry as leading
 from sparklog.metadata.model.action import expanded, partitions_of
 from sparklog.metadata.model.actions import EFFECTS
 from sparklog.metadata.model.draft import Acting, ImageDraft, PartitionDraft
-from sparklog_server.cluster.membership import Registration
 from tests.simulation.mutants import Mutant
 from tests.simulation.setting import BROKERS_ON_DIRECTORY, BROKERS_ON_OBJECTS
 
 
-def _leads(self: Registration, image: Image, topic_id: str, partition: int, leader_epoch: int) -> bool:
-    return image.partition_of(topic_id, partition).leadership.leader == self.node_id
-
-
-def _leads_part(image: Image, node_id: int, part: AcceptedPart) -> bool:
-    return image.partition_of(part.topic_id, part.partition).leadership.leader == node_id
+def _leads(image: Image, node_id: int, topic_id: str, partition: int, _leader_epoch: int) -> bool:
+    return image.partition_of(topic_id, partition).leadership.leader == node_id
 
 
 def _require_leader(self: Acting, partition: PartitionDraft) -> None:
@@ -32,8 +27,7 @@ def _require_leader(self: Acting, partition: PartitionDraft) -> None:
 def _whenever_it_was_accepted() -> Iterator[None]:
     """Whoever leads appends, also what it accepted when it led before another did."""
     with (
-        mock.patch.object(Registration, "may_append", _leads),
-        mock.patch.object(conditions, "may_append", _leads_part),
+        mock.patch.object(conditions, "may_append", _leads),
         mock.patch.object(Acting, "require_leadership", _require_leader),
     ):
         yield

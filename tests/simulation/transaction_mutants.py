@@ -13,8 +13,8 @@ from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.transaction_values import Transactions
 from sparklog.metadata.model.transactions import begin_producer
-from sparklog_server.publish import bundle_writer
-from sparklog_server.publish.bundle_plan import adding
+from sparklog_server.publish import decisions
+from sparklog_server.publish.decisions import adding
 from sparklog_server.publish.parts import AppendPart, InTransaction
 from tests.simulation.mutants import Mutant
 from tests.simulation.setting import GROUPS_ON_DIRECTORY, TRANSACTIONS_ON_DIRECTORY, TRANSACTIONS_ON_OBJECTS
@@ -70,7 +70,7 @@ TRANSACTION_MUTANTS = (
     Mutant(
         "offsets of a transaction that is over are staged in the next one",
         GROUPS_ON_DIRECTORY,
-        lambda: mock.patch.object(bundle_writer, "adding", _of_what_is_open),
+        lambda: mock.patch.object(decisions, "adding", _of_what_is_open),
         first=270,  # one history in about 250 has it
     ),
     Mutant(

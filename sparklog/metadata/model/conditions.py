@@ -1,8 +1,8 @@
-"""What a broker has accepted, and what must hold for each part of it to be appended still.
+"""Which batches of a broker may be appended: the one rule of leader epochs, sequences and transactions.
 
-A broker judges what it accepted by each image that it has to follow, and leaves out what may not be appended
-any more. On a slow store others publish for it (combining.py), so they have to come to the same judgement:
-the parts say all that it takes, and everybody asks this module.
+A broker applies it to each batch that it has validated (sparklog_server/publish), and again by each image
+that its commit has to follow. On a slow store others publish for it (combining.py): what they are given says
+all that the decision takes, and they apply the same rule.
 
     a part is appended if its broker leads the partition in the epoch in which it accepted the part, and it
     continues what the partition, and the parts before it, have of its producer; and none before it in its
@@ -14,21 +14,27 @@ epoch does not come back, and its broker answers its client for what it was left
 
 Invariants: pure; the same parts of the same image for everybody. What apply checks (registry.py, extents.py)
     is checked here before, or planned by the same functions: a part that does not hold makes no commit void.
-Not here: what clients are told of parts that do not hold (sparklog_server/publish), who asks whom
-(combining.py).
+Not here: what clients are answered (sparklog_server/publish), how others are asked (combining.py).
 Sources: FORMAT.md#metadata-log, requests; adr/0029; tests/models/conditions.py.
 """
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
+import msgspec
+
+from sparklog.errors import (
+    FencedError,
+    InvalidRequestError,
+    RetriableError,
+    SparklogError,
+    UnknownTopicError,
+)
 from sparklog.metadata.model.actions import Action
-from sparklog.metadata.model.extent_list import NO_PRODUCER_ID, DraftExtent
+from sparklog.metadata.model.extent_list import NO_PRODUCER_ID, SEQUENCES, DraftExtent
 from sparklog.metadata.model.extents import plan_append, sequence_refusal
 from sparklog.metadata.model.image import Image, ProducerState
-from sparklog.metadata.model.registry import AcceptedPart, may_append, plan_act_as_broker, validate_broker
+from sparklog.metadata.model.registry import leadership_of, may_append, plan_act_as_broker, validate_broker
 from sparklog.metadata.model.sequences import (
     SequenceCheck,
     appended_offset,
@@ -45,13 +51,13 @@ from sparklog.metadata.model.staging import (
     plan_stage,
     was_staged,
 )
-from sparklog.metadata.model.transaction_values import NO_NUMBER
+from sparklog.metadata.model.transaction_values import NO_NUMBER, TopicPartition
 
 NO_OFFSET = -1
+ProducerKey = tuple[str, int, int]  # topic id, partition, producer id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedDraft:
+class AcceptedDraft(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of one partition, and of one producer or none, that a broker has accepted and made durable.
 
     Fields:
@@ -71,33 +77,39 @@ class AcceptedDraft:
     number: int = NO_NUMBER
 
 
-class Verdict(enum.Enum):
-    """What is to become of a part."""
+class Decision(enum.Enum):
+    """What happens to a part."""
 
     APPEND = "append it"
     STAGE = "stage it"
     DUPLICATE = "nothing: it was appended, or staged, before"
+    REPEATED = "nothing: a part before it in the same commit has its records"
     REFUSED = "nothing: it breaks a rule"
     BEHIND = "nothing: one before it in its partition was left out"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """The verdict on a part.
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision on a part.
 
     Fields:
-        error: why it is REFUSED, or stands BEHIND another; None else.
+        error: why it is REFUSED, or BEHIND another; None else.
         base_offset: of a DUPLICATE, where its first record is; -1: a transaction's, or that is not known.
+        repeats: of a REPEATED part: the number of the part that has its records, and how many records of that
+            part come before them.
     """
 
-    verdict: Verdict
+    decision: Decision
     error: SparklogError | None = None
     base_offset: int = NO_OFFSET
+    repeats: tuple[int, int] | None = None
 
     @property
     def holds(self) -> bool:
-        """Does the commit take it?"""
-        return self.verdict in (Verdict.APPEND, Verdict.STAGE)
+        """True if the commit takes the part."""
+        return self.decision in _TAKEN
+
+
+_TAKEN = frozenset({Decision.APPEND, Decision.STAGE})
 
 
 def plan_accepted(
@@ -134,101 +146,155 @@ def plan_held(image: Image, held: Sequence[AcceptedDraft]) -> tuple[list[Action]
 
 def which_hold(image: Image, accepted: Sequence[AcceptedDraft], *, node_id: int) -> list[int]:
     """Which of them may be appended or staged, by their indices, all in one commit."""
-    judged = judge_accepted(image, accepted, node_id=node_id)
-    return [index for index, one in enumerate(judged) if one.holds]
+    decided = decide_accepted(image, accepted, node_id=node_id)
+    return [index for index, one in enumerate(decided) if one.holds]
 
 
-def judge_accepted(image: Image, accepted: Sequence[AcceptedDraft], *, node_id: int) -> list[Judged]:
-    """A verdict on each; those that hold may be in one commit."""
-    judging = _Judging(image, node_id, StagingJudge(image))
-    return [judging.judged(one) for one in accepted]
+def decide_accepted(image: Image, accepted: Sequence[AcceptedDraft], *, node_id: int) -> list[Decided]:
+    """A decision on each; those that hold may be in one commit. None is taken BEHIND one that is left out."""
+    rule = AppendRule(image, node_id)
+    left_out: set[TopicPartition] = set()
+    found = []
+    for number, part in enumerate(accepted):
+        place = part.draft.topic_id, part.draft.partition
+        if place in left_out:
+            found.append(Decided(decision=Decision.BEHIND, error=_behind(part.draft)))
+            continue
+        decided = rule.decide(number, part)
+        if not decided.holds:
+            left_out.add(place)
+        found.append(decided)
+    return found
 
 
-_APPEND, _STAGE = Judged(verdict=Verdict.APPEND), Judged(verdict=Verdict.STAGE)
+APPEND, STAGE = Decided(decision=Decision.APPEND), Decided(decision=Decision.STAGE)
 
 
-@dataclass(slots=True)
-class _Judging:
-    """One look at parts, in order."""
+class AppendRule:
+    """Decides for parts one by one, in order, whether they may be appended, or staged. The only such place.
 
-    image: Image
-    node_id: int
-    staging: StagingJudge
-    broken: set[tuple[str, int]] = field(default_factory=set)
-    producers: dict[tuple[str, int, int], ProducerState] = field(default_factory=dict)
+    Parts that were taken before count. A subclass may refuse more (`refusal`, `is_awaited`), never less.
+    """
 
-    def judged(self, one: AcceptedDraft) -> Judged:
-        place = one.draft.topic_id, one.draft.partition
-        if place in self.broken:
-            return Judged(verdict=Verdict.BEHIND, error=_behind(one.draft))
-        found = self._judged(one)
-        if not found.holds:
-            self.broken.add(place)
-        return found
+    def __init__(self, image: Image, node_id: int) -> None:
+        self.image = image
+        self._node_id = node_id
+        self._staging = StagingJudge(image)
+        self._last: dict[ProducerKey, ProducerState] = {}
+        self._taken: dict[ProducerKey, list[tuple[int, int, int, int]]] = {}  # number, epoch, sequence, count
 
-    def _judged(self, one: AcceptedDraft) -> Judged:
-        draft = one.draft
-        led = AcceptedPart(topic_id=draft.topic_id, partition=draft.partition, leader_epoch=one.leader_epoch)
-        if not may_append(self.image, self.node_id, led):
-            return _refused(_not_led(one))
-        if one.transactional:
-            part = Staging(draft=draft, opens_ms=one.opens_ms)
-            refusal = changed_refusal(self.image, part, one.number) or self.staging.refusal(part)
-            return self._sequenced(one, _STAGE) if refusal is None else _refused(refusal)
-        if draft.producer_id == NO_PRODUCER_ID:
-            return _APPEND
-        refusal = plain_refusal(self.image, draft.producer_id)
-        return self._sequenced(one, _APPEND) if refusal is None else _refused(refusal)
-
-    def _sequenced(self, one: AcceptedDraft, taken: Judged) -> Judged:
-        draft = one.draft
-        key = draft.topic_id, draft.partition, draft.producer_id
-        state = self.image.partition_of(draft.topic_id, draft.partition)
-        known = self.producers.get(key) or last_batch(state, draft.producer_id)
-        check = self._check(one, known)
+    def decide(self, number: int, part: AcceptedDraft) -> Decided:
+        """Decide on the next part; `number`: by which a REPEATED one names it."""
+        refusal = self.refusal(part)
+        if refusal is not None:
+            return refused(refusal)
+        if part.draft.producer_id == NO_PRODUCER_ID:
+            return APPEND
+        known = self.last_of(part.draft)
+        check = self._check(part, known)
         if check is SequenceCheck.NEXT:
-            last = last_sequence(draft.base_sequence, draft.record_count)
-            self.producers[key] = ProducerState(draft.producer_epoch, last, NO_OFFSET)
-            if one.transactional:
-                self.staging.note(Staging(draft=draft, opens_ms=one.opens_ms))
-            return taken
+            self._take(number, part)
+            return STAGE if part.transactional else APPEND
         if check is SequenceCheck.DUPLICATE:
-            if one.transactional:
-                if was_staged(self.image, draft):
-                    return Judged(verdict=Verdict.DUPLICATE)
-            else:
-                batch = draft.producer_id, draft.producer_epoch, draft.base_sequence
-                offset = appended_offset(state, *batch, draft.record_count)
-                if offset is not None:
-                    return Judged(verdict=Verdict.DUPLICATE, base_offset=offset)
+            found = self._found(part)
+            if found is not None:
+                return found
             check = SequenceCheck.OUT_OF_ORDER
-        refusal = sequence_refusal(draft, known, check)
-        assert refusal is not None, "NEXT was taken"
-        return _refused(refusal)
+        error = sequence_refusal(part.draft, known, check)
+        assert error is not None, "NEXT was taken"
+        return refused(error)
 
-    def _check(self, one: AcceptedDraft, known: ProducerState | None) -> SequenceCheck:
-        """As for the first of its batches: the others follow that."""
-        draft = one.draft
+    def refusal(self, part: AcceptedDraft) -> SparklogError | None:
+        """Return why the part may not be appended whatever its sequence; None: it may."""
+        draft = part.draft
+        refusal = self.place_refusal(draft.topic_id, draft.partition, part.leader_epoch)
+        if refusal is not None:
+            return refusal
+        if part.transactional:
+            staging = _staging_of(part)
+            return changed_refusal(self.image, staging, part.number) or self._staging.refusal(staging)
+        if draft.producer_id == NO_PRODUCER_ID or not self.image.transactions:
+            return None
+        return plain_refusal(self.image, draft.producer_id)
+
+    def place_refusal(self, topic_id: str, partition: int, leader_epoch: int) -> SparklogError | None:
+        """Return why the broker may not append to this partition what it accepted in this leader epoch."""
+        if may_append(self.image, self._node_id, topic_id, partition, leader_epoch):
+            return None
+        leadership = leadership_of(self.image, topic_id, partition)
+        if leadership is None:
+            return _missing(self.image, topic_id, partition)
+        return FencedError(
+            "NOT_LEADER",
+            f"{_where(self.image, topic_id, partition)}: found leader {leadership.leader} in epoch "
+            f"{leadership.leader_epoch}, expected this broker in epoch {leader_epoch}, in which it accepted "
+            "these records",
+            fix="refresh the metadata and send them to the leader; nothing of them was published",
+        )
+
+    def is_awaited(self, _draft: DraftExtent) -> bool:
+        """True if an earlier batch of this producer, which the partition does not know, will come again."""
+        return False
+
+    def last_of(self, draft: DraftExtent) -> ProducerState | None:
+        """The producer's last batch in the partition, parts that were taken included."""
+        key = draft.topic_id, draft.partition, draft.producer_id
+        return self._last.get(key) or last_batch(
+            self.image.partition_of(draft.topic_id, draft.partition), draft.producer_id
+        )
+
+    def _check(self, part: AcceptedDraft, known: ProducerState | None) -> SequenceCheck:
+        """For the first of its batches: the others follow that."""
+        draft = part.draft
+        if known is None and self.is_awaited(draft):
+            return SequenceCheck.OUT_OF_ORDER
         state = self.image.partition_of(draft.topic_id, draft.partition)
-        if one.transactional:
-            part = Staging(draft=draft, opens_ms=one.opens_ms)
-            return check_staged(state, known, part, one.sent_timestamp_ms)
+        if part.transactional:
+            return check_staged(state, known, _staging_of(part), part.sent_timestamp_ms)
         if known is not None:
             return check_sequence(known, draft.producer_epoch, draft.base_sequence)
-        return check_unknown(
-            state,
-            draft.producer_id,
-            draft.producer_epoch,
-            draft.base_sequence,
-            draft.record_count,
-            one.sent_timestamp_ms,
-        )
+        batch = draft.producer_id, draft.producer_epoch, draft.base_sequence, draft.record_count
+        return check_unknown(state, *batch, part.sent_timestamp_ms)
+
+    def _take(self, number: int, part: AcceptedDraft) -> None:
+        draft = part.draft
+        key = draft.topic_id, draft.partition, draft.producer_id
+        last = last_sequence(draft.base_sequence, draft.record_count)
+        self._last[key] = ProducerState(draft.producer_epoch, last, NO_OFFSET)
+        batch = number, draft.producer_epoch, draft.base_sequence, draft.record_count
+        self._taken.setdefault(key, []).append(batch)
+        if part.transactional:
+            self._staging.note(_staging_of(part))
+
+    def _found(self, part: AcceptedDraft) -> Decided | None:
+        """Where the records of a DUPLICATE are; None if they are not to be found."""
+        draft = part.draft
+        key = draft.topic_id, draft.partition, draft.producer_id
+        for number, epoch, sequence, count in self._taken.get(key, ()):
+            skipped = (draft.base_sequence - sequence) % SEQUENCES
+            if epoch == draft.producer_epoch and skipped + draft.record_count <= count:
+                return Decided(decision=Decision.REPEATED, repeats=(number, skipped))
+        if part.transactional:
+            return Decided(decision=Decision.DUPLICATE) if was_staged(self.image, draft) else None
+        state = self.image.partition_of(draft.topic_id, draft.partition)
+        batch = draft.producer_id, draft.producer_epoch, draft.base_sequence, draft.record_count
+        offset = appended_offset(state, *batch)
+        return None if offset is None else Decided(decision=Decision.DUPLICATE, base_offset=offset)
+
+
+def refused(error: SparklogError) -> Decided:
+    """The decision to refuse a part."""
+    return Decided(decision=Decision.REFUSED, error=error)
+
+
+def _staging_of(part: AcceptedDraft) -> Staging:
+    return Staging(draft=part.draft, opens_ms=part.opens_ms)
 
 
 def changed_refusal(image: Image, part: Staging, number: int) -> SparklogError | None:
     """Return why a part of this transaction may not be staged: another one of its producer is open.
 
-    With the first protocol the epoch does not tell them apart:
+    With the first protocol the epoch does not distinguish them:
     1. a broker reads a batch of transaction 1, and is slow; its client gives up;
     2. the client aborts 1 at another broker, begins 2 in the same epoch, and gives the sequence to other
        records;
@@ -254,7 +320,7 @@ def changed_refusal(image: Image, part: Staging, number: int) -> SparklogError |
 def plain_refusal(image: Image, producer_id: int) -> SparklogError | None:
     """Why a batch that is no transaction's may not be appended: its producer is transactional; None: it may.
 
-    So no producer has both, and what is staged need not be told in order with what is appended.
+    So no producer has both, and staged and appended batches need no common order.
     """
     transaction = image.transactions.of_producer(producer_id)
     if transaction is None:
@@ -267,16 +333,23 @@ def plain_refusal(image: Image, producer_id: int) -> SparklogError | None:
     )
 
 
-def _refused(error: SparklogError) -> Judged:
-    return Judged(verdict=Verdict.REFUSED, error=error)
+def _where(image: Image, topic_id: str, partition: int) -> str:
+    topic = image.topic_by_id.get(topic_id)
+    return f"partition {partition} of topic {topic_id}" if topic is None else f"{topic.name}-{partition}"
 
 
-def _not_led(one: AcceptedDraft) -> SparklogError:
-    return FencedError(
-        "NOT_LEADER",
-        f"partition {one.draft.partition} of topic {one.draft.topic_id}: not led any more in epoch "
-        f"{one.leader_epoch}, in which these records were accepted, or gone",
-        fix="refresh the metadata and send them to the leader; nothing of them was published",
+def _missing(image: Image, topic_id: str, partition: int) -> SparklogError:
+    topic = image.topic_by_id.get(topic_id)
+    if topic is None:
+        return UnknownTopicError(
+            "TOPIC_MISSING",
+            f"topic {topic_id}: deleted, or deleted and created again, while the request was under way",
+            fix="refresh the metadata and decide whether the new topic is meant",
+        )
+    return UnknownTopicError(
+        "PARTITION_MISSING",
+        f"topic {topic.name!r}: no partition {partition}, it has {len(topic.partitions)}",
+        fix="use a partition that exists, or add partitions",
     )
 
 

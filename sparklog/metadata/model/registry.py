@@ -13,7 +13,6 @@ Sources: FORMAT.md#metadata-log; adr/0026; tests/models/cluster.py; KIP-631.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import TypeVar
 
@@ -595,22 +594,10 @@ def act_as_broker(draft: ImageDraft, action: ActAsBroker) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedPart:
-    """A partition, and the leader epoch in which a broker accepted records for it."""
-
-    topic_id: str
-    partition: int
-    leader_epoch: int
-
-
-def may_append(image: Image, node_id: int, part: AcceptedPart) -> bool:
-    """True if the partition exists, and the broker leads it in the epoch in which it accepted the part."""
-    leadership = leadership_of(image, part.topic_id, part.partition)
-    return leadership is not None and (leadership.leader, leadership.leader_epoch) == (
-        node_id,
-        part.leader_epoch,
-    )
+def may_append(image: Image, node_id: int, topic_id: str, partition: int, leader_epoch: int) -> bool:
+    """True if the broker leads the partition in the epoch in which it accepted records for it."""
+    leadership = leadership_of(image, topic_id, partition)
+    return leadership is not None and (leadership.leader, leadership.leader_epoch) == (node_id, leader_epoch)
 
 
 def leadership_of(image: Image, topic_id: str, partition: int) -> PartitionLeadership | None:

@@ -19,7 +19,6 @@ from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
 from sparklog_server.groups.offsets import OffsetToCommit
-from sparklog_server.network.frames import ByteBudget
 from sparklog_server.protocol.apis import RequestContext
 from sparklog_server.protocol.messages import (
     RequestHeader,
@@ -29,6 +28,7 @@ from sparklog_server.protocol.messages import (
 )
 from sparklog_server.protocol.responses import make
 from sparklog_server.protocol.wire import HeldAnswer
+from sparklog_server.runtime.budget import Budget
 from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import batch
 from tests.support.running_broker import RunningBroker
@@ -285,7 +285,7 @@ def _cost(running: RunningBroker, key: int, version: int, fields: Fields) -> Cos
     context = RequestContext(
         api_key=key, api_version=version, correlation_id=1, client_id="", connection_id=1,
         peer_host="127.0.0.1", listener=broker.network.advertised()[0], types=codec.types,
-        answer=HeldAnswer(ByteBudget(1 << 30)),
+        answer=HeldAnswer(Budget(1 << 30)),
     )  # fmt: skip
 
     async def handle() -> Cost:

@@ -20,13 +20,14 @@ from sparklog.metadata import (
     PartitionState,
     Plan,
     PublishResult,
+    may_append,
     plan_append,
 )
 from sparklog_server.cluster.leadership import LEADER_EPOCH, Images, Leader, Leadership
 from sparklog_server.cluster.membership import Registration
 from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.metrics import Metrics
-from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.group_commit import GroupCommitter
 from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.timing import Timer
@@ -75,9 +76,9 @@ class HeldPublisher:
         self._root.show()
 
     def release_together(self) -> None:
-        """All that is held, in one bundle."""
+        """All that is held, in one group commit."""
         held, self.held = self.held, []
-        outcomes = self._bundles().write([part for parts, _ in held for part in parts])
+        outcomes = self._committer().write([part for parts, _ in held for part in parts])
         for parts, future in held:
             future.set_result(outcomes[: len(parts)])
             del outcomes[: len(parts)]
@@ -105,7 +106,7 @@ class HeldPublisher:
             actions, registration = [plan_append(image, [draft])], self._registration
             if registration is None:
                 return actions
-            if not registration.may_append(image, part.topic_id, part.partition, part.leader_epoch):
+            if not may_append(image, registration.node_id, part.topic_id, part.partition, part.leader_epoch):
                 raise FencedError("NOT_LEADER", f"{part.topic}-{part.partition}", fix="look for its leader")
             return registration.act(image, actions, [part.leader_epoch])
 
@@ -117,12 +118,12 @@ class HeldPublisher:
 
     def stage_at_once(self, part: AppendPart) -> PartOutcome:
         """As the publisher does, which judges by the transaction, and by the image."""
-        (outcome,) = self._bundles().write([part])
+        (outcome,) = self._committer().write([part])
         return outcome
 
-    def _bundles(self) -> BundleWriter:
-        registration = self._registration or _Nobody(node_id=1, broker_epoch=0, incarnation_id="")
-        return BundleWriter(self._log, lambda: registration, lambda _: TopicConfig())
+    def _committer(self) -> GroupCommitter:
+        registration = self._registration or _Nobody(node_id=NO_NODE, broker_epoch=0, incarnation_id="")
+        return GroupCommitter(self._log, lambda: registration, lambda _: TopicConfig())
 
     async def submit_plan(self, plan: Any) -> PublishResult:
         if self.failure is not None:
@@ -148,9 +149,6 @@ class _Nobody(Registration):
         self, image: Image, actions: Sequence[Action], leader_epochs: Sequence[int] = (), /
     ) -> Sequence[Action]:
         return actions
-
-    def may_append(self, image: Image, topic_id: str, partition: int, leader_epoch: int, /) -> bool:
-        return True
 
 
 class HeldRoot(LiveRoot):

@@ -17,11 +17,11 @@ from sparklog_server.root.live_root import LiveRoot
 from tests.server.coordination.toy import LEDGER, PARTITIONS, TOPIC, Entry, Toy, Toys, encode
 from tests.support.removing import merge, remove_dead
 
-BUNDLES = 20
+COMMITS = 20
 SECONDS = 60  # for what takes milliseconds
 
 
-def append_bundle(log: SparkLog, entries: Sequence[Entry]) -> None:
+def append_commit(log: SparkLog, entries: Sequence[Entry]) -> None:
     """As a broker's publisher does: all in one object, with one commit."""
     topic_id = log.refresh().topic(TOPIC).topic_id
     drafts = []
@@ -36,9 +36,9 @@ def append_bundle(log: SparkLog, entries: Sequence[Entry]) -> None:
 
 
 async def fill(toy: Toy) -> None:
-    for number in range(BUNDLES):
+    for number in range(COMMITS):
         toy.clock.advance_ms(1000)
-        append_bundle(toy.log, [Entry(f"x{one}", number) for one in range(PARTITIONS)])
+        append_commit(toy.log, [Entry(f"x{one}", number) for one in range(PARTITIONS)])
 
 
 def test_who_takes_partitions_over_asks_for_each_object_once(s3_root: str) -> None:
@@ -50,9 +50,9 @@ def test_who_takes_partitions_over_asks_for_each_object_once(s3_root: str) -> No
         await toy.settle()
         assert sorted(toy.loaded) == list(range(PARTITIONS))
         assert [toy.amounts(one) for one in range(PARTITIONS)] == [
-            {f"x{one}": BUNDLES - 1} for one in range(PARTITIONS)
+            {f"x{one}": COMMITS - 1} for one in range(PARTITIONS)
         ]
-        assert store.requests["get_object"] - before == BUNDLES
+        assert store.requests["get_object"] - before == COMMITS
 
     sparklog.open(s3_root, create=True).close()
     toys = Toys(s3_root)
@@ -77,7 +77,7 @@ def test_nobody_waits_behind_the_threads_of_consumers(filled: str) -> None:
         reading = Reading(root, LEDGER)
         state = root.image.partition(TOPIC, 1)
         replayed = await asyncio.wait_for(reading.read(state, 0, state.log_end_offset), SECONDS)
-        assert replayed.records == [Entry("x1", BUNDLES - 1)]
+        assert replayed.records == [Entry("x1", COMMITS - 1)]
         assert await asyncio.wait_for(root.begin_refresh(), SECONDS) is log.image
         assert not behind.done()
         held.set()
@@ -102,7 +102,7 @@ def test_what_was_merged_since_is_read_where_it_is_now(filled: str) -> None:
         states = [old.partition(TOPIC, one) for one in range(PARTITIONS)]
         found = await asyncio.gather(*(reading.read(one, 0, one.log_end_offset) for one in states))
         assert [one.records for one in found] == [
-            [Entry(f"x{number}", BUNDLES - 1)] for number in range(PARTITIONS)
+            [Entry(f"x{number}", COMMITS - 1)] for number in range(PARTITIONS)
         ]
 
     with sparklog.open(filled) as log:

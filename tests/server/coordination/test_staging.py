@@ -79,7 +79,7 @@ def test_it_is_staged_before_it_is_durable(toys: Toys) -> None:
     toys.run(scenario)
 
 
-def test_what_shares_a_bundle_is_staged_all(toys: Toys) -> None:
+def test_what_shares_a_commit_is_staged_all(toys: Toys) -> None:
     """What one producer stages there at once is one extent."""
 
     async def scenario(toy: Toy) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.network.frames import ByteBudget
 from sparklog_server.protocol.apis import ApiKey
 from sparklog_server.protocol.wire import SMALL_BYTES, FileRegion, HeldAnswer, held_bytes
+from sparklog_server.runtime.budget import Budget
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
@@ -100,7 +100,7 @@ def test_a_large_answer_counts(
 
 def test_a_large_answer_waits_for_those_before_it(client: WireClient, running_broker: RunningBroker) -> None:
     key, version, fields = ASKED["alter settings"]
-    answers: ByteBudget = running_broker.broker.dispatcher.answers
+    answers: Budget = running_broker.broker.dispatcher.answers
     before = HeldAnswer(answers)
     running_broker.call(before.take(answers.limit_bytes))
     other = HeldAnswer(answers)

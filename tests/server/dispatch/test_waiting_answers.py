@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.network.frames import ByteBudget
 from sparklog_server.protocol.apis import ApiKey
 from sparklog_server.protocol.wire import HeldAnswer, Response
+from sparklog_server.runtime.budget import Budget
 from tests.server.dispatch.test_held_answers import altered, created, named
 from tests.server.network.conftest import request, response, serving
 from tests.server.network.conftest import until as until_so
@@ -60,9 +60,9 @@ ASKED: dict[str, tuple[ApiKey, int, Fields]] = {
 
 
 @contextmanager
-def no_room(broker: RunningBroker) -> Iterator[ByteBudget]:
+def no_room(broker: RunningBroker) -> Iterator[Budget]:
     """All room for answers is held by others, the one who may go beyond included."""
-    answers: ByteBudget = broker.broker.dispatcher.answers
+    answers: Budget = broker.broker.dispatcher.answers
     held = HeldAnswer(answers), HeldAnswer(answers)
     for one in held:
         broker.call(one.take(answers.limit_bytes))

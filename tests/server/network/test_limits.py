@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from sparklog_server.network.frames import ByteBudget, ConnectionQuota
+from sparklog_server.network.frames import ConnectionQuota
+from sparklog_server.runtime.budget import Budget
 
 
 async def settle() -> None:
@@ -15,7 +16,7 @@ async def settle() -> None:
 
 def test_frames_wait_for_room_and_the_smallest_goes_first() -> None:
     async def scenario() -> None:
-        budget = ByteBudget(100)
+        budget = Budget(100)
         first, second, third, fourth = object(), object(), object(), object()
         await budget.take(first, 100)
         order: list[int] = []
@@ -43,7 +44,7 @@ def test_frames_wait_for_room_and_the_smallest_goes_first() -> None:
 
 def test_the_overdraft_goes_to_the_smallest_and_the_oldest_in_turns() -> None:
     async def scenario() -> None:
-        budget = ByteBudget(100)
+        budget = Budget(100)
         await budget.take(object(), 100)
         current, order = object(), list[int]()
         await budget.take(current, 1000)
@@ -68,7 +69,7 @@ def test_stalled_large_frames_of_several_addresses_leave_room_for_small_ones(sta
     """Each address takes what it gets, step by step as frames grow; five kept others waiting for 22 s."""
 
     async def scenario() -> None:
-        budget = ByteBudget(1_000_000)
+        budget = Budget(1_000_000)
         growing = [[object() for _ in range(3)] for _ in range(stalled)]
         tasks = []
 
@@ -92,7 +93,7 @@ def test_stalled_large_frames_of_several_addresses_leave_room_for_small_ones(sta
 
 
 def test_an_address_alone_has_a_quarter_and_less_beside_others() -> None:
-    budget = ByteBudget(1000)
+    budget = Budget(1000)
     assert not budget.try_take(251, "a")
     assert budget.try_take(250, "a")
     assert not budget.try_take(188, "b")
@@ -104,7 +105,7 @@ def test_unfinished_frames_that_hold_everything_do_not_block_each_other() -> Non
     """Each needs more to end; without the overdraft none would ever get it."""
 
     async def scenario() -> None:
-        budget = ByteBudget(100)
+        budget = Budget(100)
         holders = [object() for _ in range(4)]
 
         async def frame(holder: object) -> None:
@@ -124,7 +125,7 @@ def test_an_address_with_stalled_frames_keeps_nobody_else_out() -> None:
     """Five connections kept all frames above 8 KB out for 38 s."""
 
     async def scenario() -> None:
-        budget = ByteBudget(100)
+        budget = Budget(100)
         stalled = [object() for _ in range(5)]
         await budget.take(stalled[0], 20, "bad")
         await budget.take(stalled[1], 60, "bad")  # one frame of an address may go beyond its share
@@ -152,7 +153,7 @@ def test_an_address_with_stalled_frames_keeps_nobody_else_out() -> None:
 
 def test_who_stops_waiting_leaves_nothing_behind() -> None:
     async def scenario() -> None:
-        budget = ByteBudget(100)
+        budget = Budget(100)
         first, second, third = object(), object(), object()
         await budget.take(first, 100)
         await budget.take(second, 1)  # overdrawn
@@ -171,7 +172,7 @@ def test_who_stops_waiting_leaves_nothing_behind() -> None:
 
 def test_a_grant_that_its_waiter_never_sees_is_given_back() -> None:
     async def scenario() -> None:
-        budget = ByteBudget(100)
+        budget = Budget(100)
         first, second, third = object(), object(), object()
         await budget.take(first, 100)
         await budget.take(second, 1)
@@ -191,7 +192,7 @@ def test_a_grant_that_its_waiter_never_sees_leaves_nobody_overdrawing() -> None:
     """Else those that hold everything would wait for one that is gone."""
 
     async def scenario() -> None:
-        budget = ByteBudget(100)
+        budget = Budget(100)
         first, second, overdrawing, gone = object(), object(), object(), object()
         await budget.take(first, 25, "a")
         await budget.take(second, 18, "b")

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.clock import ManualClock
-from sparklog_server.network.frames import IN_A_ROW, ByteBudget, FrameError, FrameReader, SocketReceiver
+from sparklog_server.network.frames import IN_A_ROW, FrameError, FrameReader, SocketReceiver
+from sparklog_server.runtime.budget import Budget
 from tests.server.network.conftest import request, response, serving, until
 
 Run = Callable[[Any], Any]
@@ -176,10 +177,10 @@ def test_a_connection_that_ended_is_not_looked_at(run: Run) -> None:
     run(main)
 
 
-class Pieces:
-    """A receiver that has its bytes from elsewhere, as one that decrypts would."""
+class Pieces(SocketReceiver):
+    """A receiver that has its bytes from elsewhere, in pieces of these sizes."""
 
-    def __init__(self, data: bytes, sizes: list[int]) -> None:
+    def __init__(self, data: bytes, sizes: list[int]) -> None:  # of no socket
         self._data, self._sizes = data, sizes
         self.most = 0
 
@@ -204,7 +205,7 @@ class Pieces:
 def test_frames_are_whole_however_they_come(frames: list[int], sizes: list[int], cut: int) -> None:
     contents = [bytes([number + 1]) * size for number, size in enumerate(frames)]
     data = b"".join(struct.pack(">i", len(one)) + one for one in contents)
-    budget = ByteBudget(1 << 20)
+    budget = Budget(1 << 20)
 
     async def main() -> list[bytes]:
         receiver = Pieces(data[: len(data) - cut], list(sizes))

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.network.frames import ByteBudget
 from sparklog_server.protocol import wire
 from sparklog_server.protocol.wire import MAX_ANSWER_BYTES, HeldAnswer, in_slices
+from sparklog_server.runtime.budget import Budget
 
 
 def test_an_answer_has_a_limit() -> None:
-    answer = HeldAnswer(ByteBudget(1))
+    answer = HeldAnswer(Budget(1))
     assert answer.fits(MAX_ANSWER_BYTES - 10)
     assert not answer.fits(11)
     assert answer.fits(10)
@@ -22,7 +22,7 @@ def test_an_answer_has_a_limit() -> None:
 
 def test_large_answers_wait_for_each_other_and_small_ones_for_nobody() -> None:
     async def main() -> None:
-        budget = ByteBudget(1 << 20)
+        budget = Budget(1 << 20)
         held = [HeldAnswer(budget) for _ in range(4)]
         for one in held:
             assert one.fits(600_000)
@@ -51,7 +51,7 @@ def test_large_answers_wait_for_each_other_and_small_ones_for_nobody() -> None:
 def test_who_has_to_wait_gives_back_first_and_only_who_has_to() -> None:
     async def main() -> None:
         given: list[str] = []
-        budget = ByteBudget(1 << 20)
+        budget = Budget(1 << 20)
         held = [HeldAnswer(budget, "", lambda name=name: given.append(name)) for name in "abc"]  # type: ignore[misc]
         await held[0].hold(1 << 20)
         assert given == []
@@ -72,7 +72,7 @@ def test_who_has_to_wait_gives_back_first_and_only_who_has_to() -> None:
 
 def test_what_is_made_counts_as_it_is() -> None:
     async def main() -> None:
-        budget = ByteBudget(1 << 20)
+        budget = Budget(1 << 20)
         counted, not_counted = HeldAnswer(budget), HeldAnswer(budget)
         await counted.hold(100_000)
         await counted.hold_made(90_000)  # what it took while it was made
@@ -118,7 +118,7 @@ def test_others_have_turns_while_many_pieces_are_made() -> None:
 
 @pytest.mark.parametrize("size", [0, wire.SMALL_BYTES])
 def test_small_answers_are_not_counted(size: int) -> None:
-    budget = ByteBudget(1)
+    budget = Budget(1)
     answer = HeldAnswer(budget)
     assert answer.fits(size)
     asyncio.run(answer.reserve())

@@ -1,7 +1,7 @@
 """Builders: what a client would send, with a default for everything."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,14 @@ from sparklog.format.record_batch import HEADER, BatchHeader, encode_header, par
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
 from sparklog_server.publish.parts import AppendPart, InTransaction
-from sparklog_server.publish.produced_batches import BatchRules, check_produced
+from sparklog_server.publish.produced_batches import (
+    SMALL_BYTES,
+    BatchRules,
+    CheckTerms,
+    Scratch,
+    UncheckedPart,
+    check_produced,
+)
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -105,3 +112,35 @@ def part(
         transaction=transaction,
         leader_epoch=leader_epoch,
     )
+
+
+class FakePart(UncheckedPart, kw_only=True):
+    """A part whose validation is what a test says."""
+
+    make: Callable[[], AppendPart]
+
+    @classmethod
+    def like(
+        cls, ready: AppendPart, make: Callable[[], AppendPart] | None = None, size: int = 0
+    ) -> "FakePart":
+        """Return one that becomes `ready`, if it is not made otherwise."""
+        size = size or ready.size_bytes
+        terms = CheckTerms(
+            rules=rules(), topic_id=ready.topic_id, topic=ready.topic, now_ms=lambda: NOW_MS, api_version=9
+        )
+        return cls(
+            data=b"",
+            terms=terms,
+            partition=ready.partition,
+            leader_epoch=ready.leader_epoch,
+            size_bytes=size,
+            is_small=size <= SMALL_BYTES,
+            may_grow=False,
+            make=make or (lambda: ready),
+        )
+
+    def accept(self, scratch: Scratch | None) -> AppendPart | None:
+        return self.make()
+
+    def check(self, scratch: Scratch | None = None) -> AppendPart:
+        return self.make()

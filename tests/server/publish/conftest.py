@@ -9,7 +9,7 @@ from sparklog.clock import ManualClock
 from sparklog.log.config import TopicConfig
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.membership import Registration
-from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.group_commit import GroupCommitter
 from tests.support.roots import opened
 from tests.support.several_brokers import take_over
 
@@ -39,7 +39,7 @@ def registration(log: SparkLog) -> Registration:
 
 
 @pytest.fixture
-def bundles(log: SparkLog, registration: Registration) -> BundleWriter:
-    return BundleWriter(
+def committer(log: SparkLog, registration: Registration) -> GroupCommitter:
+    return GroupCommitter(
         log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, log.image.configs)
     )

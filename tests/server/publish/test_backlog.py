@@ -4,17 +4,16 @@ import asyncio
 import contextlib
 import threading
 
-import msgspec
 import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import RetriableError
 from sparklog.format.codec import Codec
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.backlog import PART_BYTES, REQUESTS_AT_LEAST, Backlog, Submission
-from sparklog_server.publish.checkers import Checkers, CheckTerms, unchecked_part
-from sparklog_server.publish.parts import AppendPart, SentAwayError, UncheckedPart
-from tests.server.publish.batches import NOW_MS, batch, rules
+from sparklog_server.publish.backlog import PART_BYTES, REQUESTS_AT_LEAST, Backlog, Checkers, Submission
+from sparklog_server.publish.parts import AppendPart, SentAwayError
+from sparklog_server.publish.produced_batches import CheckTerms, UncheckedPart
+from tests.server.publish.batches import NOW_MS, FakePart, batch, rules
 from tests.server.publish.surroundings import Surroundings
 from tests.server.publish.test_part_checks import part_of
 from tests.server.publish.test_publisher import Gate, orders, run
@@ -124,7 +123,9 @@ def test_one_request_becomes_no_more_than_its_share() -> None:
             made.append(number)
             return part.check()
 
-        return msgspec.structs.replace(part, check=check)
+        fake = FakePart.like(part.check(), check, part.size_bytes)
+        fake.may_grow = True
+        return fake
 
     submission = submission_of(*map(counted, range(500)))
     backlog.add(submission)
@@ -165,7 +166,7 @@ def test_what_comes_again_for_lack_of_room_keeps_its_place(log: SparkLog) -> Non
         data = batch(
             [bytes(PLAIN_BYTES)], codec=Codec.ZSTD, producer_id=5, producer_epoch=0, base_sequence=sequence
         )
-        part = unchecked_part(data, terms, partition, 1)
+        part = UncheckedPart.of(data, terms, partition, 1)
         assert part.may_grow
         return part
 
@@ -188,13 +189,13 @@ def test_what_comes_again_for_lack_of_room_keeps_its_place(log: SparkLog) -> Non
 def test_what_is_compressed_anew_is_not_quick(codec: str) -> None:
     """Gzip takes 40 ms for what 9 KB of zstd may become; the publisher's thread is everybody's."""
     part = growing(batch([b"a" * 100], codec=Codec.ZSTD), codec)
-    assert (part.is_quick, part.is_tried, part.may_grow) == (False, False, True)
+    assert (part.is_small, part.may_grow) == (False, True)
 
 
 @pytest.mark.parametrize("codec", ["producer", "zstd"])
 def test_what_is_stored_as_it_came_may_be_quick(codec: str) -> None:
     part = growing(batch([b"a" * 100], codec=Codec.ZSTD), codec)
-    assert (part.is_quick, part.is_tried, part.may_grow) == (True, True, False)
+    assert (part.is_small, part.may_grow) == (True, False)
 
 
 def test_push_back_by_parts(log: SparkLog, store: MemoryStore) -> None:

@@ -1,4 +1,4 @@
-"""Bundles of one of several brokers: parts whose leadership is lost go out, the rest is published."""
+"""Group commits of one of several brokers: parts whose leadership is lost go out, the rest is published."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from sparklog.metadata import NO_NODE, plan_create_topic
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.membership import Registration
 from sparklog_server.protocol.apis import ErrorCode, error_code
-from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.group_commit import GroupCommitter
 from sparklog_server.publish.parts import AppendPart
 from tests.server.publish.surroundings import Surroundings
-from tests.server.publish.test_bundle_writer import offsets, orders, values
-from tests.server.publish.test_bundle_writer_races import before_first_commit
+from tests.server.publish.test_group_commit import offsets, orders, values
+from tests.server.publish.test_group_commit_races import before_first_commit
 from tests.support.roots import opened
 from tests.support.several_brokers import SeveralBrokers
 
@@ -30,7 +30,7 @@ class Node:
 
     def __init__(self, log: SparkLog, registration: Registration) -> None:
         self.log, self.registration = log, registration
-        self.bundles = BundleWriter(
+        self.committer = GroupCommitter(
             log, lambda: self.registration, lambda topic: TopicConfig.parse(topic.configs, log.image.configs)
         )
 
@@ -43,7 +43,7 @@ class Node:
         return msgspec.structs.replace(part, leader_epoch=epoch)
 
     def write(self, *parts: AppendPart) -> list[int | str]:
-        return offsets(self.bundles.write(parts))
+        return offsets(self.committer.write(parts))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_lost_part_is_answered_with_the_leader(nodes: tuple[Node, Node], broke
     accepted = a.accept()
     brokers.lead(B)
     a.log.refresh()
-    (outcome,) = a.bundles.write([accepted])
+    (outcome,) = a.committer.write([accepted])
     assert outcome.error is not None
     assert "found leader 2 in epoch 2" in str(outcome.error)
     assert error_code(outcome.error) is ErrorCode.not_leader_or_follower
@@ -143,7 +143,7 @@ def test_what_comes_behind_a_lost_part_does_not_take_its_place(
     assert a.write(*[a.accept(sequence) for sequence in (0, 2, 4, 6, 8)]) == [2, 4, 6, 8, 10]
 
 
-def test_a_repetition_in_the_bundle_shares_the_fate(
+def test_a_repetition_in_the_commit_shares_the_fate(
     nodes: tuple[Node, Node], brokers: SeveralBrokers, store: MemoryStore
 ) -> None:
     a, _ = nodes
@@ -157,7 +157,7 @@ def test_a_retry_finds_its_batch_at_the_new_leader(nodes: tuple[Node, Node], bro
     a, b = nodes
     assert a.write(a.accept(0), a.accept(2)) == [0, 2]
     brokers.lead(B)
-    outcomes = b.bundles.write([b.accept(sequence) for sequence in (0, 2, 4)])
+    outcomes = b.committer.write([b.accept(sequence) for sequence in (0, 2, 4)])
     assert offsets(outcomes) == [0, 2, 4]
     assert [one.duplicate for one in outcomes] == [True, True, False]
     assert len(values(b.log)) == 6
@@ -172,7 +172,7 @@ def test_a_fenced_broker_publishes_nothing_and_fails_nothing(
     a, _ = nodes
     parts = a.accept(0), a.accept(partition=1)
     before_first_commit(store, lambda: brokers.fence(A))
-    outcomes = a.bundles.write(parts)
+    outcomes = a.committer.write(parts)
     assert offsets(outcomes) == ["BROKER_FENCED"] * 2
     assert [error_code(one.error) for one in outcomes if one.error] == [ErrorCode.not_leader_or_follower] * 2
     assert a.write(*parts) == ["NOT_LEADER"] * 2

@@ -1,4 +1,4 @@
-"""The calls that validate a usual batch, against the three steps that know all kinds.
+"""The one compiled call that accepts a usual batch, against the walk that knows all kinds.
 
 Wherever it finds a batch right, they do, and what is stored is the same; it may leave any batch to them, but
 not one of those that clients send all the time.
@@ -19,15 +19,17 @@ from sparklog.format.codec import XERIAL_HEADER, Codec, compress, decompress_at_
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.kernels import PlainBatch
 from sparklog.format.record_batch import HEADER
-from sparklog_server.publish.checkers import CheckTerms, check_together, checked_at_once, unchecked_part
+from sparklog_server.publish.backlog import checked
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError
 from sparklog_server.publish.produced_batches import (
     PLAIN_BYTES,
     SECONDS,
     BatchRules,
+    CheckTerms,
     Scratch,
+    UncheckedPart,
+    accept,
     check_produced,
-    stored_at_once,
 )
 from tests.server.publish.batches import NOW_MS, batch, rules, with_header
 from tests.server.publish.test_part_checks import part_of
@@ -74,7 +76,7 @@ def at_once(
     max_plain_bytes: int = 1 << 20,
     in_transaction: bool = False,
 ) -> tuple[EncodedBatches, PlainBatch] | None:
-    return stored_at_once(
+    return accept(
         data,
         allowed,
         NOW_MS,
@@ -100,7 +102,7 @@ def assert_agrees(data: bytes, allowed: BatchRules, *, in_transaction: bool = Fa
         header.producer_epoch,
         header.base_sequence,
     )
-    assert appended_ms == -1
+    assert appended_ms == (NOW_MS if allowed.log_append_time else -1)
     return True
 
 
@@ -141,6 +143,7 @@ OPTIONS = st.sampled_from(
         {},
         {"cleanup_policy": "compact"},
         {"message_timestamp_before_max_ms": "10"},
+        {"message_timestamp_type": "LogAppendTime"},
         {"compression_type": "lz4"},
         {"max_message_bytes": "300"},
     ]
@@ -179,7 +182,7 @@ def test_the_verdict_is_that_of_the_steps(
     """And the words of an error, whoever finds it."""
     data, allowed = data[: len(data) - cut], rules(max_plain, **options)
     terms = CheckTerms(rules=allowed, topic_id="i", topic="t", now_ms=lambda: NOW_MS, api_version=api_version)
-    part = unchecked_part(data, terms, 0, 1)
+    part = UncheckedPart.of(data, terms, 0, 1)
 
     def steps() -> Any:
         encoded, header, appended_ms = check_produced(
@@ -190,8 +193,8 @@ def test_the_verdict_is_that_of_the_steps(
         return contents(encoded), producer if known else (-1, -1, -1), appended_ms
 
     def together() -> Any:
-        (found,) = check_together([part], Scratch())
-        if isinstance(found, SparklogError):
+        found = checked(part, Scratch())
+        if isinstance(found, Exception):
             raise found
         producer = (found.producer_id, found.producer_epoch, found.base_sequence)
         return contents(found.encoded), producer, found.log_append_time_ms
@@ -216,7 +219,7 @@ def test_a_bomb_finds_no_more_room_than_others(codec: Codec) -> None:
     room = Scratch()
     tracemalloc.start()
     try:
-        found = stored_at_once(
+        found = accept(
             data,
             rules(128 << 20, max_message_bytes=str(32 << 20)),
             NOW_MS,
@@ -248,12 +251,12 @@ def test_what_may_be_done_at_once_is_bounded_in_all() -> None:
     scratch = Scratch()
     half = part_of(batch([b"h" * (PLAIN_BYTES // 2 - 100)], codec=Codec.LZ4))
     tiny = part_of(batch([b"t" * 300], codec=Codec.LZ4))
-    assert checked_at_once(half, scratch) is not None
-    assert checked_at_once(half, scratch) is not None
-    assert checked_at_once(half, scratch) is None
-    assert checked_at_once(tiny, scratch) is None, "nothing more after one that found no room"
+    assert half.accept(scratch) is not None
+    assert half.accept(scratch) is not None
+    assert half.accept(scratch) is None
+    assert tiny.accept(scratch) is None, "nothing more after one that found no room"
     scratch.begin()
-    assert checked_at_once(tiny, scratch) is not None
+    assert tiny.accept(scratch) is not None
 
 
 def test_what_may_be_done_at_once_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,9 +265,9 @@ def test_what_may_be_done_at_once_is_bounded_in_time(monkeypatch: pytest.MonkeyP
     scratch = Scratch()
     tiny = part_of(batch([b"t" * 300], codec=Codec.LZ4))
     used = SECONDS
-    assert checked_at_once(tiny, scratch) is not None
+    assert tiny.accept(scratch) is not None
     used = SECONDS * 1.01
-    assert checked_at_once(tiny, scratch) is None
+    assert tiny.accept(scratch) is None
 
 
 def test_zstd_is_refused_to_those_that_cannot_know_it() -> None:
@@ -296,6 +299,7 @@ def test_what_clients_send_all_the_time_is_found_right() -> None:
             rules(),
             in_transaction=True,
         )
+    assert assert_agrees(batch(), rules(message_timestamp_type="LogAppendTime"))
     part = part_of(batch()).check()
     assert isinstance(part, AppendPart)
     assert part.encoded.record_count == 2
@@ -313,7 +317,6 @@ def test_what_clients_send_all_the_time_is_found_right() -> None:
         (batch(), rules(max_message_bytes="70")),
         (batch([bytes(2000)]), rules(1024)),  # max.decompressed.message.bytes, which readers have, too
         (batch(), rules(cleanup_policy="compact")),
-        (batch(), rules(message_timestamp_type="LogAppendTime")),
         (batch(), rules(compression_type="zstd")),
         (batch(timestamps=[NOW_MS, NOW_MS + 7_200_000]), rules(message_timestamp_after_max_ms="3600000")),
         (batch(timestamps=[NOW_MS, NOW_MS - 7_200_000]), rules(message_timestamp_before_max_ms="3600000")),

@@ -13,21 +13,18 @@ from kio.schema.errors import ErrorCode
 from sparklog.errors import SparklogError
 from sparklog.format.codec import Codec
 from sparklog.format.record_batch import HEADER, LENGTH_END, parse_header
-from sparklog_server.publish.checkers import (
+from sparklog_server.publish.backlog import checked
+from sparklog_server.publish.parts import AppendPart, InTransaction, RefusedBatchError
+from sparklog_server.publish.produced_batches import (
     MAX_GRANTED_BYTES,
     MAX_RATIO,
-    QUICK_RECORDS,
     CheckMemory,
     CheckTerms,
-    Reservation,
-    check_all,
-    check_together,
-    unchecked_part,
+    Scratch,
+    UncheckedPart,
 )
-from sparklog_server.publish.parts import AppendPart, InTransaction, RefusedBatchError, UncheckedPart
-from sparklog_server.publish.produced_batches import Scratch
 from tests.server.publish.asking import ProducingClient
-from tests.server.publish.batches import NOW_MS, batch, rules, with_header
+from tests.server.publish.batches import NOW_MS, FakePart, batch, rules, with_header
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
 
@@ -54,7 +51,7 @@ def part_of(
         transaction=transaction,
         client="10.0.0.1",
     )
-    return unchecked_part(data, terms, 0, leader_epoch)
+    return UncheckedPart.of(data, terms, 0, leader_epoch)
 
 
 def bomb(size: int, *, count: int = 2) -> bytes:
@@ -98,26 +95,14 @@ def test_parts_of_a_request_share_what_each_may_become() -> None:
         part_of(zeros, parts=2 * most).check()
 
 
-@pytest.mark.parametrize(("count", "expected"), [(QUICK_RECORDS, True), (QUICK_RECORDS + 1, False)])
-def test_many_records_are_not_quick_to_check(count: int, *, expected: bool) -> None:
-    """4 KB hold hundreds of thousands of records; the publisher's thread is everybody's."""
-    assert part_of(bomb(7 * count, count=count)).is_quick is expected
-
-
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
 def test_a_part_keeps_the_leader_epoch_in_which_it_was_accepted(timestamp_type: str) -> None:
     """Both of those that are of the usual kind, and of those that take all steps."""
     part = part_of(batch(), leader_epoch=7, message_timestamp_type=timestamp_type)
     assert part.check().leader_epoch == 7
-    (together,) = check_together([part])
-    assert isinstance(together, AppendPart)
-    assert (together.leader_epoch, together.client) == (7, "10.0.0.1")
-
-
-def test_what_may_become_large_is_not_quick_to_check() -> None:
-    data = batch([b"a" * 100], codec=Codec.ZSTD)
-    assert part_of(data).is_quick
-    assert not part_of(data, max_message_bytes=str(8 * MIB)).is_quick
+    accepted = part.accept(None)
+    assert accepted is not None
+    assert (accepted.leader_epoch, accepted.client) == (7, "10.0.0.1")
 
 
 def kept(error: BaseException) -> list[object]:
@@ -126,10 +111,9 @@ def kept(error: BaseException) -> list[object]:
 
 @pytest.mark.parametrize("data", [bomb(5 * MIB), bomb(MIB), bomb(MIB)[:-3], batch()[:-1], b"", batch()[:40]])
 def test_an_error_that_is_kept_holds_nothing(data: bytes) -> None:
-    for outcomes in (check_together([part_of(data)]), check_all([part_of(data)])):
-        (error,) = outcomes
-        assert isinstance(error, RefusedBatchError)
-        assert kept(error) == []
+    error = checked(part_of(data), Scratch())
+    assert isinstance(error, RefusedBatchError)
+    assert kept(error) == []
 
 
 def test_a_panic_fails_one_part_and_not_the_thread(caplog: pytest.LogCaptureFixture) -> None:
@@ -142,8 +126,8 @@ def test_a_panic_fails_one_part_and_not_the_thread(caplog: pytest.LogCaptureFixt
         raise PanicException("index out of bounds")
 
     good = part_of(batch())
-    bad = UncheckedPart(topic_id="i", topic="t", partition=0, size_bytes=1, check=panic)
-    first, error, last = check_all([good, bad, good])
+    bad = FakePart.like(good.check(), panic)
+    first, error, last = (checked(one, Scratch()) for one in (good, bad, good))
     assert isinstance(first, AppendPart)
     assert isinstance(last, AppendPart)
     assert isinstance(error, SparklogError)
@@ -181,10 +165,10 @@ def test_a_reservation_that_grows_gives_back_first() -> None:
     begun, done = threading.Barrier(2), []
 
     def grow() -> None:
-        with Reservation(memory) as reservation:
-            reservation.resize(50)
+        with memory.reservation() as resize:
+            resize(50)
             begun.wait(60)
-            reservation.resize(100)
+            resize(100)
             done.append(1)
 
     threads = [threading.Thread(target=grow) for _ in range(2)]
@@ -222,9 +206,9 @@ def test_reservations_stay_within_the_limit(steps: list[list[int]]) -> None:
 
     def run(sizes: list[int]) -> Callable[[], None]:
         def go() -> None:
-            with Reservation(memory) as reservation:
+            with memory.reservation() as resize:
                 for size in sizes:
-                    reservation.resize(size)
+                    resize(size)
 
         return go
 
@@ -249,7 +233,7 @@ def test_a_batch_of_a_transaction_is_stored_as_it_came(codec: Codec, time_type: 
     """Each way of checking has it say so to whoever publishes, and to consumers."""
     data = batch(codec=codec, producer_id=5, producer_epoch=1, base_sequence=7, is_transactional=True)
     part = part_of(data, transaction=MINE, message_timestamp_type=time_type)
-    outcomes = [part.check(), *check_together([part, part])]
+    outcomes = [part.check(), checked(part, Scratch())]
     for found in outcomes:
         assert isinstance(found, AppendPart)
         assert found.transaction is MINE
@@ -263,12 +247,7 @@ def test_a_batch_of_a_transaction_is_stored_as_it_came(codec: Codec, time_type: 
 def test_a_batch_that_names_no_transaction_is_of_none() -> None:
     """As in Kafka, whatever transactional id its request has."""
     plain = batch(producer_id=5, producer_epoch=1, base_sequence=7)
-    for found in (
-        part_of(plain, transaction=MINE).check(),
-        *check_together([part_of(plain, transaction=MINE)]),
-    ):
-        assert isinstance(found, AppendPart)
-        assert found.transaction is None
+    assert part_of(plain, transaction=MINE).check().transaction is None
 
 
 @pytest.mark.parametrize(
@@ -285,14 +264,6 @@ def test_a_batch_that_names_no_transaction_is_of_none() -> None:
 )
 def test_batches_that_are_no_transactions(data: bytes, transaction: InTransaction | None, code: int) -> None:
     part = part_of(data, transaction=transaction)
-    (together,) = check_together([part], Scratch())
-    for check in (part.check, lambda: raise_(together)):
-        with pytest.raises(RefusedBatchError) as caught:
-            check()
-        assert caught.value.kafka_code is ErrorCode(code)
-
-
-def raise_(outcome: AppendPart | SparklogError) -> AppendPart:
-    if isinstance(outcome, SparklogError):
-        raise outcome
-    return outcome
+    with pytest.raises(RefusedBatchError) as caught:
+        part.check()
+    assert caught.value.kafka_code is ErrorCode(code)

@@ -1,4 +1,4 @@
-"""Gathering: order, bundles, push-back, failures, stopping."""
+"""Gathering: order, group commits, push-back, failures, stopping."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,11 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.metadata import Background, CreateTopic, MetadataLog, MetadataSettings, plan_create_topic
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.backlog import Submission
-from sparklog_server.publish.checkers import QUICK_BYTES, SHARE_BYTES, shares_of
-from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
+from sparklog_server.publish.backlog import SHARE_BYTES, Submission, shares_of
+from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.publish.produced_batches import SMALL_BYTES, UncheckedPart
 from sparklog_server.publish.publisher import BLOCK_IDS, ProducerIds
-from tests.server.publish.batches import batch, part
+from tests.server.publish.batches import FakePart, batch, part
 from tests.server.publish.surroundings import Surroundings
 from tests.support.roots import opened
 
@@ -37,19 +37,6 @@ def run(log: SparkLog, scenario: Scenario, **configs: str) -> Surroundings:
 
 def orders(log: SparkLog, partition: int = 0, data: bytes | None = None, **fields: Any) -> AppendPart:
     return part(data, topic_id=log.image.topic("orders").topic_id, partition=partition, **fields)
-
-
-def unchecked(
-    ready: AppendPart, check: Callable[[], AppendPart] | None = None, size: int = 0
-) -> UncheckedPart:
-    return UncheckedPart(
-        topic_id=ready.topic_id,
-        topic=ready.topic,
-        partition=ready.partition,
-        size_bytes=size or ready.size_bytes,
-        check=check or (lambda: ready),
-        is_quick=(size or ready.size_bytes) <= QUICK_BYTES,
-    )
 
 
 class Gate:
@@ -86,7 +73,7 @@ def test_one_part(log: SparkLog) -> None:
     assert log.image.brokers[7].listeners[0].port == 9092
 
 
-def test_what_comes_during_a_bundle_makes_the_next_one(log: SparkLog, store: MemoryStore) -> None:
+def test_what_comes_during_a_commit_makes_the_next_one(log: SparkLog, store: MemoryStore) -> None:
     gate = Gate()
 
     async def scenario(broker: Surroundings) -> None:
@@ -104,7 +91,7 @@ def test_what_comes_during_a_bundle_makes_the_next_one(log: SparkLog, store: Mem
     run(log, scenario)
 
 
-@pytest.mark.parametrize("size", [1, QUICK_BYTES + 1])
+@pytest.mark.parametrize("size", [1, SMALL_BYTES + 1])
 def test_order_of_submit_whatever_validation_takes(log: SparkLog, size: int) -> None:
     gate = Gate()
 
@@ -116,10 +103,10 @@ def test_order_of_submit_whatever_validation_takes(log: SparkLog, size: int) -> 
             return slow
 
         # The publisher must not be who waits at the gate: a large part goes to a checker.
-        first = broker.publisher.submit([unchecked(slow, check, QUICK_BYTES + 1)])
+        first = broker.publisher.submit([FakePart.like(slow, check, SMALL_BYTES + 1)])
         await gate.until_reached()
-        behind = broker.publisher.submit([unchecked(orders(log, 0, batch([b"quick"])), size=size)])
-        beside = broker.publisher.submit([unchecked(orders(log, 1), size=size)])
+        behind = broker.publisher.submit([FakePart.like(orders(log, 0, batch([b"quick"])), size=size)])
+        beside = broker.publisher.submit([FakePart.like(orders(log, 1), size=size)])
         (outcome,) = await beside  # another partition does not wait
         assert outcome.base_offset == 0
         assert not behind.done()
@@ -135,8 +122,8 @@ def test_pipelined_producer_with_validation_of_all_sizes(log: SparkLog) -> None:
         futures = []
         for number in range(200):
             ready = orders(log, producer=(1, 0, 2 * number))
-            size = QUICK_BYTES + 1 if number % 3 else 1
-            futures.append(broker.publisher.submit([unchecked(ready, size=size)]))
+            size = SMALL_BYTES + 1 if number % 3 else 1
+            futures.append(broker.publisher.submit([FakePart.like(ready, size=size)]))
             if number % 10 == 0:
                 await asyncio.sleep(0)
         results = await asyncio.gather(*futures)
@@ -158,7 +145,7 @@ def test_large_requests_are_shared_among_checkers(log: SparkLog) -> None:
         return orders(log)
 
     async def scenario(broker: Surroundings) -> None:
-        parts = [unchecked(orders(log), check, SHARE_BYTES) for check in (wait, pass_on)]
+        parts = [FakePart.like(orders(log), check, SHARE_BYTES) for check in (wait, pass_on)]
         outcomes = await broker.publisher.submit(parts)
         assert [outcome.base_offset for outcome in outcomes] == [0, 2]
 
@@ -168,7 +155,9 @@ def test_large_requests_are_shared_among_checkers(log: SparkLog) -> None:
 def test_shares_keep_the_order_and_leave_out_nothing(log: SparkLog) -> None:
     def shares(*sizes: int) -> list[list[int]]:
         """Parts of these sizes; 0: validated already."""
-        parts = [unchecked(orders(log), size=size) if size else orders(log) for size in sizes]
+        parts: list[AppendPart | UncheckedPart] = [
+            FakePart.like(orders(log), size=size) if size else orders(log) for size in sizes
+        ]
         with contextlib.closing(asyncio.new_event_loop()) as loop:
             submission = Submission(parts, loop.create_future(), sum(sizes))
         return [[index for _, index in share] for share in shares_of(submission)]
@@ -191,7 +180,13 @@ def test_bad_parts_fail_alone(log: SparkLog) -> None:
     async def scenario(broker: Surroundings) -> None:
         good = orders(log)
         outcomes = await broker.publisher.submit(
-            [unchecked(good), unchecked(good, refuse), unchecked(good, bug), part(topic_id="Z" * 22), good]
+            [
+                FakePart.like(good),
+                FakePart.like(good, refuse),
+                FakePart.like(good, bug),
+                part(topic_id="Z" * 22),
+                good,
+            ]
         )
         errors = [type(outcome.error) for outcome in outcomes]
         assert [kind.__name__ for kind in errors] == [
@@ -202,14 +197,14 @@ def test_bad_parts_fail_alone(log: SparkLog) -> None:
             "NoneType",
         ]
         assert [outcome.base_offset for outcome in outcomes] == [0, -1, -1, -1, 2]
-        only_bad = await broker.publisher.submit([unchecked(good, refuse)])
+        only_bad = await broker.publisher.submit([FakePart.like(good, refuse)])
         assert only_bad[0].error is refused
 
     run(log, scenario)
 
 
 @pytest.mark.parametrize(("key", "expected"), [("parts", 3), ("bytes", 2)])
-def test_bundles_are_bounded(log: SparkLog, store: MemoryStore, key: str, expected: int) -> None:
+def test_commits_are_bounded(log: SparkLog, store: MemoryStore, key: str, expected: int) -> None:
     gate = Gate()
     one = orders(log, 0, batch([b"v" * 400]))
     limits = {"parts": "3", "bytes": str(max(1024, 2 * one.size_bytes))}
@@ -219,14 +214,14 @@ def test_bundles_are_bounded(log: SparkLog, store: MemoryStore, key: str, expect
         futures = [broker.publisher.submit([one])]
         await gate.until_reached()
         futures += [broker.publisher.submit([one]) for _ in range(6)]
-        huge = broker.publisher.submit([one] * 5)  # more than a bundle may have: one by itself
+        huge = broker.publisher.submit([one] * 5)  # more than a group commit may have: one by itself
         before = log.image.commit
         gate.open.set()
         await asyncio.gather(*futures)
         assert len(await huge) == 5
         assert log.image.commit == before + 1 + 6 // expected + 1
 
-    run(log, scenario, **{f"sparklog_publish_bundle_{key}": limits[key]})
+    run(log, scenario, **{f"sparklog_publish_commit_{key}": limits[key]})
 
 
 def test_push_back(log: SparkLog, store: MemoryStore) -> None:
@@ -267,7 +262,7 @@ def test_lingering_only_under_load(log: SparkLog, store: MemoryStore) -> None:
     gate = Gate()
 
     async def scenario(broker: Surroundings) -> None:
-        await broker.publisher.submit([orders(log)])  # idle: no bundle before that could be waited for
+        await broker.publisher.submit([orders(log)])  # idle: no group commit before that could be waited for
         store.hook = gate.hook
         first = broker.publisher.submit([orders(log)])
         await gate.until_reached()

@@ -12,9 +12,10 @@ from sparklog.errors import FatalStorageError, FencedError, RetriableError, Stor
 from sparklog.maintenance import restore
 from sparklog.metadata import plan_create_topic
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.checkers import QUICK_BYTES
+from sparklog_server.publish.produced_batches import SMALL_BYTES
+from tests.server.publish.batches import FakePart
 from tests.server.publish.surroundings import Surroundings
-from tests.server.publish.test_publisher import Gate, orders, run, unchecked
+from tests.server.publish.test_publisher import Gate, orders, run
 from tests.support.roots import opened
 
 
@@ -73,7 +74,7 @@ def test_a_broker_that_was_not_stopped_for_a_restore_stops(
     run(log, scenario)
 
 
-def test_storage_errors_fail_the_bundle_and_no_more(log: SparkLog, store: MemoryStore) -> None:
+def test_storage_errors_fail_the_commit_and_no_more(log: SparkLog, store: MemoryStore) -> None:
     def hook(operation: str, name: str) -> None:
         if operation == "write":
             raise StorageError("STORAGE_FULL", "no space", fix="make some")
@@ -90,7 +91,7 @@ def test_storage_errors_fail_the_bundle_and_no_more(log: SparkLog, store: Memory
     run(log, scenario)
 
 
-def test_a_bug_fails_the_bundle_and_not_the_publisher(log: SparkLog, store: MemoryStore) -> None:
+def test_a_bug_fails_the_commit_and_not_the_publisher(log: SparkLog, store: MemoryStore) -> None:
     def hook(operation: str, name: str) -> None:
         if operation == "write":
             raise ZeroDivisionError
@@ -116,7 +117,7 @@ def test_stopping_publishes_what_was_submitted(log: SparkLog, store: MemoryStore
         store.hook = gate.hook
         first = publisher.submit([orders(log)])
         await gate.until_reached()
-        later = [publisher.submit([unchecked(orders(log), size=size)]) for size in (1, QUICK_BYTES + 1)]
+        later = [publisher.submit([FakePart.like(orders(log), size=size)]) for size in (1, SMALL_BYTES + 1)]
         stopping = asyncio.create_task(publisher.stop())
         await asyncio.sleep(0)
         with pytest.raises(RetriableError, match="stopping"):

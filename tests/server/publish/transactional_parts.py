@@ -1,4 +1,4 @@
-"""Parts of transactions as a broker accepts them, and a writer of bundles that may take them."""
+"""Parts of transactions as a broker accepts them, and a writer of group commits that may take them."""
 
 import msgspec
 
@@ -8,21 +8,21 @@ from sparklog.errors import StorageError
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import NEVER_OPENS, Image
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.group_commit import GroupCommitter
 from sparklog_server.publish.parts import AppendPart, InTransaction, PartOutcome
-from tests.server.publish.test_bundle_writer import orders as unled_orders
+from tests.server.publish.test_group_commit import orders as unled_orders
 from tests.support.several_brokers import SeveralBrokers
 from tests.support.transactional_producer import TransactionalProducer
 
 
-def leading(log: SparkLog, store: MemoryStore, clock: ManualClock) -> BundleWriter:
+def leading(log: SparkLog, store: MemoryStore, clock: ManualClock) -> GroupCommitter:
     """Of a broker that leads all partitions of `orders`."""
     brokers = SeveralBrokers(store, clock)
     registration = brokers.join(1, log)
     for partition in range(3):
         brokers.lead(1, partition=partition)
     log.refresh()
-    return BundleWriter(
+    return GroupCommitter(
         log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, log.image.configs)
     )
 

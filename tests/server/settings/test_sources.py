@@ -88,10 +88,8 @@ def test_what_cannot_be_is_refused_with_its_place(
 
 
 def test_synonyms(tmp_path: Path) -> None:
-    text = "broker.id=7\nlog.dir=/x\nsparklog.publish.group.bytes=2000\nsparklog.publish.group.parts=3"
-    config = load(tmp_path, text)
+    config = load(tmp_path, "broker.id=7\nlog.dir=/x")
     assert (config.broker.node_id, config.broker.log_dirs) == (7, "/x")
-    assert (config.publish.publish_bundle_bytes, config.publish.publish_bundle_parts) == (2000, 3)
 
 
 def test_what_kubernetes_says_of_services_is_no_setting(tmp_path: Path, told: Told) -> None:

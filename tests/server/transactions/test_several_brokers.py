@@ -92,9 +92,9 @@ def test_the_other_one_goes_on_when_one_has_gone(
 
 @contextmanager
 def held_up(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
-    """The broker's publisher hangs in the storage with one bundle; what is read meanwhile waits.
+    """The broker's publisher hangs in the storage with one group commit; what is read meanwhile waits.
 
-    Yields: wait until so many requests wait, that bundle's among them.
+    Yields: wait until so many requests wait, that group commit's among them.
     """
     go, reached = threading.Event(), threading.Event()
     publisher, writer = broker.broker.publisher, broker.broker.root.log.writer

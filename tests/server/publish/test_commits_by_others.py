@@ -1,4 +1,4 @@
-"""Bundles that another broker publishes for us, where racing is dear: clients are told what is so."""
+"""Group commits that another broker publishes for us, where racing is dear: clients are told what is so."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,7 +13,7 @@ from sparklog.metadata import AcceptedDraft, Image, PublishResult, RequestApplie
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.bundle_writer import Written
+from sparklog_server.publish.group_commit import Written
 from sparklog_server.publish.parts import AppendPart, InTransaction, make_runs
 from tests.metadata.broker_requests import draft
 from tests.metadata.combining_publishers import (
@@ -24,7 +24,7 @@ from tests.metadata.combining_publishers import (
     lose_after_posting,
 )
 from tests.server.publish.batches import NOW_MS, batch, part
-from tests.server.publish.test_bundle_writer import orders, values
+from tests.server.publish.test_group_commit import orders, values
 from tests.server.publish.test_leaderships import Node
 from tests.support.roots import opened
 from tests.support.several_brokers import SeveralBrokers
@@ -87,14 +87,14 @@ def markers(log: SparkLog) -> int:
     return sum(isinstance(action, RequestApplied) for action in actions)
 
 
-def test_a_bundle_is_published_by_another(nodes: tuple[Node, Node], clock: SleepyClock) -> None:
+def test_a_commit_is_published_by_another(nodes: tuple[Node, Node], clock: SleepyClock) -> None:
     a, b = nodes
     appended: Appended = []
 
     def on_appended(topic_id: str, partition: int, base_offset: int, encoded: EncodedBatches) -> None:
         appended.append((partition, base_offset, encoded.record_count))
 
-    a.bundles.on_appended = on_appended
+    a.committer.on_appended = on_appended
     parts = a.accept(0), a.accept(2), a.accept(partition=1)
     clock.meanwhile.append(published_by(b))
     crowded(a)
@@ -119,7 +119,7 @@ def test_what_is_lost_is_told_so_and_the_rest_is_published(
     parts = a.accept(0), a.accept(partition=1), a.accept(2)
     clock.meanwhile.append(meanwhile)
     crowded(a)
-    outcomes = a.bundles.write(parts)
+    outcomes = a.committer.write(parts)
     assert [getattr(one.error, "code", one.base_offset) for one in outcomes] == [
         "NOT_LEADER",
         0,
@@ -172,7 +172,7 @@ def test_a_duplicate_gets_its_offset_although_the_leadership_is_lost_since(
     parts = a.accept(0), a.accept(partition=1), a.accept(2)
     clock.meanwhile.append(published_by(b, lambda: brokers.lead(B)))
     crowded(a)
-    outcomes = a.bundles.write(parts)
+    outcomes = a.committer.write(parts)
     first, second, third = outcomes
     assert (first.error, first.base_offset, first.duplicate) == (None, 0, True)
     assert (second.error, second.base_offset) == (None, 0)
@@ -201,7 +201,7 @@ def test_what_cannot_be_judged_any_more_is_to_be_sent_again(
     monkeypatch.setattr(a.log.metadata, "publish", forgetful)
     assert a.write(*parts) == ["PUBLISH_CONTENDED", 0]
     monkeypatch.undo()
-    outcome = a.bundles.write([a.accept(0)])[0]
+    outcome = a.committer.write([a.accept(0)])[0]
     assert (outcome.base_offset, outcome.duplicate) == (0, True)
 
 
@@ -221,7 +221,7 @@ def test_a_fenced_broker_hears_it_and_nothing_of_it_is_there(
     assert [a.log.refresh().partition("orders", one).log_end_offset for one in range(3)] == [0, 0, 2]
 
 
-def test_a_bundle_of_unknown_fate(nodes: tuple[Node, Node], store: MemoryStore, clock: SleepyClock) -> None:
+def test_a_commit_of_unknown_fate(nodes: tuple[Node, Node], store: MemoryStore, clock: SleepyClock) -> None:
     """The storage fails while the request is out; it is published, and who sends again hears where."""
     a, b = nodes
     parts = a.accept(0), a.accept(partition=1)
@@ -230,11 +230,11 @@ def test_a_bundle_of_unknown_fate(nodes: tuple[Node, Node], store: MemoryStore, 
     assert a.write(*parts) == ["PUBLISH_UNRESOLVED"] * 2
     store.hook = None
     published_by(b)()
-    outcomes = a.bundles.write([a.accept(0), a.accept(2)])
+    outcomes = a.committer.write([a.accept(0), a.accept(2)])
     assert [(one.base_offset, one.duplicate) for one in outcomes] == [(0, True), (2, False)]
 
 
-def test_a_bundle_that_was_given_up_does_not_come_later(
+def test_a_commit_that_was_given_up_does_not_come_later(
     nodes: tuple[Node, Node], store: MemoryStore, clock: SleepyClock
 ) -> None:
     a, b = nodes
@@ -282,7 +282,7 @@ def test_what_is_staged_is_published_by_another(nodes: tuple[Node, Node], clock:
     parts = [in_transaction(a, producer, 0, 0), a.accept(0), in_transaction(a, producer, 0, 1)]
     clock.meanwhile.append(published_by(b))
     crowded(a)
-    outcomes = a.bundles.write(parts)
+    outcomes = a.committer.write(parts)
     assert [one.base_offset if one.error is None else one.error for one in outcomes] == [-1, 0, -1]
     assert all(outcomes[number].place is not None for number in (0, 2))
     assert markers(a.log) == 2
@@ -307,10 +307,10 @@ def test_what_its_transaction_did_not_take_is_told_by_the_image_of_whoever_publi
     parts = [in_transaction(a, producer, 0, 0), in_transaction(a, other, 0, 1)]
     clock.meanwhile.append(meanwhile)
     crowded(a)
-    outcomes = a.bundles.write(parts)
+    outcomes = a.committer.write(parts)
     assert [getattr(one.error, "code", None) for one in outcomes] == ["TRANSACTION_STATE", None]
     assert (producer.known.staged_extents, other.known.staged_extents) == (0, 1)
-    assert a.bundles.write([in_transaction(a, producer, 0, 0)])[0].error is None
+    assert a.committer.write([in_transaction(a, producer, 0, 0)])[0].error is None
 
 
 def test_records_of_a_transaction_that_is_over_are_not_published_by_another_in_the_next_one(
@@ -328,10 +328,10 @@ def test_records_of_a_transaction_that_is_over_are_not_published_by_another_in_t
     old = in_transaction(a, producer, 0, 0)
     clock.meanwhile.append(meanwhile)
     crowded(a)
-    (outcome,) = a.bundles.write([old])
+    (outcome,) = a.committer.write([old])
     assert getattr(outcome.error, "code", None) == "TRANSACTION_CHANGED"
     assert producer.known.staged_extents == 0
-    assert a.bundles.write([in_transaction(a, producer, 0, 0)])[0].error is None, (
+    assert a.committer.write([in_transaction(a, producer, 0, 0)])[0].error is None, (
         "its client may send it again"
     )
 
@@ -359,10 +359,12 @@ def test_a_groups_offsets_of_a_transaction_that_is_over_are_of_no_other(
 
     clock.meanwhile.append(meanwhile)
     crowded(a)
-    (outcome,) = a.bundles.write([read()])
+    (outcome,) = a.committer.write([read()])
     assert getattr(outcome.error, "code", None) == "TRANSACTION_CHANGED"
     assert (producer.known.staged_extents, producer.known.is_ongoing) == (0, goes_on)
-    assert (a.bundles.write([read()])[0].error is None) is goes_on, "if it comes again, it is of what is open"
+    assert (a.committer.write([read()])[0].error is None) is goes_on, (
+        "if it comes again, it is of what is open"
+    )
 
 
 def test_a_lost_leadership_is_told_of_what_is_staged_as_well(
@@ -373,8 +375,8 @@ def test_a_lost_leadership_is_told_of_what_is_staged_as_well(
     producer.add(0, 1)
     parts = [in_transaction(a, producer, 0, number) for number in (0, 1)]
     brokers.lead(B)
-    outcomes = a.bundles.write(parts)
+    outcomes = a.committer.write(parts)
     assert [getattr(one.error, "code", None) for one in outcomes] == ["NOT_LEADER", None]
-    assert b.bundles.write([in_transaction(b, producer, 0, 0)])[0].error is None
+    assert b.committer.write([in_transaction(b, producer, 0, 0)])[0].error is None
     producer.end()
     assert (len(values(a.log)), len(values(a.log, partition=1))) == (2, 2)

@@ -1,4 +1,4 @@
-"""A bundle of which not all can be written: what is answered then, and what a crash leaves."""
+"""A group commit of which not all can be written: what is answered then, and what a crash leaves."""
 
 import errno
 import os
@@ -15,9 +15,9 @@ from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog_server.cluster.membership import Registration
-from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.group_commit import GroupCommitter
 from tests.server.publish.batches import part
-from tests.server.publish.test_bundle_writer import FULL, failing, offsets, orders, values
+from tests.server.publish.test_group_commit import FULL, failing, offsets, orders, values
 from tests.support.roots import opened
 from tests.support.several_brokers import create_led, take_over
 
@@ -36,21 +36,21 @@ def failing_writes(*fails: bool) -> Callable[[str, str], None]:
 
 
 def test_full_disk_fails_what_could_not_be_written(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore
 ) -> None:
     """There is no room for all of it together, but for the first of three partitions."""
     store.hook = failing_writes(True, False)
     parts = [orders(log, 0, producer=(1, 0, 0)), orders(log, 1), orders(log, 2), orders(log, 1)]
-    outcomes = bundles.write(parts)
+    outcomes = committer.write(parts)
     assert offsets(outcomes) == [0, "STORAGE_FULL", "STORAGE_FULL", "STORAGE_FULL"]
     assert [log.log_end_offset("orders", partition) for partition in range(3)] == [2, 0, 0]
     store.hook = None
-    assert offsets(bundles.write(parts)) == [0, 0, 0, 2]
+    assert offsets(committer.write(parts)) == [0, 0, 0, 2]
     assert outcomes[0].duplicate is False
 
 
-def test_a_bundle_is_one_write_for_each_segment(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore, registration: Registration
+def test_a_commit_is_one_write_for_each_segment(
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore, registration: Registration
 ) -> None:
     create_led(log, registration, "apart", 2, {"sparklog.segment.apart": "true"})
     writes: list[str] = []
@@ -59,7 +59,7 @@ def test_a_bundle_is_one_write_for_each_segment(
     )
     clicks = [part(topic_id=log.image.topic("clicks").topic_id, topic="clicks", partition=p) for p in (0, 1)]
     apart = [part(topic_id=log.image.topic("apart").topic_id, topic="apart", partition=p) for p in (0, 1)]
-    outcomes = bundles.write([*apart, orders(log), *clicks, orders(log, 1), orders(log)])
+    outcomes = committer.write([*apart, orders(log), *clicks, orders(log, 1), orders(log)])
     assert offsets(outcomes) == [0, 0, 0, 0, 0, 0, 2]
     assert len(set(writes)) == 2
     assert len(writes) <= 3  # topics come in the order of their ids
@@ -95,7 +95,9 @@ def test_what_there_was_no_room_for_is_never_acknowledged(
     with opened(LocalStore(tmp_path), clock) as log:
         log.create_topic("orders", 3)
         registration = take_over(log)
-        bundles = BundleWriter(log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {}))
+        committer = GroupCommitter(
+            log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {})
+        )
         written = {0: 0, 1: 0, 2: 0}
         seen = set()
         for step in range(0, 1200, 60):
@@ -103,7 +105,7 @@ def test_what_there_was_no_room_for_is_never_acknowledged(
             room = step
             monkeypatch.setattr("os.pwritev", pwritev)
             monkeypatch.setattr("os.ftruncate", ftruncate)
-            outcomes = bundles.write(parts)
+            outcomes = committer.write(parts)
             monkeypatch.undo()
             for one, outcome in zip(parts, outcomes, strict=True):
                 if outcome.error is None:
@@ -117,7 +119,7 @@ def test_what_there_was_no_room_for_is_never_acknowledged(
 
 
 def test_a_producers_later_batches_fail_with_its_earlier_ones(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore
 ) -> None:
     """Else sequence 2 would be there without 0 and 1: the partition does not know the producer yet."""
     # Another producer in between makes three runs. All fail, then the first; others would not.
@@ -130,28 +132,28 @@ def test_a_producers_later_batches_fail_with_its_earlier_ones(
 
     store.hook = hook
     parts = [orders(log, producer=(1, 0, 0)), orders(log), orders(log, producer=(1, 0, 2))]
-    assert offsets(bundles.write(parts)) == ["STORAGE_FULL"] * 3
+    assert offsets(committer.write(parts)) == ["STORAGE_FULL"] * 3
     assert log.log_end_offset("orders", 0) == 0
 
 
 def test_pipelined_batches_do_not_take_the_place_of_a_failed_first_one(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore
 ) -> None:
-    """The bundles behind the failed one were on their way already when the disk had room again."""
+    """The group commits behind the failed one were on their way already when the disk had room again."""
     first, second, third = (orders(log, producer=(1, 0, sequence)) for sequence in (0, 2, 4))
     store.hook = failing("write", FULL)
-    assert offsets(bundles.write([first])) == ["STORAGE_FULL"]
-    assert offsets(bundles.write([second])) == ["OUT_OF_ORDER_SEQUENCE"]
+    assert offsets(committer.write([first])) == ["STORAGE_FULL"]
+    assert offsets(committer.write([second])) == ["OUT_OF_ORDER_SEQUENCE"]
     store.hook = None
-    assert offsets(bundles.write([second, third])) == ["OUT_OF_ORDER_SEQUENCE"] * 2
-    assert offsets(bundles.write([orders(log, 1, producer=(1, 0, 2))])) == [0]  # another partition
-    assert offsets(bundles.write([orders(log, producer=(2, 0, 2))])) == [0]  # another producer
-    assert offsets(bundles.write([first, second, third])) == [2, 4, 6]
-    assert offsets(bundles.write([first])) == [2]
+    assert offsets(committer.write([second, third])) == ["OUT_OF_ORDER_SEQUENCE"] * 2
+    assert offsets(committer.write([orders(log, 1, producer=(1, 0, 2))])) == [0]  # another partition
+    assert offsets(committer.write([orders(log, producer=(2, 0, 2))])) == [0]  # another producer
+    assert offsets(committer.write([first, second, third])) == [2, 4, 6]
+    assert offsets(committer.write([first])) == [2]
 
 
 def test_a_first_batch_keeps_its_place_if_the_look_after_a_swept_segment_fails(
-    bundles: BundleWriter, log: SparkLog, monkeypatch: pytest.MonkeyPatch
+    committer: GroupCommitter, log: SparkLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (orders(log, producer=(1, 0, sequence)) for sequence in (0, 2))
     gone = part(topic_id="X" * 22, topic="gone")
@@ -166,9 +168,9 @@ def test_a_first_batch_keeps_its_place_if_the_look_after_a_swept_segment_fails(
         patch.setattr(log.writer, "sync", swept)
         patch.setattr(log, "refresh", down)
         # What is known already is told all the same.
-        assert offsets(bundles.write([first, gone])) == ["STAGING_EXPIRED", "TOPIC_MISSING"]
-    assert offsets(bundles.write([second])) == ["OUT_OF_ORDER_SEQUENCE"]
-    assert offsets(bundles.write([first, second])) == [0, 2]
+        assert offsets(committer.write([first, gone])) == ["STAGING_EXPIRED", "TOPIC_MISSING"]
+    assert offsets(committer.write([second])) == ["OUT_OF_ORDER_SEQUENCE"]
+    assert offsets(committer.write([first, second])) == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -178,12 +180,12 @@ def test_a_first_batch_keeps_its_place_if_the_look_after_a_swept_segment_fails(
         ("append", ValueError("a bug")),
         ("append", MemoryError()),
         ("sync", RetriableError("PUBLISH_CONTENDED", "busy", fix="wait")),
-        ("judge", KeyError("another")),
+        ("decide", KeyError("another")),
         ("registration", OSError(errno.EIO, "the registration cannot be read")),
     ],
 )
 def test_a_first_batch_keeps_its_place_whatever_goes_wrong(
-    bundles: BundleWriter,
+    committer: GroupCommitter,
     registration: Registration,
     log: SparkLog,
     monkeypatch: pytest.MonkeyPatch,
@@ -192,7 +194,7 @@ def test_a_first_batch_keeps_its_place_whatever_goes_wrong(
 ) -> None:
     first, second = (orders(log, producer=(1, 0, sequence)) for sequence in (0, 2))
     known = orders(log, 1, producer=(2, 0, 0))
-    assert offsets(bundles.write([known])) == [0]
+    assert offsets(committer.write([known])) == [0]
     is_broken = True
 
     def fail(*_args: object, **_fields: object) -> None:
@@ -203,10 +205,10 @@ def test_a_first_batch_keeps_its_place_whatever_goes_wrong(
             raise error
         return registration
 
-    writer = BundleWriter(log, current, lambda topic: TopicConfig.parse(topic.configs, {}))
+    writer = GroupCommitter(log, current, lambda topic: TopicConfig.parse(topic.configs, {}))
     with monkeypatch.context() as patch:
-        if where == "judge":
-            patch.setattr("sparklog_server.publish.bundle_writer.judge", fail)
+        if where == "decide":
+            patch.setattr("sparklog_server.publish.group_commit.decide", fail)
         elif where != "registration":
             patch.setattr(log.writer, {"append": "append_together", "sync": "sync"}[where], fail)
         with pytest.raises(type(error)):
@@ -218,24 +220,26 @@ def test_a_first_batch_keeps_its_place_whatever_goes_wrong(
 
 
 def test_a_new_epoch_forgets_the_failed_batch(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore
 ) -> None:
     store.hook = failing("write", FULL)
-    bundles.write([orders(log, producer=(1, 0, 0))])
+    committer.write([orders(log, producer=(1, 0, 0))])
     store.hook = None
-    assert offsets(bundles.write([orders(log, producer=(1, 1, 3))])) == [0]
-    assert bundles.floors == {}
+    assert offsets(committer.write([orders(log, producer=(1, 1, 3))])) == [0]
+    assert committer.floors == {}
 
 
 @pytest.fixture
-def small_memory(log: SparkLog, registration: Registration, monkeypatch: pytest.MonkeyPatch) -> BundleWriter:
+def small_memory(
+    log: SparkLog, registration: Registration, monkeypatch: pytest.MonkeyPatch
+) -> GroupCommitter:
     """It remembers three failed first batches."""
-    monkeypatch.setattr("sparklog_server.publish.bundle_plan.MAX_FLOORS", 3)
-    return BundleWriter(log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {}))
+    monkeypatch.setattr("sparklog_server.publish.first_batches.MAX_FLOORS", 3)
+    return GroupCommitter(log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {}))
 
 
 def test_failed_batches_are_remembered_within_bounds(
-    small_memory: BundleWriter, log: SparkLog, store: MemoryStore
+    small_memory: GroupCommitter, log: SparkLog, store: MemoryStore
 ) -> None:
     store.hook = failing("write", FULL)
     for number in range(9):
@@ -244,7 +248,7 @@ def test_failed_batches_are_remembered_within_bounds(
 
 
 def test_a_client_with_many_failed_batches_pushes_out_its_own(
-    small_memory: BundleWriter, log: SparkLog, store: MemoryStore
+    small_memory: GroupCommitter, log: SparkLog, store: MemoryStore
 ) -> None:
     first, second = (
         replace(orders(log, producer=(1, 0, sequence)), client="10.0.0.1") for sequence in (0, 2)
@@ -257,38 +261,40 @@ def test_a_client_with_many_failed_batches_pushes_out_its_own(
     assert offsets(small_memory.write([second])) == ["OUT_OF_ORDER_SEQUENCE"]
 
 
-def test_failed_fsync_acknowledges_nothing(bundles: BundleWriter, log: SparkLog, store: MemoryStore) -> None:
+def test_failed_fsync_acknowledges_nothing(
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore
+) -> None:
     before = log.image.commit
     store.hook = failing("sync", FATAL)
     with pytest.raises(FatalStorageError):
-        bundles.write([orders(log), orders(log, 1)])
+        committer.write([orders(log), orders(log, 1)])
     assert log.refresh().commit == before
 
 
-def test_sync_that_fails_otherwise_fails_the_bundle(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+def test_sync_that_fails_otherwise_fails_the_commit(
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore
 ) -> None:
     before = log.image.commit
     store.hook = failing("sync", FULL)
-    assert offsets(bundles.write([orders(log), orders(log, 1)])) == ["STORAGE_FULL"] * 2
+    assert offsets(committer.write([orders(log), orders(log, 1)])) == ["STORAGE_FULL"] * 2
     store.hook = None
     assert log.refresh().commit == before
-    assert offsets(bundles.write([orders(log)])) == [0]
+    assert offsets(committer.write([orders(log)])) == [0]
 
 
-def test_commit_that_cannot_be_written_fails_the_bundle(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+def test_commit_that_cannot_be_written_fails_the_commit(
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore
 ) -> None:
     store.hook = failing("put_if_absent", FULL)
-    assert offsets(bundles.write([orders(log), orders(log, 1)])) == ["STORAGE_FULL"] * 2
+    assert offsets(committer.write([orders(log), orders(log, 1)])) == ["STORAGE_FULL"] * 2
     store.hook = None
-    assert offsets(bundles.write([orders(log)])) == [0]
+    assert offsets(committer.write([orders(log)])) == [0]
 
 
 def test_crash_between_data_and_commit_leaves_nothing(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore, clock: ManualClock
 ) -> None:
-    bundles.write([orders(log, producer=(1, 0, 0))])
+    committer.write([orders(log, producer=(1, 0, 0))])
 
     class Killed(BaseException):
         pass
@@ -299,21 +305,21 @@ def test_crash_between_data_and_commit_leaves_nothing(
 
     store.hook = hook
     with pytest.raises(Killed):
-        bundles.write([orders(log, producer=(1, 0, 2))])
+        committer.write([orders(log, producer=(1, 0, 2))])
     store.hook = None
     store.crash()
     with opened(store, clock) as again:
         assert again.log_end_offset("orders", 0) == 2
         registration = take_over(again)
-        writer = BundleWriter(again, lambda: registration, lambda topic: TopicConfig.parse(topic.configs))
+        writer = GroupCommitter(again, lambda: registration, lambda topic: TopicConfig.parse(topic.configs))
         assert offsets(writer.write([orders(again, producer=(1, 0, 2))])) == [2]
 
 
 def test_what_was_acknowledged_survives_a_crash(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore, clock: ManualClock
 ) -> None:
     for number in range(20):
-        bundles.write([orders(log, number % 3), orders(log, producer=(1, 0, 2 * number))])
+        committer.write([orders(log, number % 3), orders(log, producer=(1, 0, 2 * number))])
     store.crash()
     with opened(store, clock) as again:
         found = [again.log_end_offset("orders", p) for p in range(3)]
@@ -323,7 +329,7 @@ def test_what_was_acknowledged_survives_a_crash(
 
 def test_whoever_caches_is_told_what_was_appended(log: SparkLog, registration: Registration) -> None:
     told: list[tuple[str, int, int, EncodedBatches]] = []
-    writer = BundleWriter(
+    writer = GroupCommitter(
         log,
         lambda: registration,
         lambda topic: TopicConfig.parse(topic.configs),

@@ -1,23 +1,23 @@
-"""One bundle of parts into the log: append, sync, one metadata commit, and what came of each part.
+"""A group commit: parts of many requests appended, synced, and published by one metadata commit.
 
 Steps, and what a crash after each leaves:
-    1. judge the parts against the image    nothing
+    1. decide on the parts by the image     nothing
     2. append the batches to the segment    bytes that nothing refers to
     3. sync                                 the same, durable
-    4. publish one commit                   all of the bundle, or nothing of it
-Only after that anybody is told. The image may move between 1 and 4 (Spark writes to the same root): then
-the plan judges again, and what is not to be written any more stays unreferenced. If the segment was swept
-meanwhile, for nothing else in it was live any more, the bundle is appended again, to a new one: producers
-wait a little longer.
+    4. publish one commit                   all of the parts, or none
+Clients are answered only after that. The image may move between 1 and 4 (Spark writes to the same root): then
+the plan decides again, and what is not to be written any more stays unreferenced. If the segment was swept
+meanwhile, because nothing else in it was live, the parts are appended again, to a new one: producers wait a
+little longer.
 
 Invariants:
     - an outcome without an error means: data and commit are durable;
     - a part that fails takes only those with it that follow it in its partition and could not be told from
-      out-of-order ones: if a write fails (disk full), the rest of the bundle;
-    - FatalStorageError (a failed fsync) and ROOT_RESTORED go to the caller, who stops the broker; nothing of
-      the bundle was acknowledged. A broker that was fenced leads nothing more: each part gets that error, and
-      the broker joins again.
-Not here: gathering bundles, threads (publisher.py).
+      out-of-order ones: if a write fails (disk full), the rest of the parts;
+    - FatalStorageError (a failed fsync) and ROOT_RESTORED go to the caller, who stops the broker; nothing was
+      acknowledged. A broker that was fenced leads nothing more: each part gets that error, and the broker
+      joins again.
+Not here: gathering group commits, threads (publisher.py).
 Concurrency: one thread.
 Sources: docs/design.md; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
 """
@@ -26,7 +26,7 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -40,11 +40,10 @@ from sparklog.log.config import TopicConfig
 from sparklog.log.past_retention import RetentionNotice, is_past_retention
 from sparklog.log.writer import Append
 from sparklog.metadata import (
-    NEVER_OPENS,
-    NO_NUMBER,
     AcceptedDraft,
     Action,
     AppendExtents,
+    Decided,
     DraftExtent,
     Extent,
     Image,
@@ -52,51 +51,50 @@ from sparklog.metadata import (
     SharedPlan,
     StageExtents,
     Topic,
-    plan_append,
     plan_held,
     which_hold,
 )
 from sparklog_server.cluster.membership import Registration
-from sparklog_server.publish.bundle_plan import (
-    Answer,
-    FailedFirstBatches,
-    RepeatOf,
-    Verdict,
-    Write,
-    adding,
-    judge,
+from sparklog_server.publish.decisions import (
+    accepted,
+    comes_again,
+    decide,
+    group_missing,
     may_be_early,
+    not_known,
+    outcome_of,
+    unmapped,
 )
+from sparklog_server.publish.first_batches import FailedFirstBatches
 from sparklog_server.publish.parts import (
     NO_OFFSET,
-    NO_TIMESTAMP_MS,
     AppendPart,
     OvertakenError,
     PartOutcome,
     Run,
-    UncheckedPart,
     make_runs,
 )
+from sparklog_server.publish.produced_batches import UncheckedPart
 
-# --- bundle commit -----------------------------------------------------------------------------------
+# --- commit plan -------------------------------------------------------------------------------------
 #
-# The commit of a bundle: what of it is appended, as of each image that the commit may follow.
+# The metadata commit: which parts are appended, as of each image that the commit may follow.
 #
 # On an object store another broker, or a writer, may publish it for us: it is given the runs, with all that
-# its judgement takes, and decides by the same function as we do. What it left out is judged here by the image
-# that it had, so that clients are told what they would have been told.
+# the decision takes, and decides by the same rule. On what it left out we decide here by the image that it
+# had, so that clients get the same answer.
 #
 # Invariants: pure but for what it remembers of its last call. Whatever the image, nothing is appended that
-#     `judge` refuses by it: what others have written meanwhile counts, and who leads the partitions now.
+#     the rule refuses by it: what others have written meanwhile counts, and who leads the partitions now.
 #     After a run that is left out, none of its partition is appended; but for one that may be at one offset
 #     only, which takes nobody's place. What was appended is what the commit says.
-# Not here: verdicts (bundle_plan.py).
+# Not here: decisions (decisions.py).
 # Concurrency: one thread.
 # Sources: docs/adr/0026, docs/adr/0029.
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A run whose bytes are durable; nothing refers to them yet."""
+    """A run whose bytes are written; nothing refers to them yet."""
 
     run: Run
     encoded: EncodedBatches
@@ -106,16 +104,7 @@ class Written(msgspec.Struct, frozen=True):
     @property
     def accepted(self) -> AcceptedDraft:
         """With what must hold for it."""
-        first, transaction = self.run.first, self.run.first.transaction
-        is_stamped = first.log_append_time_ms != NO_TIMESTAMP_MS
-        return AcceptedDraft(
-            draft=self.draft,
-            leader_epoch=first.leader_epoch,
-            sent_timestamp_ms=None if is_stamped else first.encoded.max_timestamp_ms,
-            transactional=transaction is not None,
-            opens_ms=NEVER_OPENS if transaction is None else transaction.opens_ms,
-            number=NO_NUMBER if transaction is None else transaction.number,
-        )
+        return accepted(self.run.first, self.draft)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -123,22 +112,21 @@ class Written(msgspec.Struct, frozen=True):
         return self.draft.segment, self.draft.position
 
 
-class BundleCommit:
+class CommitPlan:
     """The plan; called again with each image that it has to follow."""
 
     def __init__(
         self,
         registration: Callable[[], Registration],
-        judged: Image,
+        decided_by: Image,
         parts: Sequence[AppendPart],
         written: list[Written],
     ) -> None:
-        """`judged`: the image by which the runs were found to be written."""
+        """`decided_by`: the image by which the runs were found to be written."""
         self._current = registration
-        self._judged = self._last = judged
+        self._decided_by = self._last = decided_by
         self._parts = parts
         self._written = written
-        self._stages = any(one.run.first.transaction is not None for one in written)
         self._has_places = any(one.run.first.at_offset != NO_OFFSET for one in written)
         self.registration = registration()
         self.accepted = written
@@ -149,17 +137,14 @@ class BundleCommit:
         registration.validate(image)
         self._last = image
         self.accepted, self.refused = self._written, {}
-        if image is not self._judged:
-            self._judge_again(image)
+        if image is not self._decided_by:
+            self._decide_again(image)
         if self._has_places:
             self._leave_out_overtaken(image)
         if not self.accepted:
             return []
         # Those of a run are of one epoch: by the image that found it to be written, they were of the newest.
-        if self._stages:
-            return registration.act(image, *plan_held(image, [one.accepted for one in self.accepted]))
-        append = plan_append(image, [one.draft for one in self.accepted])
-        return registration.act(image, [append], [one.run.first.leader_epoch for one in self.accepted])
+        return registration.act(image, *plan_held(image, [one.accepted for one in self.accepted]))
 
     def shared(self) -> SharedPlan | None:
         """The same, as a request to others; None of what must be at an offset, which requests cannot say."""
@@ -172,27 +157,21 @@ class BundleCommit:
         )
 
     def settle(self, result: PublishResult) -> list[Extent | DraftExtent]:
-        """The extents of `accepted`, now that this is published, perhaps by somebody else; drafts of what is
-        staged.
-        """
-        extents: list[Extent | DraftExtent] = [
-            extent
+        """Return the extents of `accepted`, which are published, perhaps by another; drafts if staged."""
+        taken: dict[tuple[str, int], Extent | DraftExtent] = {
+            (extent.segment, extent.position): extent
             for action in result.actions
             if isinstance(action, AppendExtents | StageExtents)
             for extent in action.extents
-        ]
-        if len(extents) == len(self._written):
+        }
+        if len(taken) == len(self._written):
             self.accepted, self.refused = self._written, {}
-            if not self._stages:
-                return extents
-        taken = {(extent.segment, extent.position): extent for extent in extents}
-        if len(extents) == len(self._written):
             return [taken[one.place] for one in self.accepted]
         image = result.planned_against()
         if image is None:
             self.refused = {}
         elif image is not self._last:
-            self._judge_again(image)
+            self._decide_again(image)
         self.accepted = [one for one in self._written if one.place in taken]
         for one in self._written:
             for index in one.run.indices:
@@ -202,21 +181,31 @@ class BundleCommit:
                     self.refused.setdefault(index, _again(one.run))
         return [taken[one.place] for one in self.accepted]
 
-    def _judge_again(self, image: Image) -> None:
+    def _decide_again(self, image: Image) -> None:
         """Keep the runs that are still to be written; after one that is not, none of its partition.
 
-        What was not written by the first judgement has its answer, and takes part in no later one.
+        What was not written by the first decision has its answer, and takes part in no later one.
         """
+        node_id = self.registration.node_id
+        held = which_hold(image, [one.accepted for one in self._written], node_id=node_id)
+        self.accepted = [
+            one
+            for one in (self._written[number] for number in held)
+            if (unmapped(image, one.run.first) or group_missing(image, one.run.first)) is None
+        ]
+        self.refused = {}
+        if len(self.accepted) == len(self._written):
+            return
+        kept = {one.place for one in self.accepted}
         indices = sorted(index for one in self._written for index in one.run.indices)
-        parts = [self._parts[index] for index in indices]
-        verdicts = dict(zip(indices, judge(image, parts, self.registration), strict=True))
-        self.accepted, self.refused = self._holding(image, verdicts), {}
-        held = {one.place for one in self.accepted}
+        _, decided = decide(image, [self._parts[index] for index in indices], node_id)
+        by_index = dict(zip(indices, decided, strict=True))
         for one in self._written:
-            if one.place not in held:
-                for index in one.run.indices:
-                    verdict = verdicts[index]
-                    self.refused[index] = verdict.outcome if isinstance(verdict, Answer) else _again(one.run)
+            if one.place not in kept:
+                for index, part in zip(one.run.indices, one.run.parts, strict=True):
+                    found = by_index[index]
+                    is_answered = not found.holds and found.repeats is None
+                    self.refused[index] = outcome_of(image, part, found) if is_answered else _again(one.run)
 
     def _leave_out_overtaken(self, image: Image) -> None:
         """What may be at one offset only, and would be at another."""
@@ -240,18 +229,6 @@ class BundleCommit:
             kept.append(one)
         self.accepted = kept
 
-    def _holding(self, image: Image, verdicts: Mapping[int, Verdict]) -> list[Written]:
-        """By the rule that whoever publishes it for us goes by; the verdicts say the same, but that a group's
-        offsets need the group to be added.
-        """
-        accepted = [one.accepted for one in self._written]
-        held = which_hold(image, accepted, node_id=self.registration.node_id)
-        return [
-            one
-            for one in (self._written[index] for index in held)
-            if one.run.first.transaction is None or isinstance(verdicts[one.run.indices[0]], Write)
-        ]
-
     def fail(self, outcomes: dict[int, PartOutcome], error: Exception) -> None:
         """None of it was published."""
         for one in self._written:
@@ -259,7 +236,7 @@ class BundleCommit:
 
 
 def fail_run(outcomes: dict[int, PartOutcome], run: Run, error: Exception | None) -> None:
-    """So it is told to whoever sent one of its parts."""
+    """Fail all parts of the run with this error."""
     for index in run.indices:
         outcomes[index] = PartOutcome(error=error)
 
@@ -275,27 +252,24 @@ def _again(run: Run) -> PartOutcome:
     )
 
 
-# --- bundle writer -----------------------------------------------------------------------------------
+# --- group committer ---------------------------------------------------------------------------------
 
 
 OnAppended = Callable[[str, int, int, EncodedBatches], None]
 _log = logging.getLogger("sparklog_server.publish")
-_ATTEMPTS = 3  # of a bundle whose segment was swept
+_ATTEMPTS = 3  # of a group commit whose segment was swept
 MAX_RUN_BYTES = 64 << 20
-_DOUBTS = frozenset(
-    {"UNKNOWN_PRODUCER", "NOT_LEADER", "TRANSACTIONS_FULL", "TRANSACTION_CHANGED", "TRANSACTION_UNKNOWN"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BundleTimes:
-    """Milliseconds that the last bundle took."""
+class CommitTimes:
+    """Milliseconds that the last group commit took."""
 
     sync_ms: float = 0.0
     commit_ms: float = 0.0
 
 
-class BundleWriter:
+class GroupCommitter:
     """See the module's docstring."""
 
     def __init__(
@@ -311,7 +285,7 @@ class BundleWriter:
         self.on_appended = on_appended
         self._retention_notice = RetentionNotice(log.clock, _log)
         self.floors = FailedFirstBatches()
-        self.times = BundleTimes()
+        self.times = CommitTimes()
 
     def write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
         """Append and publish; one outcome per part.
@@ -328,82 +302,68 @@ class BundleWriter:
             raise
 
     def refuse(self, part: AppendPart | UncheckedPart) -> None:
-        """It is not to be written, and comes again: nothing behind it may take its place."""
+        """Note a part that is not written and comes again: nothing behind it may take its place."""
         self.floors.note(self._log.image, part, failed=True)
 
     def _write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
         registration = self._registration()  # before the image, which must not be older than it
-        image, parts, verdicts = self._judged(parts, registration)
+        image, parts, decided = self._decided(parts, registration)
         for _ in range(_ATTEMPTS):
             outcomes: dict[int, PartOutcome] = {}
-            if not self._write_once(image, parts, verdicts, outcomes):
+            if not self._write_once(image, parts, decided, outcomes):
                 break
-            _log.info("the segment was swept before the bundle was published: it is appended again")
+            _log.info("the segment was swept before the commit was published: the parts are appended again")
             try:
                 self._log.refresh(force=True)  # so that the next segment is born late enough
             except SparklogError as error:
                 _log.warning("the log cannot be read, so producers have to send again: %s", error)
                 break
-        for index, outcome in sorted({**_doubted(verdicts), **outcomes}.items()):
-            self.floors.note(image, parts[index], failed=outcome.error is not None)
-        return [_outcome(index, verdicts, outcomes) for index in range(len(parts))]
+        for index, one in enumerate(decided):
+            if index in outcomes:
+                self.floors.note(image, parts[index], failed=outcomes[index].error is not None)
+            elif comes_again(one):  # what is behind it must not take its place, either
+                self.floors.note(image, parts[index], failed=True)
+        return [_outcome(index, image, parts, decided, outcomes) for index in range(len(parts))]
 
-    def _judged(
-        self, accepted: Sequence[AppendPart], registration: Registration
-    ) -> tuple[Image, Sequence[AppendPart], list[Verdict]]:
-        """The verdicts, and the image and parts that they are about.
+    def _decided(
+        self, sent: Sequence[AppendPart], registration: Registration
+    ) -> tuple[Image, Sequence[AppendPart], list[Decided]]:
+        """The decisions, and the image and parts that they are about.
 
-        By the newest image, if what is to be told may have changed: the producer may have been initialised,
-        or have ended a transaction, or begun one, at another broker, a moment ago. That one is the last word.
+        By the newest image, if a decision may be early: the producer may have been initialised, or have ended
+        a transaction, or begun one, at another broker, a moment ago. That one is the last word.
         """
-        image = self._log.image
-        parts, verdicts = self._judge(image, accepted, registration)
-        if not any(_is_early(image, *one) for one in zip(parts, verdicts, strict=True)):
-            return image, parts, verdicts
+        image, node_id = self._log.image, registration.node_id
+        parts, decided = decide(image, sent, node_id, self.floors)
+        early = [may_be_early(image, *one) for one in zip(parts, decided, strict=True)]
+        if not any(early):
+            return image, parts, decided
         try:
             image = self._log.refresh(force=True)
         except SparklogError as error:
-            return (
-                image,
-                parts,
-                [
-                    _not_known(error) if _is_early(image, part, verdict) else verdict
-                    for part, verdict in zip(parts, verdicts, strict=True)
-                ],
-            )
-        return image, *self._judge(image, accepted, registration)
-
-    def _judge(
-        self, image: Image, parts: Sequence[AppendPart], registration: Registration
-    ) -> tuple[Sequence[AppendPart], list[Verdict]]:
-        """The verdicts, and the parts as which they are written."""
-        parts = adding(image, parts)
-        verdicts = judge(image, parts, registration, self.floors)
-        if any(isinstance(one, Write) and one.part is not None for one in verdicts):
-            parts = [
-                part if not isinstance(one, Write) or one.part is None else one.part
-                for part, one in zip(parts, verdicts, strict=True)
-            ]
-        return parts, verdicts
+            unknown = not_known(error)
+            decided = [unknown if is_early else one for is_early, one in zip(early, decided, strict=True)]
+            return image, parts, decided
+        return image, *decide(image, sent, node_id, self.floors)
 
     def _write_once(
         self,
         image: Image,
         parts: Sequence[AppendPart],
-        verdicts: Sequence[Verdict],
+        decided: Sequence[Decided],
         outcomes: dict[int, PartOutcome],
     ) -> bool:
-        """Steps 2 to 4. Returns: was it in vain, since the segment may have been swept?"""
-        written = self._append(image, parts, verdicts, outcomes)
+        """Steps 2 to 4. Returns: True if the segment may be gone and the parts must be appended again."""
+        written = self._append(image, parts, decided, outcomes)
         appended = synced = time.perf_counter()
         expired = False
         if written:
-            failpoint("broker.bundle.written")
+            failpoint("broker.produce.written")
             try:
                 synced = self._sync(written, outcomes)
                 if synced:
-                    failpoint("broker.bundle.synced")
-                    self._publish(BundleCommit(self._registration, image, parts, written), outcomes)
+                    failpoint("broker.produce.synced")
+                    self._publish(CommitPlan(self._registration, image, parts, written), outcomes)
             except RetriableError as error:
                 if error.code != "STAGING_EXPIRED":
                     raise
@@ -411,7 +371,7 @@ class BundleWriter:
                 for one in written:
                     fail_run(outcomes, one.run, error)
         done = time.perf_counter()
-        self.times = BundleTimes(
+        self.times = CommitTimes(
             sync_ms=max(0.0, synced - appended) * 1000,
             commit_ms=(done - (synced or done)) * 1000,
         )
@@ -421,12 +381,12 @@ class BundleWriter:
         self,
         image: Image,
         parts: Sequence[AppendPart],
-        verdicts: Sequence[Verdict],
+        decided: Sequence[Decided],
         outcomes: dict[int, PartOutcome],
     ) -> list[Written]:
         """Write the batches; after a failure nothing more, as later parts may depend on earlier ones."""
         now_ms = self._log.clock.now_ms()
-        wanted = [index for index, verdict in enumerate(verdicts) if isinstance(verdict, Write)]
+        wanted = [index for index, one in enumerate(decided) if one.holds]
         runs = make_runs(parts, wanted, MAX_RUN_BYTES)
         appends = []
         for run in runs:
@@ -484,7 +444,7 @@ class BundleWriter:
         return None
 
     def _sync(self, written: list[Written], outcomes: dict[int, PartOutcome]) -> float:
-        """When it was done; 0 if it was not. RetriableError: STAGING_EXPIRED."""
+        """Return when it was done, in seconds; 0 if it failed. Raises: RetriableError STAGING_EXPIRED."""
         try:
             self._log.writer.sync([one.draft for one in written])
         except FatalStorageError:
@@ -495,11 +455,11 @@ class BundleWriter:
             return 0.0
         return time.perf_counter()
 
-    def _publish(self, plan: BundleCommit, outcomes: dict[int, PartOutcome]) -> None:
+    def _publish(self, plan: CommitPlan, outcomes: dict[int, PartOutcome]) -> None:
         try:
             result = self._log.metadata.publish(plan, shared=plan.shared())
             extents = plan.settle(result)
-            failpoint("broker.bundle.committed")
+            failpoint("broker.produce.committed")
         except FatalStorageError:
             raise
         except FencedError as error:
@@ -560,46 +520,27 @@ def _succeed(
         )
 
 
-def _is_early(image: Image, part: AppendPart, verdict: Verdict) -> bool:
-    return isinstance(verdict, Answer) and may_be_early(image, part, verdict.outcome)
-
-
-def _not_known(error: SparklogError) -> Verdict:
-    """The newest image is not to be had: nobody can say whether the part is there, or to be refused."""
-    return Answer(
-        PartOutcome(
-            error=RetriableError(
-                "TRANSACTION_UNKNOWN",
-                f"the newest state of the transaction cannot be read: {error.message}",
-                fix="send the batch again: it is not staged twice",
-            )
-        )
-    )
-
-
-def _doubted(verdicts: Sequence[Verdict]) -> dict[int, PartOutcome]:
-    """Answers to what comes again, perhaps: what is behind it must not take its place, either."""
-    return {
-        index: one.outcome
-        for index, one in enumerate(verdicts)
-        if isinstance(one, Answer) and getattr(one.outcome.error, "code", "") in _DOUBTS
-    }
-
-
-def _outcome(index: int, verdicts: Sequence[Verdict], outcomes: dict[int, PartOutcome]) -> PartOutcome:
+def _outcome(
+    index: int,
+    image: Image,
+    parts: Sequence[AppendPart],
+    decided: Sequence[Decided],
+    outcomes: dict[int, PartOutcome],
+) -> PartOutcome:
     if index in outcomes:
         return outcomes[index]
-    verdict = verdicts[index]
-    if isinstance(verdict, RepeatOf):
-        original = _outcome(verdict.index, verdicts, outcomes)
-        if original.error is not None:
-            return original
-        is_staged = original.base_offset == NO_OFFSET
-        return PartOutcome(
-            base_offset=NO_OFFSET if is_staged else original.base_offset + verdict.skipped,
-            log_append_time_ms=original.log_append_time_ms,
-            log_start_offset=original.log_start_offset,
-            duplicate=True,
-        )
-    assert isinstance(verdict, Answer), "what was written has an outcome"
-    return verdict.outcome
+    one = decided[index]
+    if one.repeats is None:
+        assert not one.holds, "what was written has an outcome"
+        return outcome_of(image, parts[index], one)
+    number, skipped = one.repeats
+    original = _outcome(number, image, parts, decided, outcomes)
+    if original.error is not None:
+        return original
+    is_staged = original.base_offset == NO_OFFSET
+    return PartOutcome(
+        base_offset=NO_OFFSET if is_staged else original.base_offset + skipped,
+        log_append_time_ms=original.log_append_time_ms,
+        log_start_offset=original.log_start_offset,
+        duplicate=True,
+    )

@@ -1,4 +1,4 @@
-"""A bundle: what is published, what fails alone, and what nobody is told of."""
+"""A group commit: what is published, what fails alone, and what nobody is told of."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from sparklog.log.config import TopicConfig
 from sparklog.log.past_retention import INTERVAL_MS, past_retention_text
 from sparklog.metadata import leadership_of
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.group_commit import GroupCommitter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.server.publish.batches import NOW_MS, batch, part
 from tests.support.roots import opened
@@ -55,16 +55,16 @@ def offsets(outcomes: list[PartOutcome]) -> list[int | str]:
     ]
 
 
-def test_one_part(bundles: BundleWriter, log: SparkLog) -> None:
-    (outcome,) = bundles.write([orders(log)])
+def test_one_part(committer: GroupCommitter, log: SparkLog) -> None:
+    (outcome,) = committer.write([orders(log)])
     assert outcome == PartOutcome(base_offset=0, log_start_offset=0)
     assert values(log) == [b"orders-0-0", b"orders-0-1"]
 
 
-def test_a_bundle_is_one_commit_and_few_extents(bundles: BundleWriter, log: SparkLog) -> None:
+def test_a_commit_is_one_commit_and_few_extents(committer: GroupCommitter, log: SparkLog) -> None:
     before = log.image.commit
     parts = [orders(log, number % 3, count=number + 1) for number in range(9)]
-    outcomes = bundles.write(parts)
+    outcomes = committer.write(parts)
     assert log.image.commit == before + 1
     assert [len(state.extents) for state in log.image.topic("orders").partitions] == [1, 1, 1]
     assert offsets(outcomes) == [0, 0, 0, 1, 2, 3, 5, 7, 9]
@@ -74,33 +74,33 @@ def test_a_bundle_is_one_commit_and_few_extents(bundles: BundleWriter, log: Spar
 
 
 def test_records_past_their_retention_are_told_of_once_they_are_published(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore, told: Told
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore, told: Told
 ) -> None:
     log.alter_topic("orders", {"retention.ms": "1000"})
     told.forget()
     old = [NOW_MS - 2_000] * 4
     parts = [orders(log, 0), orders(log, 1, data=batch([b"v"] * 4, timestamps=old))]
     store.hook = failing("write", FULL)
-    assert offsets(bundles.write(parts)) == ["STORAGE_FULL"] * 2
+    assert offsets(committer.write(parts)) == ["STORAGE_FULL"] * 2
     assert told("sparklog_server.publish") == []
     store.hook = None
     for _ in range(2):
-        bundles.write(parts)
+        committer.write(parts)
     assert told("sparklog_server.publish") == [past_retention_text({"orders": 4})]
     log.alter_topic("orders", {"retention.ms": "-1"})
     assert isinstance(log.clock, ManualClock)
     log.clock.advance_ms(INTERVAL_MS)
-    bundles.write(parts)
+    committer.write(parts)
     assert len(told("sparklog_server.publish")) == 1
 
 
-def test_order_in_a_partition_is_the_order_of_parts(bundles: BundleWriter, log: SparkLog) -> None:
-    bundles.write([orders(log, data=batch([b"%d" % n])) for n in range(50)])
+def test_order_in_a_partition_is_the_order_of_parts(committer: GroupCommitter, log: SparkLog) -> None:
+    committer.write([orders(log, data=batch([b"%d" % n])) for n in range(50)])
     assert values(log) == [b"%d" % n for n in range(50)]
 
 
-def test_producers_do_not_share_an_extent(bundles: BundleWriter, log: SparkLog) -> None:
-    outcomes = bundles.write(
+def test_producers_do_not_share_an_extent(committer: GroupCommitter, log: SparkLog) -> None:
+    outcomes = committer.write(
         [
             orders(log, producer=(1, 0, 0)),
             orders(log, producer=(1, 0, 2)),
@@ -121,9 +121,9 @@ def test_producers_do_not_share_an_extent(bundles: BundleWriter, log: SparkLog) 
     ]
 
 
-def test_a_bad_part_fails_alone(bundles: BundleWriter, log: SparkLog) -> None:
-    bundles.write([orders(log, producer=(1, 5, 0))])
-    outcomes = bundles.write(
+def test_a_bad_part_fails_alone(committer: GroupCommitter, log: SparkLog) -> None:
+    committer.write([orders(log, producer=(1, 5, 0))])
+    outcomes = committer.write(
         [
             orders(log, producer=(1, 5, 2)),
             orders(log, producer=(1, 5, 9)),  # a gap
@@ -148,85 +148,85 @@ def test_a_bad_part_fails_alone(bundles: BundleWriter, log: SparkLog) -> None:
     assert log.log_end_offset("orders", 0) == 6
 
 
-def test_nothing_to_write_is_no_commit(bundles: BundleWriter, log: SparkLog) -> None:
-    bundles.write([orders(log, producer=(1, 0, 0))])
+def test_nothing_to_write_is_no_commit(committer: GroupCommitter, log: SparkLog) -> None:
+    committer.write([orders(log, producer=(1, 0, 0))])
     before = log.image.commit
-    outcomes = bundles.write([orders(log, producer=(1, 0, 0)), part(topic_id="Z" * 22)])
+    outcomes = committer.write([orders(log, producer=(1, 0, 0)), part(topic_id="Z" * 22)])
     assert offsets(outcomes) == [0, "TOPIC_MISSING"]
     assert log.image.commit == before
-    assert bundles.write([]) == []
+    assert committer.write([]) == []
 
 
 # --- duplicates --------------------------------------------------------------------------------------
 
 
-def test_duplicates_get_the_offset_of_the_first_time(bundles: BundleWriter, log: SparkLog) -> None:
+def test_duplicates_get_the_offset_of_the_first_time(committer: GroupCommitter, log: SparkLog) -> None:
     for sequence in range(0, 40, 2):  # more than the five batches that Kafka remembers
-        bundles.write([orders(log, producer=(1, 0, sequence)), orders(log)])
+        committer.write([orders(log, producer=(1, 0, sequence)), orders(log)])
     for sequence in range(0, 40, 2):
-        (outcome,) = bundles.write([orders(log, producer=(1, 0, sequence))])
+        (outcome,) = committer.write([orders(log, producer=(1, 0, sequence))])
         assert (outcome.base_offset, outcome.duplicate) == (2 * sequence, True)
     assert log.log_end_offset("orders", 0) == 80
 
 
 def test_duplicates_after_a_restart(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+    committer: GroupCommitter, log: SparkLog, store: MemoryStore, clock: ManualClock
 ) -> None:
-    bundles.write([orders(log), orders(log, producer=(1, 3, 0)), orders(log, producer=(1, 3, 2))])
+    committer.write([orders(log), orders(log, producer=(1, 3, 0)), orders(log, producer=(1, 3, 2))])
     log.metadata.write_snapshot()
     store.crash()
     with opened(store, clock) as again:
         registration = take_over(again)
-        writer = BundleWriter(again, lambda: registration, lambda topic: TopicConfig.parse(topic.configs))
+        writer = GroupCommitter(again, lambda: registration, lambda topic: TopicConfig.parse(topic.configs))
         outcomes = writer.write([orders(again, producer=(1, 3, 2)), orders(again, producer=(1, 3, 4))])
         assert offsets(outcomes) == [4, 6]
         assert [outcome.duplicate for outcome in outcomes] == [True, False]
 
 
-def test_duplicates_within_a_bundle(bundles: BundleWriter, log: SparkLog) -> None:
+def test_duplicates_within_a_commit(committer: GroupCommitter, log: SparkLog) -> None:
     """A producer that repeats what is still under way, over another connection."""
-    bundles.write([orders(log)])
+    committer.write([orders(log)])
     first, second = orders(log, producer=(1, 0, 0)), orders(log, producer=(1, 0, 2))
-    outcomes = bundles.write([first, second, first, second, orders(log, producer=(1, 0, 4))])
+    outcomes = committer.write([first, second, first, second, orders(log, producer=(1, 0, 4))])
     assert offsets(outcomes) == [2, 4, 2, 4, 6]
     assert [outcome.duplicate for outcome in outcomes] == [False, False, True, True, False]
     assert log.log_end_offset("orders", 0) == 8
 
 
-def test_part_of_a_batch_is_no_duplicate(bundles: BundleWriter, log: SparkLog) -> None:
-    bundles.write([orders(log, producer=(1, 0, 0), count=4)])
-    outcomes = bundles.write([orders(log, producer=(1, 0, 2), count=4)])
+def test_part_of_a_batch_is_no_duplicate(committer: GroupCommitter, log: SparkLog) -> None:
+    committer.write([orders(log, producer=(1, 0, 0), count=4)])
+    outcomes = committer.write([orders(log, producer=(1, 0, 2), count=4)])
     assert offsets(outcomes) == ["OUT_OF_ORDER_SEQUENCE"]
 
 
-def test_duplicate_whose_extent_is_gone(bundles: BundleWriter, log: SparkLog) -> None:
+def test_duplicate_whose_extent_is_gone(committer: GroupCommitter, log: SparkLog) -> None:
     """Retention has removed it. To clients "duplicate" would mean success, so that is never guessed."""
     from sparklog.metadata import plan_advance_log_start
 
-    bundles.write([orders(log, producer=(1, 0, 0))])
+    committer.write([orders(log, producer=(1, 0, 0))])
     topic_id = log.image.topic("orders").topic_id
     advance = plan_advance_log_start(log.image, topic_id, 0, 2)
     assert advance is not None
     log.metadata.publish(lambda image: [advance])
-    (outcome,) = bundles.write([orders(log, producer=(1, 0, 0))])
+    (outcome,) = committer.write([orders(log, producer=(1, 0, 0))])
     assert offsets([outcome]) == ["OUT_OF_ORDER_SEQUENCE"]
     assert outcome.log_start_offset == 2
 
 
-def test_a_duplicate_keeps_its_log_append_time(bundles: BundleWriter, log: SparkLog) -> None:
+def test_a_duplicate_keeps_its_log_append_time(committer: GroupCommitter, log: SparkLog) -> None:
 
     log.alter_topic("orders", {"message.timestamp.type": "LogAppendTime"})
     first = orders(log, producer=(1, 0, 0), message_timestamp_type="LogAppendTime")
-    (outcome,) = bundles.write([first])
-    (repeated,) = bundles.write(
+    (outcome,) = committer.write([first])
+    (repeated,) = committer.write(
         [msgspec.structs.replace(first, log_append_time_ms=first.log_append_time_ms + 99)]
     )
     assert repeated.log_append_time_ms == outcome.log_append_time_ms == first.log_append_time_ms
 
 
-def test_sequences_wrap(bundles: BundleWriter, log: SparkLog) -> None:
+def test_sequences_wrap(committer: GroupCommitter, log: SparkLog) -> None:
     last = 2**31 - 1
-    outcomes = bundles.write(
+    outcomes = committer.write(
         [
             orders(log, producer=(1, 0, last - 3)),
             orders(log, producer=(1, 0, last - 1)),
@@ -235,11 +235,14 @@ def test_sequences_wrap(bundles: BundleWriter, log: SparkLog) -> None:
     )
     assert offsets(outcomes) == [0, 2, 4]
     assert len(log.image.partition("orders", 0).extents) == 1
-    outcomes = bundles.write([orders(log, producer=(1, 0, 0)), orders(log, producer=(1, 0, 2))])
+    outcomes = committer.write([orders(log, producer=(1, 0, 0)), orders(log, producer=(1, 0, 2))])
     assert offsets(outcomes) == [4, 6]
 
 
-def test_a_batch_across_the_wrap(bundles: BundleWriter, log: SparkLog) -> None:
+def test_a_batch_across_the_wrap(committer: GroupCommitter, log: SparkLog) -> None:
     producer = (1, 0, 2**31 - 1)
-    assert offsets(bundles.write([orders(log, producer=producer), orders(log, producer=(1, 0, 1))])) == [0, 2]
-    assert offsets(bundles.write([orders(log, producer=producer)])) == [0]
+    assert offsets(committer.write([orders(log, producer=producer), orders(log, producer=(1, 0, 1))])) == [
+        0,
+        2,
+    ]
+    assert offsets(committer.write([orders(log, producer=producer)])) == [0]
