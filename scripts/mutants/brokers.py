@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     edit(
         "A small batch unpacks to any size.",
-        "sparklog_server/publish/checkers.py",
+        "sparklog_server/publish/produced_batches.py",
         "return min(self.rules.max_decompressed_bytes, max(MAX_RATIO * size, granted))",
         "return self.rules.max_decompressed_bytes",
         "tests/server/publish/test_part_checks.py",

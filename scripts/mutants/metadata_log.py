@@ -21,8 +21,8 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "A commit of ours that cannot be synced now is reported as failed: the caller repeats it.",
         "sparklog/metadata/creating.py",
-        "it is made: a plain failure would be repeated\n            self._unresolved = candidate",
-        "it is made: a plain failure would be repeated\n            raise",
+        "the caller would repeat it\n            self._unresolved = candidate",
+        "the caller would repeat it\n            raise",
         "tests/metadata/test_creating_lost_answers.py",
     ),
     edit(
@@ -88,8 +88,8 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "The image counts as fresh before the refresh has succeeded: a deposed broker answers.",
         "sparklog/metadata/log.py",
-        "self._refresh_locked()\n                self._looks.note(asked)",
-        "self._looks.note(asked)\n                self._refresh_locked()",
+        "self._refresh_locked()\n                self._freshness.note(asked)",
+        "self._freshness.note(asked)\n                self._refresh_locked()",
         "tests/metadata/test_image_age.py",
     ),
     edit(
@@ -224,7 +224,7 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "Ctrl-C while a turn is given back: no other thread publishes any more.",
         "sparklog/metadata/log.py",
-        "finally:  # Ctrl-C as that began\n                self._turns.release()",
+        "finally:  # Ctrl-C as that began\n                self._locks.release()",
         "finally:\n                pass",
         "tests/metadata/test_log_interrupted.py",
     ),

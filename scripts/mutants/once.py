@@ -47,15 +47,15 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "A merged batch that the log start cuts is forgotten: its repetition is appended twice.",
         "sparklog/metadata/model/sequences.py",
-        "if one.base_offset + one.record_count > offset)",
-        "if one.base_offset > offset)",
+        "if batch.base_offset + batch.record_count > offset)",
+        "if batch.base_offset > offset)",
         "tests/maintenance/test_forgotten.py",
     ),
     edit(
         "A producer that wrote at the mark is forgotten: off by one offset.",
         "sparklog/metadata/model/sequences.py",
-        "if one.last_offset >= end or number in staging",
-        "if one.last_offset > end or number in staging",
+        "if known.last_offset >= end or producer_id in staging",
+        "if known.last_offset > end or producer_id in staging",
         "tests/metadata/test_sequences_expiring.py",
     ),
     # Transactions: whole, once, in the epoch of the producer, or never.
