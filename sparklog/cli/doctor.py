@@ -467,7 +467,6 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     transactions = check_transactions(log.image, log.clock.now_ms())
     if transactions is not None:
         yield transactions
-    yield check_uncleanable(log)
     yield check_usage(log)
     if deep:
         staged = check_staged(log)
@@ -590,28 +589,6 @@ def check_lifecycle(store: Store) -> Iterator[Finding]:
         yield Finding("lifecycle rules", Status.FAIL, "; ".join(harmful), fix)
     else:
         yield Finding("lifecycle rules", Status.OK, "none takes objects of the root away")
-
-
-def check_uncleanable(log: SparkLog) -> Finding:
-    """What maintenance on this machine could not read within the last hour."""
-    from sparklog.client.rounds import RoundStates
-    from sparklog.maintenance import still_remembered
-
-    states = RoundStates(log.url, log.cluster_id, patience=log.clock)
-    known = still_remembered(states.read().uncleanable, log.clock.now_ms())
-    ids = {topic.topic_id for topic in log.image.topics.values()}
-    found = [one.found for one in known if one.found.topic_id in ids]
-    if not found:
-        return Finding(
-            "uncleanable", Status.OK, "no partition that maintenance on this machine could not read"
-        )
-    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return Finding(
-        "uncleanable",
-        Status.WARN,
-        "; ".join(one.message for one in found[:MAX_NAMED]) + more,
-        "restore these files; the partitions are tried again within an hour, by `sparklog maintain` at once",
-    )
 
 
 def check_usage(log: SparkLog) -> Finding:

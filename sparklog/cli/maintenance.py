@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         Budget,
         CompactedTopic,
         CompactionReport,
-        Report,
+        MergeReport,
         RoundReport,
         Terms,
         VacuumReport,
@@ -429,7 +429,7 @@ def optimize(topics: tuple[str, ...], dry_run: bool, target_bytes: int | None, f
     show_merges(report, dry_run=dry_run)
 
 
-def show_merges(report: Report, *, dry_run: bool) -> None:
+def show_merges(report: MergeReport, *, dry_run: bool) -> None:
     """A line a topic, and in JSON a document."""
     import dataclasses
 
@@ -531,7 +531,6 @@ def maintain(
                 _watch(log, terms, budget, stop, interval_ms / 1000)
                 return
             report = _round(log, terms, budget, stop)
-    _note(log, report)
     _show(report, dry_run=False)
     if report.has_failed:
         click.get_current_context().exit(1)
@@ -558,18 +557,22 @@ def _round(log: SparkLog, terms: Terms, budget: Budget, stop: Stop, *, dry_run: 
 
 def _watch(log: SparkLog, terms: Terms, budget: Budget, stop: Stop, interval_seconds: float) -> None:
     """Round after round; what fails is told once, until something else does."""
-    from sparklog.errors import CorruptLogError, FatalStorageError, SparklogError, UnknownTopicError
+    import dataclasses
 
-    told = ""
+    from sparklog.errors import CorruptLogError, FatalStorageError, SparklogError, UnknownTopicError
+    from sparklog.maintenance import SkippedPartitions
+
+    told, skipped = "", SkippedPartitions()
     while not stop.is_asked():
         try:
-            report = _round(log, _without_uncleanable(log, terms), budget, stop)
+            skip = skipped.keys(log.clock.now_ms())
+            report = _round(log, dataclasses.replace(terms, skip=skip), budget, stop)
         except (FatalStorageError, CorruptLogError, UnknownTopicError):
             raise
         except (SparklogError, OSError) as error:
             problem = str(error)
         else:
-            _note(log, report)
+            skipped.add(report.skipped, log.clock.now_ms())
             problem = "\n".join(one.message for one in report.steps if one.message)
             if current().json:
                 tell(json_text(_document(report)))
@@ -579,28 +582,6 @@ def _watch(log: SparkLog, terms: Terms, budget: Budget, stop: Stop, interval_sec
             note(problem)
         told = problem
         stop.wait(interval_seconds)
-
-
-def _note(log: SparkLog, report: RoundReport) -> None:
-    """Remember on this machine which partitions cannot be read."""
-    from sparklog.client.rounds import RoundAnswer, RoundStates, found_uncleanable
-
-    now_ms = log.clock.now_ms()
-    RoundStates(log.url, log.cluster_id, patience=log.clock).change(
-        lambda state: found_uncleanable(state, RoundAnswer(report=report), now_ms)
-    )
-
-
-def _without_uncleanable(log: SparkLog, terms: Terms) -> Terms:
-    """But what was found so within the last hour: the others are not to wait for it."""
-    import dataclasses
-
-    from sparklog.client.rounds import RoundStates
-    from sparklog.maintenance import keys_of, still_remembered
-
-    states = RoundStates(log.url, log.cluster_id, patience=log.clock)
-    known = still_remembered(states.read().uncleanable, log.clock.now_ms())
-    return dataclasses.replace(terms, but=keys_of(known))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ Invariants: offsets and their order stay what they are; so does the offset with 
     are relative. Log append time is one of a whole batch: those are not put together.
     Of batches that were put together the image knows the producers (metadata/model/sequences.py); they are
     in no header any more, and neither is that they were written in transactions.
-Not here: where the batches go (compact.py).
+Not here: where the batches go (compaction.py).
 Concurrency: pure functions, but for the round's counts.
 Sources: Kafka MemoryRecords.filterTo; KIP-534.
 """

@@ -11,7 +11,7 @@ Invariants: every record keeps its offset, key, value, headers, timestamp and ty
     records were written in a transaction says nothing any more once they are in the log.
     With log append time a batch has one timestamp for all: those are never put together.
 Memory: a few times `step_bytes`, MAX_EXPANDED_BYTES, and what one batch may decompress to.
-Not here: which extents (choose.py), where the batches go (merge.py).
+Not here: which extents (choose.py), where the batches go (merging.py).
 Concurrency: a generator belongs to one thread; it holds a few open files.
 """
 
@@ -62,7 +62,7 @@ from sparklog.log.segment_file import (
     scan_stretches,
     took_patience,
 )
-from sparklog.maintenance.choose import MergeWork, Piece
+from sparklog.maintenance.choose import MergeWork, Piece, Work
 from sparklog.metadata import Extent
 from sparklog.storage import Store
 
@@ -91,12 +91,12 @@ SMALL_BYTES = 256 << 10  # what is larger is a request, or several, by itself
 _FREE_SHARE = 4
 _LEAST_SAVED = 2  # so many reads for a request, or it is not worth the disk's while
 _log = logging.getLogger("sparklog.maintenance")
-WorkT = TypeVar("WorkT")
-Pace = Callable[[int], None]  # is told of stored bytes that were read ahead; may rest, or raise
+WorkT = TypeVar("WorkT", bound=Work)
+OnBytes = Callable[[int], None]  # called with stored bytes that were read or rewritten; may rest, or raise
 
 
-def no_pace(_size: int) -> None:
-    """As fast as it goes."""
+def ignore_bytes(_size: int) -> None:
+    pass
 
 
 class Spool(Closing):
@@ -111,7 +111,7 @@ class Spool(Closing):
         self._refused: dict[str, UnreadableSegmentError] = {}  # by segment
         self.room = _room() if limit_bytes is None else limit_bytes
 
-    def fill(self, spans: Sequence[Span], reads: int, pace: Pace) -> None:
+    def fill(self, spans: Sequence[Span], reads: int, on_bytes: OnBytes = ignore_bytes) -> None:
         """Hold these, and nothing else; nothing at all, if few requests would be saved.
 
         Args:
@@ -123,7 +123,7 @@ class Spool(Closing):
             return
         try:
             self._file = tempfile.TemporaryFile(prefix="sparklog-", buffering=0)  # noqa: SIM115 - `close`
-            self._fetch(self._file, ranges, pace)
+            self._fetch(self._file, ranges, on_bytes)
         except OSError as error:  # what was fetched stays of use
             _log.info("extents are asked for one by one: no room to keep them: %s", error)
 
@@ -150,7 +150,7 @@ class Spool(Closing):
             self._file.close()
             self._file = None
 
-    def _fetch(self, file: IO[bytes], ranges: Sequence[Span], pace: Pace) -> None:
+    def _fetch(self, file: IO[bytes], ranges: Sequence[Span], on_bytes: OnBytes) -> None:
         announced: deque[Span] = deque()
         size = 0
         with SegmentFiles(self._store) as files:
@@ -164,11 +164,11 @@ class Spool(Closing):
                 # Half of what is kept open, as each is opened when it is announced, and when it is taken.
                 while size > AHEAD_BYTES or len(announced) >= AHEAD_PIECES:
                     size -= announced[0].size
-                    self._take(files, file, announced.popleft(), pace)
+                    self._take(files, file, announced.popleft(), on_bytes)
             while announced:
-                self._take(files, file, announced.popleft(), pace)
+                self._take(files, file, announced.popleft(), on_bytes)
 
-    def _take(self, files: SegmentFiles, file: IO[bytes], one: Span, pace: Pace) -> None:
+    def _take(self, files: SegmentFiles, file: IO[bytes], one: Span, on_bytes: OnBytes) -> None:
         if one.segment in self._refused:
             return
         try:
@@ -182,7 +182,7 @@ class Spool(Closing):
         _write(file, data)
         self._starts.setdefault(one.segment, []).append(one.position)
         self._ranges.setdefault(one.segment, []).append((one.end_position, place))
-        pace(one.size)
+        on_bytes(one.size)
 
     def _place(self, span: Span) -> int | None:
         starts = self._starts.get(span.segment, [])
@@ -196,40 +196,30 @@ class Spool(Closing):
 def with_spool(
     store: Store,
     works: Sequence[WorkT],
-    pieces_of: Callable[[WorkT], Sequence[Piece]],
     *,
-    pace: Pace,
-    reads: int = 1,
+    on_read_ahead: OnBytes = ignore_bytes,
     limit_bytes: int | None = None,
 ) -> Generator[tuple[WorkT, Spool | None]]:
-    """The works, in their order, each with what was fetched for it.
-
-    Args:
-        pieces_of: what a work reads.
-        reads: how often.
-    """
+    """Yield the works, in their order, each with what was fetched for it."""
     if not store.traits.is_remote:
         yield from ((work, None) for work in works)
         return
     with Spool(store, limit_bytes=limit_bytes) as spool:
-        for group in groups(store, works, pieces_of, spool.room):
+        for group in groups(store, works, spool.room):
             spool.close()
+            reads = group[0].reads
             if len(group) > 1 or reads > 1:
-                spans = (span for work in group for span in _small_spans(pieces_of(work)))
-                spool.fill(_within(spans, spool.room), reads, pace)
+                spans = (span for work in group for span in _small_spans(work.pieces))
+                spool.fill(_within(spans, spool.room), reads, on_read_ahead)
             for work in group:
                 yield work, spool
 
 
 def groups(
-    store: Store,
-    works: Sequence[WorkT],
-    pieces_of: Callable[[WorkT], Sequence[Piece]],
-    room: int,
-    most_bytes: int | None = None,
+    store: Store, works: Sequence[WorkT], room: int, most_bytes: int | None = None
 ) -> Iterator[Sequence[WorkT]]:
-    """The works, in their order, parted into those that are fetched for together; each by itself where the
-    store is a directory.
+    """Yield the works, in their order, parted into those that are fetched for together; each by itself where
+    the store is a directory.
 
     Args:
         room: for their small extents.
@@ -239,7 +229,7 @@ def groups(
     while start < len(works):
         stop = start + 1
         if store.traits.is_remote:
-            stop = _group_end(works, start, pieces_of, room, most_bytes)
+            stop = _group_end(works, start, room, most_bytes)
         yield works[start:stop]
         start = stop
 
@@ -257,18 +247,12 @@ def in_turns(works: Iterable[MergeWork]) -> list[MergeWork]:
     return [work for _, work in sorted(turns, key=itemgetter(0))]
 
 
-def _group_end(
-    works: Sequence[WorkT],
-    start: int,
-    pieces_of: Callable[[WorkT], Sequence[Piece]],
-    room: int,
-    most_bytes: int | None,
-) -> int:
+def _group_end(works: Sequence[WorkT], start: int, room: int, most_bytes: int | None) -> int:
     """Where the works end that are fetched for together: each reads objects that those before it read."""
     segments: set[str] = set()
     count = size = everything = 0
     for number in range(start, len(works)):
-        small = [(piece, _is_small(piece)) for piece in pieces_of(works[number])]
+        small = [(piece, _is_small(piece)) for piece in works[number].pieces]
         found = {name for piece, which in small for name in piece.extents.segment[which].tolist()}
         count += sum(int(which.sum()) for _, which in small)
         size += sum(int(piece.extents.column("size")[which].sum()) for piece, which in small)

@@ -37,7 +37,7 @@ from sparklog.log.segment_file import (
     time_index_name,
 )
 from sparklog.maintenance.budget import alone
-from sparklog.maintenance.merge import Progress
+from sparklog.maintenance.work_loop import OnProgress, Progress, ignore_progress
 from sparklog.metadata import (
     NO_COMMIT,
     Action,
@@ -405,7 +405,7 @@ def vacuum(
     retain_ms: int = RETAIN_MS,
     force: bool = False,
     dry_run: bool = False,
-    progress: Callable[[Progress], None] = lambda _progress: None,
+    progress: OnProgress = ignore_progress,
     removed: Callable[[int], None] = lambda _files: None,
 ) -> VacuumReport:
     """Remove the files that nothing refers to, and nothing can.

@@ -281,7 +281,7 @@ def remember_merged(state: PartitionState, removed: ExtentColumns) -> Mapping[in
 #
 # Invariants: where a partition's forgotten part ends only goes up, and never beyond the log's end; nothing of
 #     a producer that a partition knows lies above its last batch. Whose transaction is open is not forgotten.
-# Not here: when it is due (maintenance/maintain.py).
+# Not here: when it is due (maintenance/rounds.py).
 # Sources: Kafka ProducerStateManager.removeExpiredProducers, isProducerExpired; adr/0025.
 
 

@@ -1,9 +1,9 @@
 """A round of maintenance: the steps that are due, in their order, within a budget.
 
-Invariants: a step that fails does not keep the others from their turn, however it fails, unless it is unknown
-    what is durable; nor does one partition keep others from theirs (budget.py).
-Not here: who runs rounds, when, and one at a time (budget.py): `sparklog maintain`, a broker, a streaming
-    sink.
+Invariants: a step that fails does not keep the others from being done, unless it is unknown what is durable;
+    nor does one partition keep others from theirs (budget.py).
+Not here: who runs rounds, when, and one at a time (budget.py): `sparklog maintain`, and for a broker or a
+    streaming sink a process (sparklog/client/round_process.py).
 Concurrency: any process and machine; one thread.
 After a crash: what was published stays, the rest is due again.
 """
@@ -17,28 +17,30 @@ from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.maintenance.budget import (
-    MAX_TOLD,
+    MAX_REPORTED,
     NO_LIMIT,
     Budget,
     Meter,
+    SkippedPartition,
     StoppedError,
-    Uncleanable,
     failure_of,
 )
 from sparklog.maintenance.choose import (
     DEDUPE_BUFFER_BYTES,
     NO_DEFAULTS,
+    NO_PARTITIONS,
     CompactionLimits,
     Dirtiness,
     MergeLimits,
+    PartitionKey,
     choose_compactions,
     choose_merges,
     choose_rewrites,
     dirtiness,
     is_compacted,
 )
-from sparklog.maintenance.compact import CompactionReport, compact
-from sparklog.maintenance.merge import Progress, Report, optimize
+from sparklog.maintenance.compaction import CompactionReport, compact
+from sparklog.maintenance.merging import MergeReport, optimize
 from sparklog.maintenance.retain import (
     abort_left_open,
     both_now_ms,
@@ -48,6 +50,7 @@ from sparklog.maintenance.retain import (
     sober_now_ms,
 )
 from sparklog.maintenance.sweep import DAY_MS, mostly_dead_segments, retire, retire_is_due, vacuum
+from sparklog.maintenance.work_loop import OnProgress, ignore_progress
 from sparklog.metadata import (
     NUMBER_COLUMNS,
     Action,
@@ -58,8 +61,6 @@ from sparklog.metadata import (
 )
 
 # --- round step --------------------------------------------------------------------------------------
-#
-# What a step of a round of maintenance is: what it is given, and what it reports.
 #
 
 
@@ -75,34 +76,34 @@ class Terms:
         limits: when extents are merged.
         defaults: settings of topics where neither they nor the root say anything: a broker's.
         dedupe_buffer_bytes: see CompactionLimits.
-        but: (topic_id, partition) of what is not rewritten, since it was found uncleanable lately.
+        skip: partitions that are not rewritten, since they could not be lately.
     """
 
     topics: Collection[str] | None = None
     limits: MergeLimits = field(default_factory=MergeLimits)
     defaults: Mapping[str, str] = field(default_factory=lambda: NO_DEFAULTS)
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
-    but: frozenset[tuple[str, int]] = frozenset()
+    skip: frozenset[PartitionKey] = NO_PARTITIONS
 
     @property
     def merge_limits(self) -> MergeLimits:
-        """Without what is left out."""
-        return replace(self.limits, but=self.limits.but | self.but) if self.but else self.limits
+        """Return the limits, with what is skipped."""
+        return replace(self.limits, skip=self.limits.skip | self.skip) if self.skip else self.limits
 
     @property
     def compaction_limits(self) -> CompactionLimits:
-        """As compaction by itself has them."""
+        """Return those of compaction that only does what is due."""
         return CompactionLimits(
             only_due=True,
             min_extents=self.limits.fan_in or 1,
             dedupe_buffer_bytes=self.dedupe_buffer_bytes,
-            but=self.but,
+            skip=self.skip,
             defaults=self.defaults,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class StepContext:
     """What a step is given."""
 
     metadata: MetadataLog
@@ -110,11 +111,11 @@ class Round:
     terms: Terms
     meter: Meter
     dry_run: bool
-    progress: Callable[[Progress], None]
+    progress: OnProgress
 
     @property
-    def how(self) -> dict[str, Any]:
-        """What optimize and compact are told alike: what cannot be read is a matter of the report."""
+    def options(self) -> dict[str, Any]:
+        """Return what optimize and compact get alike: what cannot be read is a matter of the report."""
         return {
             "dry_run": self.dry_run,
             "raises": False,
@@ -129,18 +130,18 @@ class StepReport:
 
     Fields:
         step: its name, that of the command which does the same.
-        outcome: done, nothing (was due), due (in a dry run), cut (by the budget, or because somebody
-            asked for an end), busy (another process does it), failed.
+        outcome: done, nothing (was due), due (in a dry run), cut (by the budget, or cancelled), busy
+            (another process does it), failed.
         figures: counts by name, such as offsets or read_bytes.
         message: for people, where the outcome says too little.
-        uncleanable: partitions that were left as they are, since they cannot be read; the others were done.
+        skipped: partitions that were left as they are, since they cannot be read; the others were done.
     """
 
     step: str
     outcome: str
     figures: Figures = field(default_factory=dict)
     message: str = ""
-    uncleanable: tuple[Uncleanable, ...] = ()
+    skipped: tuple[SkippedPartition, ...] = ()
     duration_ms: int = 0
 
 
@@ -150,7 +151,7 @@ class Step:
 
     name: str
     is_due: Callable[[Image, int, Terms], bool]
-    run: Callable[[Round], StepReport]
+    run: Callable[[StepContext], StepReport]
 
 
 # --- steps -------------------------------------------------------------------------------------------
@@ -159,10 +160,9 @@ class Step:
 #
 # Order: what goes is not rewritten first (expire and compact, then merge), producers are forgotten before
 # that, which makes more extents fit for it, and files go last, those that were written more than a week ago;
-# what nobody is going to commit is dropped before all.
-# Invariants: whether a step is due is told from the image, the time and limits alone, without looking at the
-#     storage.
-# Not here: what the steps do (retain.py, compact.py, merge.py, sweep.py).
+# transactions that nobody ends are aborted before all.
+# Invariants: whether a step is due depends on the image, the time and limits alone, not on the storage.
+# Not here: what the steps do (retain.py, compaction.py, merging.py, sweep.py).
 # Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 
 
@@ -179,14 +179,14 @@ def _transactions_are_due(image: Image, now_ms: int, terms: Terms) -> bool:
     return terms.topics is None and bool(choose_left_open(image, now_ms))
 
 
-def _transactions(round_: Round) -> StepReport:
-    metadata, clock = round_.metadata, round_.clock
-    if not _transactions_are_due(metadata.image, sober_now_ms(metadata.store, clock), round_.terms):
+def _transactions(context: StepContext) -> StepReport:
+    metadata, clock = context.metadata, context.clock
+    if not _transactions_are_due(metadata.image, sober_now_ms(metadata.store, clock), context.terms):
         return StepReport(step="transactions", outcome="nothing")
-    if round_.dry_run:
+    if context.dry_run:
         return StepReport(step="transactions", outcome="due")
-    aborted = abort_left_open(metadata, clock, round_.meter.check)
-    figures = {"aborted": len(aborted), "staged_bytes": sum(one.staged_bytes for one in aborted)}
+    aborted = abort_left_open(metadata, clock, context.meter.check)
+    figures = {"aborted": len(aborted), "staged_bytes": sum(item.staged_bytes for item in aborted)}
     return StepReport(step="transactions", outcome="done" if aborted else "nothing", figures=figures)
 
 
@@ -197,20 +197,20 @@ def _expire_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
     return any(True for _ in choose_expired(image, now_ms, terms.topics, terms.defaults))
 
 
-def _expire(round_: Round) -> StepReport:
+def _expire(context: StepContext) -> StepReport:
     gone = expire(
-        round_.metadata,
-        sober_now_ms(round_.metadata.store, round_.clock),
-        round_.terms.topics,
-        dry_run=round_.dry_run,
-        defaults=round_.terms.defaults,
+        context.metadata,
+        sober_now_ms(context.metadata.store, context.clock),
+        context.terms.topics,
+        dry_run=context.dry_run,
+        defaults=context.terms.defaults,
     )
     figures = {
         "partitions": len(gone),
-        "offsets": sum(one.offsets for one in gone),
-        "bytes": sum(one.size_bytes for one in gone),
+        "offsets": sum(item.offsets for item in gone),
+        "bytes": sum(item.size_bytes for item in gone),
     }
-    done = "due" if round_.dry_run else "done"
+    done = "due" if context.dry_run else "done"
     return StepReport(step="expire", outcome=done if gone else "nothing", figures=figures)
 
 
@@ -218,7 +218,7 @@ def _expire(round_: Round) -> StepReport:
 
 
 def _expire_producers(image: Image, now_ms: int, terms: Terms, latest_ms: int = 0) -> list[Action]:
-    """Of whole roots; see metadata/model/sequences.py."""
+    """Only for whole roots; see metadata/model/sequences.py."""
     if terms.topics is not None:
         return []
     expiration_ms = RootConfig.parse({**terms.defaults, **image.configs}).producer_id_expiration_ms
@@ -230,11 +230,11 @@ def _producers_are_due(image: Image, now_ms: int, terms: Terms) -> bool:
     return bool(_expire_producers(image, now_ms, terms))
 
 
-def _producers(round_: Round) -> StepReport:
-    metadata, terms = round_.metadata, round_.terms
-    now_ms, latest_ms = both_now_ms(metadata.store, round_.clock)
+def _producers(context: StepContext) -> StepReport:
+    metadata, terms = context.metadata, context.terms
+    now_ms, latest_ms = both_now_ms(metadata.store, context.clock)
     before = metadata.image
-    if round_.dry_run:
+    if context.dry_run:
         is_due = _producers_are_due(before, now_ms, terms)
         return StepReport(step="producers", outcome="due" if is_due else "nothing")
     done = metadata.publish(lambda image: _expire_producers(image, now_ms, terms, latest_ms)).actions
@@ -255,7 +255,7 @@ def _count_producers(image: Image) -> int:
 
 
 def dirtiness_of(image: Image, now_ms: int, terms: Terms) -> Dirtiness:
-    """How much there is to compact, due or not."""
+    """Return how much there is to compact, due or not."""
     return dirtiness(image, now_ms, terms.compaction_limits, _compactable(image, terms))
 
 
@@ -273,33 +273,38 @@ def _compact_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
     return bool(names) and bool(choose_compactions(image, now_ms, terms.compaction_limits, names))
 
 
-def _compact(round_: Round) -> StepReport:
+def _compact(context: StepContext) -> StepReport:
     report = compact(
-        round_.metadata,
-        round_.clock,
-        _compactable(round_.metadata.image, round_.terms),
-        round_.terms.compaction_limits,
-        **round_.how,
+        context.metadata,
+        context.clock,
+        _compactable(context.metadata.image, context.terms),
+        context.terms.compaction_limits,
+        **context.options,
     )
     topics = report.topics.values()
     figures = {
-        "partitions": sum(one.partitions for one in topics),
-        "records_removed": sum(one.records_removed for one in topics),
-        "read_bytes": sum(one.bytes_before for one in topics),
-        "written_bytes": sum(one.bytes_after for one in topics),
-        "left_out": sum(one.left_out for one in topics),
+        "partitions": sum(item.partitions for item in topics),
+        "records_removed": sum(item.records_removed for item in topics),
+        "read_bytes": sum(item.bytes_before for item in topics),
+        "written_bytes": sum(item.bytes_after for item in topics),
+        "left_out": sum(item.left_out for item in topics),
     }
-    works = figures["partitions"] if round_.dry_run else sum(one.rounds for one in topics)
-    return _report("compact", round_, figures, report, work_done=works)
+    works = figures["partitions"] if context.dry_run else sum(item.rounds for item in topics)
+    return _report("compact", context, figures, report, work_done=works)
 
 
 def _report(
-    step: str, round_: Round, figures: Figures, report: Report | CompactionReport, *, work_done: int
+    step: str,
+    context: StepContext,
+    figures: Figures,
+    report: MergeReport | CompactionReport,
+    *,
+    work_done: int,
 ) -> StepReport:
-    """Of a step that rewrites partitions."""
-    failed = report.uncleanable
+    """The report of a step that rewrites partitions."""
+    failed = report.skipped
     outcome = "done" if work_done else "failed" if failed else "nothing"
-    if round_.dry_run and work_done:
+    if context.dry_run and work_done:
         outcome = "due"
     if report.is_cut:
         outcome = "cut"
@@ -308,8 +313,8 @@ def _report(
         step=step,
         outcome=outcome,
         figures=figures,
-        message="; ".join(one.message for one in failed[:_MAX_NAMED]) + more,
-        uncleanable=tuple(failed[:MAX_TOLD]),
+        message="; ".join(item.message for item in failed[:_MAX_NAMED]) + more,
+        skipped=tuple(failed[:MAX_REPORTED]),
     )
 
 
@@ -320,23 +325,23 @@ def _merge_is_due(image: Image, _now_ms: int, terms: Terms) -> bool:
     return any(True for _ in choose_merges(image, terms.merge_limits, terms.topics))
 
 
-def _merge(round_: Round) -> StepReport:
+def _merge(context: StepContext) -> StepReport:
     report = optimize(
-        round_.metadata,
-        round_.clock,
-        round_.terms.topics,
-        round_.terms.merge_limits,
-        **round_.how,
+        context.metadata,
+        context.clock,
+        context.terms.topics,
+        context.terms.merge_limits,
+        **context.options,
     )
     topics = report.topics.values()
     figures = {
-        "merged_extents": sum(one.merged_extents for one in topics),
-        "read_bytes": sum(one.merged_bytes for one in topics),
-        "added_extents": sum(one.added_extents for one in topics),
-        "written_bytes": sum(one.added_bytes for one in topics),
-        "left_out": sum(one.left_out for one in topics),
+        "merged_extents": sum(item.merged_extents for item in topics),
+        "read_bytes": sum(item.merged_bytes for item in topics),
+        "added_extents": sum(item.added_extents for item in topics),
+        "written_bytes": sum(item.added_bytes for item in topics),
+        "left_out": sum(item.left_out for item in topics),
     }
-    return _report("optimize", round_, figures, report, work_done=figures["merged_extents"])
+    return _report("optimize", context, figures, report, work_done=figures["merged_extents"])
 
 
 # --- retire ------------------------------------------------------------------------------------------------
@@ -352,19 +357,19 @@ def _retire_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
     return terms.topics is None and retire_is_due(image, now_ms, _delay_ms(image, terms))
 
 
-def _retire(round_: Round) -> StepReport:
-    metadata, clock = round_.metadata, round_.clock
+def _retire(context: StepContext) -> StepReport:
+    metadata, clock = context.metadata, context.clock
     now_ms = metadata.store.storage_now_ms(clock.now_ms())
-    if not _retire_is_due(metadata.image, now_ms, round_.terms):
+    if not _retire_is_due(metadata.image, now_ms, context.terms):
         return StepReport(step="retire", outcome="nothing")
-    if round_.dry_run:
+    if context.dry_run:
         return StepReport(step="retire", outcome="due")
     report = retire(
         metadata,
         clock,
-        delay_ms=_delay_ms(metadata.image, round_.terms),
-        check=round_.meter.check,
-        removed=round_.meter.spend_files,
+        delay_ms=_delay_ms(metadata.image, context.terms),
+        check=context.meter.check,
+        removed=context.meter.spend_files,
     )
     figures = {
         "retired_segments": report.retired,
@@ -384,25 +389,23 @@ def _vacuum_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
     if terms.topics is not None or image.commit < _VACUUM_COMMITS:
         return False
     text = image.configs.get(LAST_VACUUM_KEY, "")
-    return (
-        not text.isdecimal() or abs(now_ms - int(text)) >= DAY_MS
-    )  # whoever was last, and whatever its clock
+    return not text.isdecimal() or abs(now_ms - int(text)) >= DAY_MS  # clocks may differ
 
 
-def _vacuum(round_: Round) -> StepReport:
-    metadata, now_ms = round_.metadata, round_.clock.now_ms()
-    if not _vacuum_is_due(metadata.image, now_ms, round_.terms):
+def _vacuum(context: StepContext) -> StepReport:
+    metadata, now_ms = context.metadata, context.clock.now_ms()
+    if not _vacuum_is_due(metadata.image, now_ms, context.terms):
         return StepReport(step="vacuum", outcome="nothing")
-    if round_.dry_run:
+    if context.dry_run:
         return StepReport(step="vacuum", outcome="due")
     # First: a vacuum that fails, or is killed with its round, has listed the storage all the same.
     metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])
     report = vacuum(
-        metadata, round_.clock, progress=lambda _: round_.meter.check(), removed=round_.meter.spend_files
+        metadata, context.clock, progress=lambda _: context.meter.check(), removed=context.meter.spend_files
     )
-    rewritten = _rewrite_mostly_dead(round_)
+    rewritten = _rewrite_mostly_dead(context)
     figures = {
-        "rewritten_bytes": sum(one.merged_bytes for one in rewritten.topics.values()),
+        "rewritten_bytes": sum(item.merged_bytes for item in rewritten.topics.values()),
         "files": report.dead.files,
         "bytes": report.dead.size_bytes,
         "waiting_files": report.waiting.files,
@@ -413,18 +416,18 @@ def _vacuum(round_: Round) -> StepReport:
         step="vacuum",
         outcome="done",
         figures=figures,
-        uncleanable=tuple(rewritten.uncleanable[:MAX_TOLD]),
+        skipped=tuple(rewritten.skipped[:MAX_REPORTED]),
     )
 
 
-def _rewrite_mostly_dead(round_: Round) -> Report:
+def _rewrite_mostly_dead(context: StepContext) -> MergeReport:
     """Move what is live out of segments that are mostly dead, so that a vacuum can remove these."""
-    segments = mostly_dead_segments(round_.metadata, round_.clock)
+    segments = mostly_dead_segments(context.metadata, context.clock)
     if not segments:
-        return Report()
+        return MergeReport()
     choose = partial(choose_rewrites, segments=frozenset(segments))
-    limits = round_.terms.merge_limits
-    return optimize(round_.metadata, round_.clock, None, limits, choose=choose, **round_.how)
+    limits = context.terms.merge_limits
+    return optimize(context.metadata, context.clock, None, limits, choose=choose, **context.options)
 
 
 STEPS: tuple[Step, ...] = (
@@ -458,9 +461,9 @@ class RoundReport:
     """What a round did.
 
     Fields:
-        steps: those that were looked at, in order.
-        before, after: of the topics that were looked at.
-        is_stopped: somebody asked for an end.
+        steps: those that were considered, in order.
+        before, after: of the topics that were considered.
+        is_stopped: the round was cancelled.
     """
 
     steps: tuple[StepReport, ...]
@@ -471,37 +474,42 @@ class RoundReport:
 
     @property
     def has_failed(self) -> bool:
-        """Did any step, or was anything left as it is that cannot be read?"""
-        return any(one.outcome == "failed" or one.uncleanable for one in self.steps)
+        """True if a step failed, or skipped a partition that cannot be read."""
+        return any(step.outcome == "failed" or step.skipped for step in self.steps)
 
     @property
-    def is_in_vain(self) -> bool:
-        """Will the next one meet the same? Not if partitions are known that are to be left out."""
-        return any(one.outcome == "failed" and not one.uncleanable for one in self.steps) or not (
-            self.has_done_anything or self.uncleanable
+    def is_fruitless(self) -> bool:
+        """True if the next round meets the same. Not if partitions were found that it skips."""
+        return any(step.outcome == "failed" and not step.skipped for step in self.steps) or not (
+            self.has_done_anything or self.skipped
         )
 
     @property
-    def uncleanable(self) -> tuple[Uncleanable, ...]:
-        """Each partition once."""
-        return tuple({one.key: one for step in self.steps for one in step.uncleanable}.values())
+    def skipped(self) -> tuple[SkippedPartition, ...]:
+        """Return each partition once."""
+        return tuple({found.key: found for step in self.steps for found in step.skipped}.values())
 
     @property
     def has_done_anything(self) -> bool:
-        """Was anything published?"""
-        return any(one.outcome in {"done", "cut"} for one in self.steps)
+        """True if anything was published."""
+        return any(step.outcome in {"done", "cut"} for step in self.steps)
+
+    @property
+    def problem(self) -> str:
+        """Return what went wrong, or is left undone for a reason, for people; empty if nothing."""
+        return "; ".join(step.message for step in self.steps if step.message and step.outcome != "busy")
 
 
 def due_steps(
-    image: Image, now_ms: int, terms: Terms | None = None, *, but: Collection[str] = ()
+    image: Image, now_ms: int, terms: Terms | None = None, *, skip: Collection[str] = ()
 ) -> Iterator[str]:
-    """The names of the steps that are due, in order, one after the other is looked for; `but` some. Pure.
+    """Yield the names of the steps that are due, in order, without some. Pure, and lazy.
 
     Cost where nothing is due: a microsecond for each partition, and a hundred for each with a retention.
     """
     terms = terms or Terms()
     for step in STEPS:
-        if step.name not in but and step.is_due(image, now_ms, terms):
+        if step.name not in skip and step.is_due(image, now_ms, terms):
             yield step.name
 
 
@@ -515,15 +523,15 @@ def maintain(
     dry_run: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
     rest_ms: Callable[[float], None] | None = None,
-    progress: Callable[[Progress], None] = lambda _progress: None,
+    progress: OnProgress = ignore_progress,
 ) -> RoundReport:
     """One round.
 
     Args:
-        steps: names of those to look at; empty: all.
-        dry_run: only say what is due.
-        is_stopped: asked between pieces of work, and within them: is the round to end?
-        rest_ms: how to wait when the budget's rate asks for it; by default the clock's sleep.
+        steps: names of those to do; empty: all.
+        dry_run: only report what is due.
+        is_stopped: called between works, and within them; true once the round is cancelled.
+        rest_ms: waits when the budget's rate demands it; by default the clock's sleep.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING. FatalStorageError: it is not known what is durable.
@@ -535,7 +543,7 @@ def maintain(
     for topic in terms.topics or ():
         image.topic(topic)
     meter = Meter(budget, clock, is_stopped=is_stopped, rest_ms=rest_ms)
-    round_ = Round(
+    context = StepContext(
         metadata=metadata, clock=clock, terms=terms, meter=meter, dry_run=dry_run, progress=progress
     )
     before = _measured(image, terms)
@@ -545,7 +553,7 @@ def maintain(
         if steps and step.name not in steps:
             continue
         step_began_ms = clock.monotonic_ms()
-        report = _run_step(step, round_)
+        report = _run_step(step, context)
         if report is None:
             was_stopped = True
             break
@@ -561,11 +569,11 @@ def maintain(
     )
 
 
-def _run_step(step: Step, round_: Round) -> StepReport | None:
-    """None: the round is to end, and the step has not begun."""
+def _run_step(step: Step, context: StepContext) -> StepReport | None:
+    """Return None if the round was cancelled before the step did anything."""
     try:
-        round_.meter.check()
-        return step.run(round_)
+        context.meter.check()
+        return step.run(context)
     except StoppedError:
         return None
     except FatalStorageError:
