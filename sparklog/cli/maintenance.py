@@ -359,11 +359,11 @@ def expire(topics: tuple[str, ...], dry_run: bool) -> None:
     the topic, or the root, sets a retention. `sparklog vacuum` frees their space on the storage.
     """
     from sparklog.maintenance import expire as remove
-    from sparklog.maintenance.retain import shown_now_ms, sober_now_ms
+    from sparklog.maintenance.retain import earlier_now_ms, shown_now_ms
 
     log = current().open_log()
     chosen = chosen_topics(log, topics)
-    now_ms = (shown_now_ms if dry_run else sober_now_ms)(log.store, log.clock)
+    now_ms = (shown_now_ms if dry_run else earlier_now_ms)(log.store, log.clock)
     gone = remove(log.metadata, now_ms, chosen, dry_run=dry_run)
     rows = [dataclasses.asdict(one) | {"offsets": one.offsets} for one in gone]
     if current().json:

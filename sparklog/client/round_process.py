@@ -4,7 +4,7 @@ The request goes in by a pipe, so that no secret is among the arguments; the ans
 as one line. The end of the first pipe cancels the round, and so does the end of the parent, whatever ended
 it. A parent that lives shorter than its rounds names an owner instead: see RoundRequest.owner_pid.
 Invariants: one round per process, at the lowest priority of the CPU, unless it is urgent. The parent never
-    waits: `answer` returns None until the process has ended, and requests and answers fit into a pipe. A
+    waits: `answer` returns None until the process has ended, and a request fits into a pipe (64 KiB). A
     cancelled round stops between two steps of some megabytes; if that takes too long, as on a storage that
     hangs, the process ends all the same, which is as good as a crash.
 Not here: when a round is due, and what it does (sparklog/maintenance).
@@ -42,7 +42,7 @@ from sparklog.maintenance import (
 # --- requests and answers ----------------------------------------------------------------------------
 
 
-MAX_MESSAGE = 4_000  # of a line that must fit into a pipe, 64 KiB
+MAX_MESSAGE = 4_000
 
 
 class RoundRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,6 +119,9 @@ class RoundProcess:
             env=environment(),
         )
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._data = b""
         self._answer: RoundAnswer | None = None
         with contextlib.suppress(BrokenPipeError):  # it has ended already, and its answer says so
             self._process.stdin.write(encode_request(request))
@@ -129,12 +132,14 @@ class RoundProcess:
 
     def answer(self) -> RoundAnswer | None:
         """Return what came of it; None while it runs."""
-        if self._answer is None and self._process.poll() is not None:
+        if self._answer is None:
+            exit_code = self._process.poll()
             assert self._process.stdout is not None
-            data = self._process.stdout.read()
-            self._process.stdout.close()
-            self.cancel()
-            self._answer = decode_answer(data, self._process.returncode)
+            self._data += self._process.stdout.read() or b""  # None: nothing yet
+            if exit_code is not None:
+                self._process.stdout.close()
+                self.cancel()
+                self._answer = decode_answer(self._data, exit_code)
         return self._answer
 
     def cancel(self) -> None:

@@ -54,7 +54,7 @@ def alone(metadata: MetadataLog, name: str = HOLD) -> Iterator[None]:
         raise RetriableError(
             "MAINTENANCE_RUNNING",
             f"{metadata.store.url}: found {held.holder.decode(errors='replace')} maintaining this root, "
-            "expected nobody",
+            "expected none",
             fix="wait until it ends, and run this again if anything is left; or stop it: nothing is lost",
         )
     try:
@@ -201,7 +201,7 @@ class Meter:
 _log = logging.getLogger(__name__)
 RETRY_MS = 3_600_000
 MAX_REMEMBERED = 1_000
-MAX_REPORTED = 100  # of a round, whose report is one line of a pipe
+MAX_REPORTED = 100  # of a step
 _MAX_MESSAGE = 300
 # What one partition's files are to blame for, and nothing else. A flipped bit may look like a newer format.
 UNREADABLE = (CorruptLogError, DataLossError, UnsupportedVersionError, UnreadableSegmentError)

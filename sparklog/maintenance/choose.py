@@ -288,31 +288,25 @@ def choose_merges(
     topics: Collection[str] | None = None,
     *,
     since: Image | None = None,
+    segments: Collection[str] | None = None,
 ) -> Iterator[MergeWork]:
     """Yield the works that are due, by topic and partition.
 
     Args:
         topics: None: all.
         since: an older image, beyond whose offsets nothing is merged; None: everything is.
+        segments: None: what makes fewer extents is due; else whatever lies in these segments, and may be
+            replaced.
     """
-    for_all = (
-        piece for topic in _chosen(image, topics) for piece in _pieces(image, topic, limits, since or image)
-    )
-    return _in_works(for_all)
-
-
-def choose_rewrites(
-    image: Image,
-    limits: MergeLimits,
-    topics: Collection[str] | None = None,
-    *,
-    since: Image | None = None,  # noqa: ARG001 - what is named was there
-    segments: Collection[str],
-) -> Iterator[MergeWork]:
-    """Yield the works that move all extents out of these segments, as far as they may be replaced."""
-    wanted = np.array(sorted(segments), object)
+    wanted = None if segments is None else np.array(sorted(segments), object)
     return _in_works(
-        piece for topic in _chosen(image, topics) for piece in _pieces_within(image, topic, limits, wanted)
+        piece
+        for topic in _chosen(image, topics)
+        for piece in (
+            _pieces(image, topic, limits, since or image)
+            if wanted is None
+            else _pieces_within(image, topic, limits, wanted)
+        )
     )
 
 

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from sparklog.clock import Clock
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import InvalidRequestError
 from sparklog.failpoints import failpoint
 from sparklog.format.batch_table import BatchTable
 from sparklog.format.decode import parse_bodies
@@ -36,7 +36,7 @@ from sparklog.maintenance.choose import (
 )
 from sparklog.maintenance.compacted_batches import OPAQUE_MASK, Counts, OffsetMap, Round, codec_of, compacted
 from sparklog.maintenance.merging import MergedSegments
-from sparklog.maintenance.retain import both_now_ms, shown_now_ms, sober_now_ms
+from sparklog.maintenance.retain import both_now_ms, earlier_now_ms, shown_now_ms
 from sparklog.maintenance.rewrite import (
     STEP_BYTES,
     OnBytes,
@@ -99,18 +99,6 @@ class CompactionResult:
     bytes_before: int
     cleaned: Cleaned
     counts: Counts
-
-
-def compact_each(
-    store: Store,
-    clock: Clock,
-    works: Sequence[CompactionWork],
-    on_bytes: OnBytes = ignore_bytes,
-    *,
-    on_read_ahead: OnBytes = ignore_bytes,
-) -> Iterator[CompactionResult | SparklogError]:
-    """Do the works here; see RunWorks."""
-    return run_each(store, clock, works, run_compaction, on_bytes, on_read_ahead=on_read_ahead)
 
 
 def run_compaction(
@@ -346,7 +334,7 @@ def compact(
     first = metadata.refresh(force=True)
     names = _names(first, topics)
     report = CompactionReport({name: CompactedTopic() for name in names})
-    now_ms = (shown_now_ms if dry_run else sober_now_ms)(store, clock)
+    now_ms = (shown_now_ms if dry_run else earlier_now_ms)(store, clock)
     works = choose_compactions(first, now_ms, limits, names)
     for work in works:
         counts = report.topics[work.topic]
@@ -356,7 +344,7 @@ def compact(
     if not dry_run and works:
         meter = meter or Meter(NO_LIMIT, clock)
         job = _Compacting(metadata, clock, limits, report)
-        run = run or partial(compact_each, store, clock, on_read_ahead=meter.rest)
+        run = run or partial(run_each, run_compaction, store, clock, on_read_ahead=meter.rest)
         loop = WorkLoop(metadata, job, report, meter, run, progress)
         loop.run()
         if raises and loop.failed:
@@ -387,7 +375,7 @@ class _Compacting(Job[CompactionWork, CompactionResult]):
         self._tombstones: dict[PartitionKey, int] = {}  # kept by the last round
 
     def choose(self, image: Image, since: Image, skip: frozenset[PartitionKey]) -> Sequence[CompactionWork]:
-        now_ms = sober_now_ms(self._metadata.store, self._clock)
+        now_ms = earlier_now_ms(self._metadata.store, self._clock)
         limits = replace(self._limits, skip=self._limits.skip | skip)
         return choose_compactions(image, now_ms, limits, self._report.topics, since=since)
 

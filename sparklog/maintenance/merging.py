@@ -10,11 +10,11 @@ After a crash: files that nothing refers to; nothing is lost, and the work is ch
 """
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
@@ -263,18 +263,6 @@ def run_merge(
         return [_merge_apart(store, source, piece, on_bytes) for piece in work.pieces]
 
 
-def merge_each(
-    store: Store,
-    clock: Clock,
-    works: Sequence[MergeWork],
-    on_bytes: OnBytes = ignore_bytes,
-    *,
-    on_read_ahead: OnBytes = ignore_bytes,
-) -> Iterator[list[ReplaceExtents] | SparklogError]:
-    """Do the works here; see RunWorks."""
-    return run_each(store, clock, works, run_merge, on_bytes, on_read_ahead=on_read_ahead)
-
-
 def _merge_shared(
     store: Store, clock: Clock, source: Source, work: MergeWork, on_bytes: OnBytes
 ) -> list[ReplaceExtents]:
@@ -316,19 +304,6 @@ def _replacement(piece: Piece, added: list[Extent]) -> ReplaceExtents:
 # --- optimize ----------------------------------------------------------------------------------------
 
 
-class ChooseMerges(Protocol):
-    """As choose_merges: which works are due."""
-
-    def __call__(
-        self,
-        image: Image,
-        limits: MergeLimits,
-        topics: Collection[str] | None = None,
-        *,
-        since: Image | None = None,
-    ) -> Iterator[MergeWork]: ...
-
-
 @dataclass(slots=True, kw_only=True)
 class MergedTopic:
     """What was done to a topic.
@@ -365,7 +340,7 @@ def optimize(
     meter: Meter | None = None,
     run: RunWorks[MergeWork, list[ReplaceExtents]] | None = None,
     progress: OnProgress = ignore_progress,
-    choose: ChooseMerges | None = None,
+    segments: Collection[str] | None = None,
 ) -> MergeReport:
     """Merge what is due.
 
@@ -376,7 +351,7 @@ def optimize(
         raises: whether what cannot be read is an error at the end; else it is in the report alone.
         meter: how much of it; None: all.
         run: does works; by default here, one after the other.
-        choose: what is due; by default what makes fewer extents.
+        segments: move everything out of these segments; None: merge what makes fewer extents.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
@@ -387,19 +362,19 @@ def optimize(
             it did not answer.
         StorageError, FatalStorageError: see WorkLoop.run.
     """
-    limits, choose = limits or MergeLimits(fan_in=None), choose or choose_merges
+    limits = limits or MergeLimits(fan_in=None)
     meter = meter or Meter(NO_LIMIT, clock)
     image = metadata.refresh(force=True)
     names = sorted(image.topics) if topics is None else named_topics(image, topics)
     report = MergeReport({name: MergedTopic(extents_before=_extents(image, name)) for name in names})
-    job = _Merging(metadata, limits, report, choose)
+    job = _Merging(metadata, limits, report, segments)
     if dry_run:
-        for work in choose(image, limits, names):
+        for work in choose_merges(image, limits, names, segments=segments):
             for piece in work.pieces:
                 report.topics[piece.topic].merged_extents += len(piece.extents)
                 report.topics[piece.topic].merged_bytes += piece.size
     else:
-        run = run or partial(merge_each, metadata.store, clock, on_read_ahead=meter.rest)
+        run = run or partial(run_each, run_merge, metadata.store, clock, on_read_ahead=meter.rest)
         loop = WorkLoop(metadata, job, report, meter, run, progress)
         loop.run()
         if loop.failed and raises:
@@ -412,19 +387,23 @@ def optimize(
 
 class _Merging(Job[MergeWork, list[ReplaceExtents]]):
     def __init__(
-        self, metadata: MetadataLog, limits: MergeLimits, report: MergeReport, choose: ChooseMerges
+        self,
+        metadata: MetadataLog,
+        limits: MergeLimits,
+        report: MergeReport,
+        segments: Collection[str] | None,
     ) -> None:
-        self._metadata, self._limits, self._report, self._choose = metadata, limits, report, choose
+        self._metadata, self._limits, self._report, self._segments = metadata, limits, report, segments
 
     def choose(self, image: Image, since: Image, skip: frozenset[PartitionKey]) -> Sequence[MergeWork]:
         limits = replace(self._limits, skip=self._limits.skip | skip)
-        return in_turns(self._choose(image, limits, self._report.topics, since=since))
+        return in_turns(
+            choose_merges(image, limits, self._report.topics, since=since, segments=self._segments)
+        )
 
     def publish(self, work: MergeWork, result: list[ReplaceExtents]) -> Outcome:
-        """Publish the replacements that make fewer extents, or all of them if others were asked for."""
-        is_fewer = [
-            self._choose is not choose_merges or len(made.added) < made.removed_count for made in result
-        ]
+        """Publish the replacements that make fewer extents, or all of them if segments are to be left."""
+        is_fewer = [self._segments is not None or len(made.added) < made.removed_count for made in result]
         wanted = list(compress(result, is_fewer))
         published = set(publish_replacements(self._metadata, wanted).actions)
         for piece, made in zip(work.pieces, result, strict=True):

@@ -10,7 +10,6 @@ After a crash: what was published stays, the rest is due again.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from sparklog.clock import Clock
@@ -35,22 +34,21 @@ from sparklog.maintenance.choose import (
     PartitionKey,
     choose_compactions,
     choose_merges,
-    choose_rewrites,
     dirtiness,
     is_compacted,
 )
-from sparklog.maintenance.compaction import CompactionReport, compact
+from sparklog.maintenance.compaction import compact
 from sparklog.maintenance.merging import MergeReport, optimize
 from sparklog.maintenance.retain import (
     abort_left_open,
     both_now_ms,
     choose_expired,
     choose_left_open,
+    earlier_now_ms,
     expire,
-    sober_now_ms,
 )
 from sparklog.maintenance.sweep import DAY_MS, mostly_dead_segments, retire, retire_is_due, vacuum
-from sparklog.maintenance.work_loop import OnProgress, ignore_progress
+from sparklog.maintenance.work_loop import OnProgress, RewriteReport, ignore_progress
 from sparklog.metadata import (
     NUMBER_COLUMNS,
     Action,
@@ -60,8 +58,7 @@ from sparklog.metadata import (
     plan_expire_producers,
 )
 
-# --- round step --------------------------------------------------------------------------------------
-#
+# --- what a step gets, and reports -------------------------------------------------------------------
 
 
 Figures = Mapping[str, int]
@@ -171,26 +168,31 @@ LAST_VACUUM_KEY = "sparklog.last.vacuum.ms"
 _VACUUM_COMMITS = 256
 _MAX_NAMED = 3
 
-# --- transactions ------------------------------------------------------------------------------------------
+
+def _report(step: str, *, is_done: bool, **figures: int) -> StepReport:
+    return StepReport(step=step, outcome="done" if is_done else "nothing", figures=figures)
+
+
+def _unless_due(context: StepContext, step: str, *, is_due: bool) -> StepReport | None:
+    """Return the report of a step that does nothing, if it does."""
+    if is_due and not context.dry_run:
+        return None
+    return StepReport(step=step, outcome="due" if is_due else "nothing")
 
 
 def _transactions_are_due(image: Image, now_ms: int, terms: Terms) -> bool:
-    """Of whole roots: a transaction may be in any topics."""
+    """Only for whole roots: a transaction may be in any topics."""
     return terms.topics is None and bool(choose_left_open(image, now_ms))
 
 
 def _transactions(context: StepContext) -> StepReport:
     metadata, clock = context.metadata, context.clock
-    if not _transactions_are_due(metadata.image, sober_now_ms(metadata.store, clock), context.terms):
-        return StepReport(step="transactions", outcome="nothing")
-    if context.dry_run:
-        return StepReport(step="transactions", outcome="due")
+    is_due = _transactions_are_due(metadata.image, earlier_now_ms(metadata.store, clock), context.terms)
+    if (report := _unless_due(context, "transactions", is_due=is_due)) is not None:
+        return report
     aborted = abort_left_open(metadata, clock, context.meter.check)
-    figures = {"aborted": len(aborted), "staged_bytes": sum(item.staged_bytes for item in aborted)}
-    return StepReport(step="transactions", outcome="done" if aborted else "nothing", figures=figures)
-
-
-# --- expire ------------------------------------------------------------------------------------------------
+    staged_bytes = sum(transaction.staged_bytes for transaction in aborted)
+    return _report("transactions", is_done=bool(aborted), aborted=len(aborted), staged_bytes=staged_bytes)
 
 
 def _expire_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
@@ -198,23 +200,17 @@ def _expire_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
 
 
 def _expire(context: StepContext) -> StepReport:
-    gone = expire(
-        context.metadata,
-        sober_now_ms(context.metadata.store, context.clock),
-        context.terms.topics,
-        dry_run=context.dry_run,
-        defaults=context.terms.defaults,
+    metadata, terms = context.metadata, context.terms
+    now_ms = earlier_now_ms(metadata.store, context.clock)
+    gone = expire(metadata, now_ms, terms.topics, dry_run=context.dry_run, defaults=terms.defaults)
+    report = _report(
+        "expire",
+        is_done=bool(gone),
+        partitions=len(gone),
+        offsets=sum(expiry.offsets for expiry in gone),
+        bytes=sum(expiry.size_bytes for expiry in gone),
     )
-    figures = {
-        "partitions": len(gone),
-        "offsets": sum(item.offsets for item in gone),
-        "bytes": sum(item.size_bytes for item in gone),
-    }
-    done = "due" if context.dry_run else "done"
-    return StepReport(step="expire", outcome=done if gone else "nothing", figures=figures)
-
-
-# --- producers ---------------------------------------------------------------------------------------------
+    return replace(report, outcome="due") if gone and context.dry_run else report
 
 
 def _expire_producers(image: Image, now_ms: int, terms: Terms, latest_ms: int = 0) -> list[Action]:
@@ -231,27 +227,20 @@ def _producers_are_due(image: Image, now_ms: int, terms: Terms) -> bool:
 
 
 def _producers(context: StepContext) -> StepReport:
-    metadata, terms = context.metadata, context.terms
+    metadata, terms, before = context.metadata, context.terms, context.metadata.image
     now_ms, latest_ms = both_now_ms(metadata.store, context.clock)
-    before = metadata.image
-    if context.dry_run:
-        is_due = _producers_are_due(before, now_ms, terms)
-        return StepReport(step="producers", outcome="due" if is_due else "nothing")
+    is_due = _producers_are_due(before, now_ms, terms)
+    if (report := _unless_due(context, "producers", is_due=is_due)) is not None:
+        return report
     done = metadata.publish(lambda image: _expire_producers(image, now_ms, terms, latest_ms)).actions
     left, there = _count_producers(metadata.image), _count_producers(before)
-    return StepReport(
-        step="producers",
-        outcome="done" if done else "nothing",
-        figures={"forgotten_producers": max(0, there - left), "known_producers": left},
-    )
+    forgotten = max(0, there - left)
+    return _report("producers", is_done=bool(done), forgotten_producers=forgotten, known_producers=left)
 
 
 def _count_producers(image: Image) -> int:
-    """Of all partitions, each as often as it has written to one."""
+    """Return the producers of all partitions; one that has written to several counts for each."""
     return sum(len(state.producers) for topic in image.topics.values() for state in topic.partitions)
-
-
-# --- compact -----------------------------------------------------------------------------------------------
 
 
 def dirtiness_of(image: Image, now_ms: int, terms: Terms) -> Dirtiness:
@@ -260,7 +249,7 @@ def dirtiness_of(image: Image, now_ms: int, terms: Terms) -> Dirtiness:
 
 
 def _compactable(image: Image, terms: Terms) -> list[str]:
-    """The topics whose cleanup.policy has compact."""
+    """Return the topics whose cleanup.policy has compact."""
     return [
         name
         for name in (sorted(image.topics) if terms.topics is None else terms.topics)
@@ -274,34 +263,28 @@ def _compact_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
 
 
 def _compact(context: StepContext) -> StepReport:
-    report = compact(
-        context.metadata,
-        context.clock,
-        _compactable(context.metadata.image, context.terms),
-        context.terms.compaction_limits,
-        **context.options,
-    )
+    metadata, terms = context.metadata, context.terms
+    names = _compactable(metadata.image, terms)
+    report = compact(metadata, context.clock, names, terms.compaction_limits, **context.options)
     topics = report.topics.values()
-    figures = {
-        "partitions": sum(item.partitions for item in topics),
-        "records_removed": sum(item.records_removed for item in topics),
-        "read_bytes": sum(item.bytes_before for item in topics),
-        "written_bytes": sum(item.bytes_after for item in topics),
-        "left_out": sum(item.left_out for item in topics),
-    }
-    works = figures["partitions"] if context.dry_run else sum(item.rounds for item in topics)
-    return _report("compact", context, figures, report, work_done=works)
+    partitions = sum(counts.partitions for counts in topics)
+    return _rewritten(
+        "compact",
+        context,
+        report,
+        partitions if context.dry_run else sum(counts.rounds for counts in topics),
+        partitions=partitions,
+        records_removed=sum(counts.records_removed for counts in topics),
+        read_bytes=sum(counts.bytes_before for counts in topics),
+        written_bytes=sum(counts.bytes_after for counts in topics),
+        left_out=sum(counts.left_out for counts in topics),
+    )
 
 
-def _report(
-    step: str,
-    context: StepContext,
-    figures: Figures,
-    report: MergeReport | CompactionReport,
-    *,
-    work_done: int,
+def _rewritten(
+    step: str, context: StepContext, report: RewriteReport[Any], work_done: int, **figures: int
 ) -> StepReport:
-    """The report of a step that rewrites partitions."""
+    """Return the report of a step that rewrites partitions."""
     failed = report.skipped
     outcome = "done" if work_done else "failed" if failed else "nothing"
     if context.dry_run and work_done:
@@ -313,12 +296,9 @@ def _report(
         step=step,
         outcome=outcome,
         figures=figures,
-        message="; ".join(item.message for item in failed[:_MAX_NAMED]) + more,
+        message="; ".join(partition.message for partition in failed[:_MAX_NAMED]) + more,
         skipped=tuple(failed[:MAX_REPORTED]),
     )
-
-
-# --- optimize ----------------------------------------------------------------------------------------------
 
 
 def _merge_is_due(image: Image, _now_ms: int, terms: Terms) -> bool:
@@ -326,66 +306,52 @@ def _merge_is_due(image: Image, _now_ms: int, terms: Terms) -> bool:
 
 
 def _merge(context: StepContext) -> StepReport:
-    report = optimize(
-        context.metadata,
-        context.clock,
-        context.terms.topics,
-        context.terms.merge_limits,
-        **context.options,
-    )
+    terms = context.terms
+    report = optimize(context.metadata, context.clock, terms.topics, terms.merge_limits, **context.options)
     topics = report.topics.values()
-    figures = {
-        "merged_extents": sum(item.merged_extents for item in topics),
-        "read_bytes": sum(item.merged_bytes for item in topics),
-        "added_extents": sum(item.added_extents for item in topics),
-        "written_bytes": sum(item.added_bytes for item in topics),
-        "left_out": sum(item.left_out for item in topics),
-    }
-    return _report("optimize", context, figures, report, work_done=figures["merged_extents"])
-
-
-# --- retire ------------------------------------------------------------------------------------------------
+    merged_extents = sum(counts.merged_extents for counts in topics)
+    return _rewritten(
+        "optimize",
+        context,
+        report,
+        merged_extents,
+        merged_extents=merged_extents,
+        read_bytes=sum(counts.merged_bytes for counts in topics),
+        added_extents=sum(counts.added_extents for counts in topics),
+        written_bytes=sum(counts.added_bytes for counts in topics),
+        left_out=sum(counts.left_out for counts in topics),
+    )
 
 
 def _delay_ms(image: Image, terms: Terms) -> int:
-    """How long readers have what is dead: the root's file.delete.delay.ms."""
+    """Return how long readers have what is dead: the root's file.delete.delay.ms."""
     return TopicConfig.parse({}, {**terms.defaults, **image.configs}).file_delete_delay_ms
 
 
 def _retire_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
-    """Of whole roots: a segment may have extents of any topics."""
+    """Only for whole roots: a segment may have extents of any topics."""
     return terms.topics is None and retire_is_due(image, now_ms, _delay_ms(image, terms))
 
 
 def _retire(context: StepContext) -> StepReport:
-    metadata, clock = context.metadata, context.clock
+    metadata, clock, meter = context.metadata, context.clock, context.meter
     now_ms = metadata.store.storage_now_ms(clock.now_ms())
-    if not _retire_is_due(metadata.image, now_ms, context.terms):
-        return StepReport(step="retire", outcome="nothing")
-    if context.dry_run:
-        return StepReport(step="retire", outcome="due")
-    report = retire(
-        metadata,
-        clock,
-        delay_ms=_delay_ms(metadata.image, context.terms),
-        check=context.meter.check,
-        removed=context.meter.spend_files,
+    is_due = _retire_is_due(metadata.image, now_ms, context.terms)
+    if (report := _unless_due(context, "retire", is_due=is_due)) is not None:
+        return report
+    delay_ms = _delay_ms(metadata.image, context.terms)
+    retired = retire(metadata, clock, delay_ms=delay_ms, check=meter.check, removed=meter.spend_files)
+    return _report(
+        "retire",
+        is_done=retired.has_done_anything,
+        retired_segments=retired.retired,
+        retired_bytes=retired.retired_bytes,
+        removed_segments=retired.files,
     )
-    figures = {
-        "retired_segments": report.retired,
-        "retired_bytes": report.retired_bytes,
-        "removed_segments": report.files,
-    }
-    return StepReport(
-        step="retire", outcome="done" if report.has_done_anything else "nothing", figures=figures
-    )
-
-
-# --- vacuum ------------------------------------------------------------------------------------------------
 
 
 def _vacuum_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
-    """Once a day, which the image remembers; of whole roots, that have been written to for a while."""
+    """Once a day, which the image remembers; only for whole roots that have been written to for a while."""
     if terms.topics is not None or image.commit < _VACUUM_COMMITS:
         return False
     text = image.configs.get(LAST_VACUUM_KEY, "")
@@ -393,41 +359,35 @@ def _vacuum_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
 
 
 def _vacuum(context: StepContext) -> StepReport:
-    metadata, now_ms = context.metadata, context.clock.now_ms()
-    if not _vacuum_is_due(metadata.image, now_ms, context.terms):
-        return StepReport(step="vacuum", outcome="nothing")
-    if context.dry_run:
-        return StepReport(step="vacuum", outcome="due")
+    metadata, clock, meter = context.metadata, context.clock, context.meter
+    now_ms = clock.now_ms()
+    is_due = _vacuum_is_due(metadata.image, now_ms, context.terms)
+    if (report := _unless_due(context, "vacuum", is_due=is_due)) is not None:
+        return report
     # First: a vacuum that fails, or is killed with its round, has listed the storage all the same.
     metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])
-    report = vacuum(
-        metadata, context.clock, progress=lambda _: context.meter.check(), removed=context.meter.spend_files
-    )
+    swept = vacuum(metadata, clock, progress=lambda _: meter.check(), removed=meter.spend_files)
     rewritten = _rewrite_mostly_dead(context)
-    figures = {
-        "rewritten_bytes": sum(item.merged_bytes for item in rewritten.topics.values()),
-        "files": report.dead.files,
-        "bytes": report.dead.size_bytes,
-        "waiting_files": report.waiting.files,
-        "temporary": report.temporary,
-        "requests": report.requests,
-    }
-    return StepReport(
-        step="vacuum",
-        outcome="done",
-        figures=figures,
-        skipped=tuple(rewritten.skipped[:MAX_REPORTED]),
+    done = _report(
+        "vacuum",
+        is_done=True,
+        rewritten_bytes=sum(counts.merged_bytes for counts in rewritten.topics.values()),
+        files=swept.dead.files,
+        bytes=swept.dead.size_bytes,
+        waiting_files=swept.waiting.files,
+        temporary=swept.temporary,
+        requests=swept.requests,
     )
+    return replace(done, skipped=tuple(rewritten.skipped[:MAX_REPORTED]))
 
 
 def _rewrite_mostly_dead(context: StepContext) -> MergeReport:
     """Move what is live out of segments that are mostly dead, so that a vacuum can remove these."""
-    segments = mostly_dead_segments(context.metadata, context.clock)
+    metadata, clock, limits = context.metadata, context.clock, context.terms.merge_limits
+    segments = mostly_dead_segments(metadata, clock)
     if not segments:
         return MergeReport()
-    choose = partial(choose_rewrites, segments=frozenset(segments))
-    limits = context.terms.merge_limits
-    return optimize(context.metadata, context.clock, None, limits, choose=choose, **context.options)
+    return optimize(metadata, clock, None, limits, segments=segments, **context.options)
 
 
 STEPS: tuple[Step, ...] = (

@@ -76,10 +76,10 @@ class Rewrite(Protocol[ResultT_co]):
 
 
 def run_each(
+    rewrite: Rewrite[ResultT],
     store: Store,
     clock: Clock,
     works: Sequence[WorkT],
-    rewrite: Rewrite[ResultT],
     on_bytes: OnBytes = ignore_bytes,
     *,
     on_read_ahead: OnBytes = ignore_bytes,

@@ -23,11 +23,12 @@ from sparklog.maintenance import CompactionLimits, CompactionReport, MergeLimits
 from sparklog.maintenance import compact as compact_log
 from sparklog.maintenance import optimize as optimize_log
 from sparklog.maintenance.choose import Work
-from sparklog.maintenance.compaction import compact_each
-from sparklog.maintenance.merging import merge_each
+from sparklog.maintenance.compaction import run_compaction
+from sparklog.maintenance.merging import run_merge
 from sparklog.maintenance.rewrite import OnBytes, groups
+from sparklog.maintenance.work_loop import Rewrite, run_each
 from sparklog.metadata.documents.properties import open_properties
-from sparklog.storage import Store, open_store
+from sparklog.storage import open_store
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 WorkT = TypeVar("WorkT", bound=Work)
 ResultT = TypeVar("ResultT")
 StorageOptions = Mapping[str, Any] | None
-# merge_each, or compact_each
-DoEach = Callable[[Store, SystemClock, Sequence[WorkT]], Iterator[ResultT | SparklogError]]
 # What a task does of several works that read the same small objects: bytes of these, and of all. Larger:
 # fewer requests; smaller: more tasks.
 TASK_BYTES, MOST_TASK_BYTES = 256 << 20, 1 << 30
@@ -79,7 +78,8 @@ def optimize(
     context = _context_of(spark)
     limits = MergeLimits(fan_in=min_input_files, target_bytes=target_file_size_bytes)
     with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
-        run = _in_tasks(context, log, root, storage_options, merge_each, max_concurrent_file_group_rewrites)
+        wave = max_concurrent_file_group_rewrites
+        run = _in_tasks(context, log, root, storage_options, run_merge, wave)
         return optimize_log(log.metadata, log.clock, topics, limits, dry_run=dry_run, run=run)
 
 
@@ -105,7 +105,9 @@ def compact(
     context = _context_of(spark)
     limits = CompactionLimits(only_due=only_due)
     with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
-        run = _in_tasks(context, log, root, storage_options, compact_each, max_concurrent_file_group_rewrites)
+        run = _in_tasks(
+            context, log, root, storage_options, run_compaction, max_concurrent_file_group_rewrites
+        )
         return compact_log(log.metadata, log.clock, topics, limits, dry_run=dry_run, run=run)
 
 
@@ -135,11 +137,11 @@ def _in_tasks(
     log: SparkLog,
     root: str,
     storage_options: StorageOptions,
-    do_each: DoEach[WorkT, ResultT],
+    rewrite: Rewrite[ResultT],
     wave: int | None,
 ) -> Callable[[Sequence[WorkT], OnBytes], Iterator[ResultT | SparklogError]]:
     """Return what does works on executors (RunWorks)."""
-    task, store = _task(root, storage_options, log.cluster_id, do_each), log.store
+    task, store = _task(root, storage_options, log.cluster_id, rewrite), log.store
 
     def run(works: Sequence[WorkT], _on_bytes: OnBytes) -> Iterator[ResultT | SparklogError]:
         yield from in_waves(context, list(groups(store, works, TASK_BYTES, MOST_TASK_BYTES)), task, wave)
@@ -160,7 +162,7 @@ def in_waves(
             yield from results
 
 
-def _task(root: str, storage_options: StorageOptions, cluster_id: str, do_each: Any) -> Any:
+def _task(root: str, storage_options: StorageOptions, cluster_id: str, rewrite: Rewrite[Any]) -> Any:
     """Return what an executor does with some works. It needs the store, and no metadata."""
 
     def run(works: Any) -> Any:
@@ -176,6 +178,6 @@ def _task(root: str, storage_options: StorageOptions, cluster_id: str, do_each: 
                 f"{cluster_id}",
                 fix="use a path that means the same shared directory on the driver and on all executors",
             )
-        return list(do_each(store, SystemClock(), works))
+        return list(run_each(rewrite, store, SystemClock(), works))
 
     return run

@@ -181,7 +181,7 @@ class MaintenanceService:
             if not self._is_ours:
                 continue  # one broker does it; the next one finds what is due
             try:
-                await self._look()
+                await self._maintain_if_due()
             except (SparklogError, OSError) as error:
                 self._warn(str(error))
                 self._pace.slow_down()
@@ -208,8 +208,8 @@ class MaintenanceService:
         self._changed.clear()
         return True
 
-    async def _look(self) -> None:
-        if await self._has_done_what_is_urgent() and not self._is_ours:
+    async def _maintain_if_due(self) -> None:
+        if await self._did_urgent_work() and not self._is_ours:
             return  # it may have taken minutes
         now_ms = self._clock.monotonic_ms()
         due, dirt = await self._root.run(self._due, now_ms >= self._expiry_ms)
@@ -225,7 +225,7 @@ class MaintenanceService:
             return
         self._note(await self._run_round(due))
 
-    async def _has_done_what_is_urgent(self) -> bool:
+    async def _did_urgent_work(self) -> bool:
         """True if there was anything. All else comes after it: of groups that commit all the time something
         is urgent at each look.
         """
@@ -393,10 +393,10 @@ def _of_rounds(settings: MaintenanceSettings) -> tuple[object, ...]:
 def line_of(report: RoundReport) -> str:
     """Return a round as one line of the log."""
     done = "; ".join(
-        f"{one.step} {one.outcome}: "
-        + ", ".join(f"{name}={value}" for name, value in one.figures.items() if value)
-        for one in report.steps
-        if one.outcome in {"done", "cut"}
+        f"{step.step} {step.outcome}: "
+        + ", ".join(f"{name}={value}" for name, value in step.figures.items() if value)
+        for step in report.steps
+        if step.outcome in {"done", "cut"}
     )
     return (
         f"{done}; extents {report.before.extents} -> {report.after.extents}, "

@@ -12,7 +12,9 @@ from sparklog_server.maintenance import service
 from sparklog_server.maintenance.service import end_round, has_ended_within
 
 REQUEST = RoundRequest(root="file:///nowhere", cluster_id="C" * 22)
+LONG = 200_000  # more than a pipe holds
 SPEAKS = 'import sys; sys.stdin.readline(); print(\'{"error": "nothing to do"}\')'
+SPEAKS_MUCH = f'import sys; sys.stdin.readline(); print(\'{{"error": "\' + "x" * {LONG} + \'"}}\')'
 HANGS = "import signal; signal.pause()"
 
 
@@ -39,6 +41,12 @@ def test_a_round_reports_what_came_of_it(started: RoundProcess) -> None:
 
     asyncio.run(run())
     assert started.answer() == RoundAnswer(error="nothing to do")
+
+
+@runs(sys.executable, "-c", SPEAKS_MUCH)
+def test_an_answer_may_be_longer_than_a_pipe(started: RoundProcess) -> None:
+    assert asyncio.run(has_ended_within(started, 30))
+    assert started.answer() == RoundAnswer(error="x" * LONG)
 
 
 @runs("cat")

@@ -1,4 +1,4 @@
-"""A round of maintenance that a broker breaks off, since something else is to be done."""
+"""A round of maintenance that a broker cancels, since something else is to be done."""
 
 import asyncio
 import threading
