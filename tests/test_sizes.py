@@ -34,7 +34,6 @@ MIRRORED = {
     },
 }
 OTHER_SUBJECTS = {
-    "tests/client": {"round_pace", "round_process", "round_state"},
     "tests/format": {"format_md"},
     "tests/metadata": {"format_md"},
     "tests/spark": {

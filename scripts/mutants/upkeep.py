@@ -14,8 +14,8 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "Vacuum judges by an image from before its horizon: what was published between is removed.",
         "sparklog/maintenance/sweep.py",
-        "judge = Judge(self._with_horizon(horizon), past)",
-        "judge = ForeseeingJudge(image, self._with_horizon(horizon).sweep_horizon, past)",
+        "classifier = Classifier(self._with_horizon(horizon), past)",
+        "planned = self._with_horizon(horizon).sweep_horizon\n            classifier = Classifier(image, past, planned_horizon=planned)",
         "tests/maintenance/test_vacuum.py",
     ),
     edit(
@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # A merge changes no record, offset or timestamp.
     edit(
         "A merged segment is published before it is synced.",
-        "sparklog/maintenance/merge.py",
+        "sparklog/maintenance/merging.py",
         "self._file.sync()",
         "pass",
         "tests/maintenance/test_merge.py",
@@ -101,7 +101,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     edit(
         "A part of a round is published: an old value comes back.",
-        "sparklog/maintenance/compact.py",
+        "sparklog/maintenance/compaction.py",
         "len(plan_replacements(image, result.replacements)) == len(result.replacements)",
         "True",
         "tests/maintenance/test_compact_rounds.py",
@@ -109,8 +109,8 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "A round that does not see all of the clean part sets horizons: an old value comes back.",
         "sparklog/maintenance/choose.py",
-        "sees_all = len(columns) >= state.extents.index_from(first_dirty)",
-        "sees_all = True",
+        "if not len(columns) or len(columns) < state.extents.index_from(first_dirty):",
+        "if not len(columns):",
         "tests/maintenance/test_horizons.py",
     ),
 )

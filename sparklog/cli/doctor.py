@@ -414,7 +414,6 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
         yield from check_incarnation(log)
     yield from check_brokers(log.image, last_seen_ms(store, log.clock) if log.image.brokers else {})
     yield from check_transactions(log.image, log.clock.now_ms())
-    yield check_uncleanable(log)
     yield check_usage(log)
     if deep:
         yield from check_staged(log)
@@ -532,25 +531,6 @@ def check_lifecycle(store: Store) -> Iterator[Finding]:
         yield fail("lifecycle rules", "; ".join(harmful), fix)
     else:
         yield ok("lifecycle rules", "none takes objects of the root away")
-
-
-def check_uncleanable(log: SparkLog) -> Finding:
-    """Partitions that maintenance on this machine could not read within the last hour."""
-    from sparklog.client.rounds import RoundStates
-    from sparklog.maintenance import still_remembered
-
-    states = RoundStates(log.url, log.cluster_id, patience=log.clock)
-    known = still_remembered(states.read().uncleanable, log.clock.now_ms())
-    ids = {topic.topic_id for topic in log.image.topics.values()}
-    found = [one.found for one in known if one.found.topic_id in ids]
-    if not found:
-        return ok("uncleanable", "no partition that maintenance on this machine could not read")
-    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return warn(
-        "uncleanable",
-        "; ".join(one.message for one in found[:MAX_NAMED]) + more,
-        "restore these files; within an hour the partitions are tried again, or now by `sparklog maintain`",
-    )
 
 
 def check_usage(log: SparkLog) -> Finding:

@@ -19,7 +19,7 @@ from sparklog.cli.output import Document, byte_bar, human_bytes, show_json, show
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
-    from sparklog.maintenance import Budget, CompactionReport, Report, RoundReport, Terms, VacuumReport
+    from sparklog.maintenance import Budget, CompactionReport, MergeReport, RoundReport, Terms, VacuumReport
 
 EXPIRE_COLUMNS = "topic partition log_start_offset new_log_start_offset:NEW offsets size_bytes:SIZE:bytes"
 DUE_COLUMNS = "topic partitions dirty_bytes:DIRTY:bytes clean_bytes:CLEAN:bytes"
@@ -123,11 +123,11 @@ def expire(topics: tuple[str, ...], dry_run: bool) -> None:
     keeps everything. `sparklog vacuum` frees the space.
     """
     from sparklog.maintenance import expire as remove
-    from sparklog.maintenance.retain import shown_now_ms, sober_now_ms
+    from sparklog.maintenance.retain import earlier_now_ms, shown_now_ms
 
     log = current().open_log()
     chosen = chosen_topics(log, topics)
-    now_ms = (shown_now_ms if dry_run else sober_now_ms)(log.store, log.clock)
+    now_ms = (shown_now_ms if dry_run else earlier_now_ms)(log.store, log.clock)
     gone = remove(log.metadata, now_ms, chosen, dry_run=dry_run)
     rows = [dataclasses.asdict(one) | {"offsets": one.offsets} for one in gone]
     if current().json:
@@ -228,7 +228,7 @@ def optimize(topics: tuple[str, ...], dry_run: bool, target_bytes: int | None, f
     _show_merged(report, dry_run=dry_run)
 
 
-def _show_merged(report: Report, *, dry_run: bool) -> None:
+def _show_merged(report: MergeReport, *, dry_run: bool) -> None:
     rows = [{"topic": name, **dataclasses.asdict(one)} for name, one in report.topics.items()]
     if current().json:
         show_json({"dry_run": dry_run, "topics": rows})
@@ -367,7 +367,6 @@ def maintain(
                 _watch(log, terms, budget, stop, interval_ms / 1000)
                 return
             report = _round(log, terms, budget, stop)
-    _remember_uncleanable(log, report)
     _show(report, dry_run=False)
     if report.has_failed:
         click.get_current_context().exit(1)
@@ -395,17 +394,19 @@ def _round(log: SparkLog, terms: Terms, budget: Budget, stop: Stop, *, dry_run: 
 def _watch(log: SparkLog, terms: Terms, budget: Budget, stop: Stop, interval_seconds: float) -> None:
     """Round after round; the same failure is reported once."""
     from sparklog.errors import CorruptLogError, FatalStorageError, SparklogError, UnknownTopicError
+    from sparklog.maintenance import SkippedPartitions
 
-    reported = ""
+    reported, skipped = "", SkippedPartitions()
     while not stop.is_asked():
         try:
-            report = _round(log, _without_uncleanable(log, terms), budget, stop)
+            skip = skipped.keys(log.clock.now_ms())
+            report = _round(log, dataclasses.replace(terms, skip=skip), budget, stop)
         except (FatalStorageError, CorruptLogError, UnknownTopicError):
             raise
         except (SparklogError, OSError) as error:
             problem = str(error)
         else:
-            _remember_uncleanable(log, report)
+            skipped.add(report.skipped, log.clock.now_ms())
             problem = "\n".join(one.message for one in report.steps if one.message)
             if current().json:
                 tell(json_text({"dry_run": False, **dataclasses.asdict(report)}))
@@ -415,26 +416,6 @@ def _watch(log: SparkLog, terms: Terms, budget: Budget, stop: Stop, interval_sec
             note(problem)
         reported = problem
         stop.wait(interval_seconds)
-
-
-def _remember_uncleanable(log: SparkLog, report: RoundReport) -> None:
-    """Record on this machine which partitions cannot be read, so that the others do not wait for them."""
-    from sparklog.client.rounds import RoundAnswer, RoundStates, found_uncleanable
-
-    now_ms = log.clock.now_ms()
-    RoundStates(log.url, log.cluster_id, patience=log.clock).change(
-        lambda state: found_uncleanable(state, RoundAnswer(report=report), now_ms)
-    )
-
-
-def _without_uncleanable(log: SparkLog, terms: Terms) -> Terms:
-    """Skip partitions found unreadable within the last hour."""
-    from sparklog.client.rounds import RoundStates
-    from sparklog.maintenance import keys_of, still_remembered
-
-    states = RoundStates(log.url, log.cluster_id, patience=log.clock)
-    known = still_remembered(states.read().uncleanable, log.clock.now_ms())
-    return dataclasses.replace(terms, but=keys_of(known))
 
 
 def _show(report: RoundReport, *, dry_run: bool) -> None:

@@ -1,11 +1,11 @@
-"""Offsets of groups that have committed nothing for long go, where no broker sees to it: by an order only.
+"""Remove the offsets of groups that have committed nothing for long, where no broker does; only on request.
 
-A broker forgets the offsets of empty groups by itself (offsets.retention.minutes). Without one nobody knows
-whether a consumer is going to come back, and one that does would begin anew; so nothing goes unless somebody
-says so, and then whole groups, never single partitions of one that still commits.
+A broker removes the offsets of empty groups by itself (offsets.retention.minutes). Without a broker it is not
+known whether a consumer will come back, and then begin anew; so nothing goes unless a user says so, and then
+whole groups, never single partitions of a group that still commits.
 
 Invariants: a group goes only if, in the commit that removes it, its partition of __consumer_offsets is as it
-    was when the group was looked at: who has committed in between keeps everything.
+    was when the group was read: a group that has committed in between keeps everything.
 Not here: compaction, which removes what the tombstones have superseded, and at last themselves.
 Concurrency: any process; the metadata log orders them.
 After a crash: groups that are gone stay gone, the others are still there.
@@ -19,7 +19,7 @@ from sparklog.client.groups import partition_for_group
 from sparklog.client.log import SparkLog
 from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.errors import InvalidRequestError
-from sparklog.maintenance.retain import sober_now_ms
+from sparklog.maintenance.retain import earlier_now_ms
 from sparklog.metadata import Action, DraftExtent, Image, PartitionState, plan_append
 
 _ATTEMPTS = 5  # at a group whose partition is written to meanwhile
@@ -48,11 +48,11 @@ def expire_groups(
     force: bool = False,
     dry_run: bool = False,
 ) -> list[SilentGroup]:
-    """Remove the groups that have committed nothing for so long, or only say which; by name.
+    """Remove the groups that have committed nothing for so long, or only report which; by name.
 
     Args:
-        groups: names of those to look at; None: all.
-        force: also in a root that a broker has served, which knows better who is at work.
+        groups: names of those to check; None: all.
+        force: also in a root that a broker has served, which knows better which groups have members.
 
     Raises:
         InvalidRequestError: BROKER_COORDINATES.
@@ -67,7 +67,7 @@ def expire_groups(
             fix="have it delete them (kafka-consumer-groups --delete), or wait for its "
             "offsets.retention.minutes; --force if there is no broker any more",
         )
-    before_ms = sober_now_ms(log.store, log.clock) - retention_ms
+    before_ms = earlier_now_ms(log.store, log.clock) - retention_ms
     gone = []
     for group in log.groups() if groups is None else sorted(set(groups)):
         found = _silent(log, group, before_ms)
@@ -78,14 +78,14 @@ def expire_groups(
 
 def _silent(log: SparkLog, group: str, before_ms: int) -> SilentGroup | None:
     offsets = log.describe_offsets(group)
-    last_ms = max((one.commit_timestamp_ms for one in offsets.values()), default=NEVER_MS)
+    last_ms = max((offset.commit_timestamp_ms for offset in offsets.values()), default=NEVER_MS)
     if not offsets or last_ms > before_ms:
         return None
     return SilentGroup(group=group, offsets=len(offsets), committed_ms=last_ms)
 
 
 def _forget(log: SparkLog, group: str, before_ms: int) -> bool:
-    """Tombstones for all that it has committed. False: it commits again, or others did all the time."""
+    """Write tombstones for all that it has committed. False: it, or its partition, still changes."""
     for _ in range(_ATTEMPTS):
         seen = _partition_of(log.refresh(force=True), group)
         if seen is None or _silent(log, group, before_ms) is None:

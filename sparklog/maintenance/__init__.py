@@ -1,23 +1,18 @@
 """Maintenance: what is stored is written anew, in a better order; what it says stays the same.
 
-Merging has three steps, each of its own: choose what is worth the work (choose.py, pure), do it anywhere
-(merge.py: a store, no Spark, no broker), and publish what came of it in one commit (merge.py). merge.py has
-all three. Compaction has the same steps: choose.py, compact.py, compact.py. Retention is
-in retain.py; sweep.py removes the files that nothing refers to any more; restore.py is for a root that was
-put back from a backup. maintain.py does whatever of all
-that is due (maintain.py), within a budget.
+Merging and compaction have three steps: choose works (choose.py, pure), do them in any process that has the
+store (merging.py, compaction.py), and publish what came of each in one commit (work_loop.py). retain.py
+removes records that are past their retention, sweep.py the files that nothing refers to any more;
+restoring.py is for a root that was put back from a backup. rounds.py does what is due, within a budget.
 """
 
 from sparklog.maintenance.budget import (
     NO_LIMIT,
     ROUND,
     Budget,
-    Remembered,
-    Uncleanable,
+    SkippedPartition,
+    SkippedPartitions,
     alone,
-    keys_of,
-    remembered_after,
-    still_remembered,
 )
 from sparklog.maintenance.choose import (
     CompactionLimits,
@@ -28,11 +23,11 @@ from sparklog.maintenance.choose import (
     urgent_topics,
     why_not_due,
 )
-from sparklog.maintenance.compact import CompactedTopic, CompactionReport, compact
-from sparklog.maintenance.maintain import RoundReport, StepReport, Terms, due_steps, maintain
-from sparklog.maintenance.merge import Progress, Report, TopicReport, optimize
-from sparklog.maintenance.restore import RestoreReport, restore
+from sparklog.maintenance.compaction import CompactedTopic, CompactionReport, compact
+from sparklog.maintenance.merging import MergedTopic, MergeReport, optimize
+from sparklog.maintenance.restoring import RestoreReport, restore
 from sparklog.maintenance.retain import Expiry, expire
+from sparklog.maintenance.rounds import RoundReport, StepReport, Terms, due_steps, maintain
 from sparklog.maintenance.sweep import (
     RETAIN_MS,
     DeadFile,
@@ -42,6 +37,7 @@ from sparklog.maintenance.sweep import (
     measure_usage,
     vacuum,
 )
+from sparklog.maintenance.work_loop import Progress
 
 __all__ = [
     "NO_LIMIT",
@@ -55,31 +51,28 @@ __all__ = [
     "DeadFile",
     "Expiry",
     "MergeLimits",
+    "MergeReport",
     "MergeWork",
+    "MergedTopic",
     "Piece",
     "Progress",
-    "Remembered",
-    "Report",
     "RestoreReport",
     "RoundReport",
+    "SkippedPartition",
+    "SkippedPartitions",
     "StepReport",
     "Tally",
     "Terms",
-    "TopicReport",
-    "Uncleanable",
     "Usage",
     "VacuumReport",
     "alone",
     "compact",
     "due_steps",
     "expire",
-    "keys_of",
     "maintain",
     "measure_usage",
     "optimize",
-    "remembered_after",
     "restore",
-    "still_remembered",
     "urgent_topics",
     "vacuum",
     "why_not_due",

@@ -1,17 +1,32 @@
-"""Which extents are worth merging.
+"""Which extents are worth merging, and which partitions are to be compacted, and how far.
 
-Extents of about one size are merged when there are `fan_in` of them, so that a byte is rewritten once for
-each time that its extent becomes `fan_in` times as large: with 256, and segments of 1 GiB, at most twice
-from extents of 8 KiB on. Sizes are told apart in classes: from half of segment.bytes on an extent is done;
-below that, down to a 256th of it, is a class; and so on. A run that fills half a segment is merged as well.
+Merging. Extents of about one size are merged when there are `fan_in` of them, so that a byte is rewritten
+once each time its extent becomes `fan_in` times as large: with 256, and segments of 1 GiB, at most twice from
+extents of 8 KiB on. From half of segment.bytes on an extent is done; below that, down to a 256th of it, is a
+size class; and so on. A run that fills half a segment is merged as well.
 
-Invariants: pure; the same image gives the same works. A run that is chosen has at least two extents. What a
-    work replaces is bounded: MAX_EXTENTS of them, so that the commit that publishes it stays small.
-Sources: size-tiered compaction of log-structured merge trees.
+Compaction. A partition's log is its clean part, which earlier rounds have seen, and its dirty part. Of the
+dirty part may be compacted what
+
+    - is older than min.compaction.lag.ms, by the largest timestamps of extents, up to the first that is not;
+    - when only due work is chosen: is not in the newest extent, which plays Kafka's active segment until it
+      is older than segment.ms (or max.compaction.lag.ms) or has segment.bytes, when Kafka's would roll. By
+      hand there is no active segment;
+    - is not of idempotent producers that the partition has no room to remember (mergeable), nor after such.
+
+It is due when it is more than min.cleanable.dirty.ratio of both parts, or older than max.compaction.lag.ms,
+or when all tombstones of the clean part may go, which Kafka does only when new records come.
+
+Invariants: pure; the same image, time and limits give the same works. A run that is merged has at least two
+    extents. A work replaces MAX_EXTENTS at most, so that the commit that publishes it stays small. The
+    extents of a compaction are all of its partition up to where it ends.
+Sources: size-tiered compaction of log-structured merge trees; Kafka LogCleanerManager
+    (grabFilthiestCompactedLog, cleanableOffsets, maxCompactionDelay).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,59 +48,101 @@ from sparklog.metadata import (
     mergeable,
 )
 
-# --- choose compactions ------------------------------------------------------------------------------
+# --- works -------------------------------------------------------------------------------------------
 #
-# Which partitions are to be compacted, and how far.
+# What is to be done, as values that can be pickled and done by any process that has the store.
 #
-# A partition's log is its clean part, which earlier rounds have seen, and its dirty part. Of the dirty part
-# may be compacted what
-#
-#     - is older than min.compaction.lag.ms, by the largest timestamps of extents, up to the first that is
-#     not;
-#     - when this is done by itself: is not in the newest extent, which plays Kafka's active segment until it
-#       is older than segment.ms (or max.compaction.lag.ms) or has segment.bytes, when Kafka's would roll. By
-#       hand there is none;
-#     - is not of idempotent producers that the partition has no room to remember (mergeable), nor beyond
-#     such.
-#
-# It is due when it is more than min.cleanable.dirty.ratio of both parts, or older than max.compaction.lag.ms,
-# or when all tombstones of the clean part may go, which Kafka waits for new records to do.
-# Invariants: pure; the same image, time and limits give the same works. A work's extents are all of its
-#     partition up to where it ends.
-# Sources: Kafka LogCleanerManager (grabFilthiestCompactedLog, cleanableOffsets, maxCompactionDelay).
+# A piece is consecutive extents of one partition as one image has them. Whether they are still there when the
+# work is done is checked when it is published (work_loop.py).
 
-
-COMPACT = "compact"
-NO_DEFAULTS: Mapping[str, str] = {}
-DEDUPE_BUFFER_BYTES = 128 << 20  # Kafka's log.cleaner.dedupe.buffer.size
+PartitionKey = tuple[str, int]  # topic id, partition
+NO_PARTITIONS: frozenset[PartitionKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionLimits:
-    """When partitions are compacted.
+class Piece:
+    """Extents of one partition that are to be read, and replaced.
 
     Fields:
-        only_due: go by min.cleanable.dirty.ratio and max.compaction.lag.ms, and leave the newest extent
-            alone, as Kafka's cleaner does by itself. Else whatever can be compacted is.
-        min_extents: the dirty ratio counts where the dirty part has so many extents, or segment.bytes, or has
-            waited for segment.ms. Smaller: less space; larger: partitions of a few small extents, of which a
-            little is more than half, are not rewritten all the time.
-        dedupe_buffer_bytes: memory for the keys of a round. Smaller: more rounds where there are many keys,
-            each of which rewrites the partition; larger: more memory.
-        but: (topic_id, partition) of what is left as it is.
-        defaults: settings of topics where neither they nor the root say anything: a broker's.
+        born: the birth of what replaces them, by the image that they were found in.
+        topic: its name, for the names of files and for messages.
+        config: the topic's settings, as of the choice.
+        is_shared: its batches go to a segment that others share.
     """
 
-    only_due: bool = False
-    min_extents: int = 1
-    dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
-    but: frozenset[tuple[str, int]] = frozenset()
-    defaults: Mapping[str, str] = field(default_factory=lambda: NO_DEFAULTS)
+    born: int
+    topic: str
+    topic_id: str
+    partition: int
+    config: TopicConfig
+    extents: ExtentColumns
+    is_shared: bool
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic_id, self.partition
+
+    @property
+    def size(self) -> int:
+        """Stored bytes."""
+        return int(self.extents.column("size").sum())
+
+    @property
+    def start_offset(self) -> int:
+        return int(self.extents.base_offset[0])
+
+    @property
+    def end_offset(self) -> int:
+        """Exclusive."""
+        return int(self.extents.end_offset[-1])
+
+
+class Work(Protocol):
+    """What is rewritten and published together."""
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """All that is read."""
+
+    @property
+    def size(self) -> int:
+        """Stored bytes that are read."""
+
+    @property
+    def reads(self) -> int:
+        """How often each small extent is read."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeWork:
+    """Pieces that are done together, and published together: small ones share a segment."""
+
+    pieces: tuple[Piece, ...]
+    reads: ClassVar[int] = 1
+
+    @property
+    def size(self) -> int:
+        """Stored bytes."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def extent_count(self) -> int:
+        """How many are to be replaced."""
+        return sum(len(piece.extents) for piece in self.pieces)
+
+    @property
+    def name(self) -> str:
+        first, more = self.pieces[0], len(self.pieces) - 1
+        return f"merging {first.topic}-{first.partition}" + (f" and {more} more partitions" if more else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionWork:
-    """A round over one partition: a value that can be pickled, and done by whoever has the store.
+    """A round over one partition.
 
     Fields:
         born, newest_ms: the birth of what is written, and the newest commit's time, by the image that it was
@@ -94,7 +151,7 @@ class CompactionWork:
         extents: from the log start to where the round ends at the latest.
         cleaned: how far the partition was compacted, as of the choice.
         first_dirty_offset: where the dirty part begins; not below the log start.
-        end_offset: nothing from here on is looked at.
+        end_offset: exclusive; nothing from here on is read.
         clean_bytes, dirty_bytes: stored bytes of both parts, about.
     """
 
@@ -111,6 +168,7 @@ class CompactionWork:
     clean_bytes: int
     dirty_bytes: int
     dedupe_buffer_bytes: int
+    reads: ClassVar[int] = 2
 
     @property
     def dirty_ratio(self) -> float:
@@ -122,6 +180,290 @@ class CompactionWork:
         """Stored bytes that are read: the dirty part twice."""
         return int(self.extents.column("size").sum()) + self.dirty_bytes
 
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        return (self.piece(self.extents),)
+
+    def piece(self, extents: ExtentColumns) -> Piece:
+        """Some of its extents."""
+        return Piece(
+            born=self.born,
+            topic=self.topic,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            config=self.config,
+            extents=extents,
+            is_shared=False,
+        )
+
+    @property
+    def name(self) -> str:
+        return f"compacting {self.topic}-{self.partition}"
+
+
+# --- topics ------------------------------------------------------------------------------------------
+
+
+# Four times what makes a partition due: maintenance that is given any time at all never gets there, unless
+# groups commit so often that an interval of it (log.cleaner.backoff.ms) is enough for as many.
+MOST_EXTENTS = 1_024
+
+
+def named_topics(image: Image, topics: Collection[str]) -> list[str]:
+    """Return the names of these topics, in the caller's order.
+
+    A text is a collection of letters: `expire(..., "ab")` would remove the records of the topics a and b.
+
+    Raises:
+        UnknownTopicError: TOPIC_MISSING.
+        InvalidRequestError: INVALID_OPTION, a text instead of a list of names.
+    """
+    if isinstance(topics, str):
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"topics: found the text {topics!r}, expected a list of names",
+            fix=f"write [{topics!r}], or leave topics out for all of them",
+        )
+    return [image.topic(name).name for name in topics]
+
+
+def urgent_topics(image: Image) -> tuple[str, ...]:
+    """Return the internal topics that have a partition of more than MOST_EXTENTS extents. Pure.
+
+    A broker that becomes the coordinator of a group first reads all of its partition of `__consumer_offsets`.
+    On an object store each extent is a request, of some 2 ms of a processor: 5,459 of them took 11 s on a
+    quiet machine and 107 s on a busy one, where maintenance at the lowest priority had no time either.
+    """
+    return tuple(
+        name
+        for name, topic in image.topics.items()
+        if is_internal(name) and any(len(state.extents) > MOST_EXTENTS for state in topic.partitions)
+    )
+
+
+def _chosen(image: Image, topics: Collection[str] | None) -> list[Topic]:
+    return [image.topics[name] for name in sorted(image.topics) if topics is None or name in topics]
+
+
+def _partitions(
+    topic: Topic, skip: Collection[PartitionKey], since: Image, least_extents: int = 1
+) -> Iterator[tuple[PartitionState, ExtentColumns]]:
+    """The partitions that are not skipped, with their extents up to where they ended in `since`."""
+    known = since.topic_by_id.get(topic.topic_id)
+    for state, old in zip(topic.partitions, known.partitions if known else (), strict=False):
+        if len(state.extents) >= least_extents and (topic.topic_id, state.partition) not in skip:
+            yield state, state.extents.columns_between(0, state.extents.index_from(old.log_end_offset))
+
+
+# --- merges ------------------------------------------------------------------------------------------
+
+
+MAX_EXTENTS = 16_384  # of a work; their checksum takes a millisecond
+MAX_SHARED_BYTES = 64 << 20  # of the pieces that share a segment
+_SMALLEST_CLASS_BYTES = 16 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeLimits:
+    """When extents are merged.
+
+    Fields:
+        fan_in: so many of one size class. Smaller: fewer extents, more rewriting; larger: the other way
+            round. None: whatever can be merged is, also two of them.
+        target_bytes: of a segment; None: the topic's segment.bytes, which is the most in any case.
+        shared_bytes: pieces below this share a segment with others; what is larger gets segments of its own.
+            Smaller: more files; larger: more is written once more, and a file goes only when all in it have.
+        skip: partitions that are left as they are.
+    """
+
+    fan_in: int | None = 256
+    target_bytes: int | None = None
+    shared_bytes: int = 4 << 20
+    skip: frozenset[PartitionKey] = NO_PARTITIONS
+
+
+def choose_merges(
+    image: Image,
+    limits: MergeLimits,
+    topics: Collection[str] | None = None,
+    *,
+    since: Image | None = None,
+    segments: Collection[str] | None = None,
+) -> Iterator[MergeWork]:
+    """Yield the works that are due, by topic and partition.
+
+    Args:
+        topics: None: all.
+        since: an older image, beyond whose offsets nothing is merged; None: everything is.
+        segments: None: what makes fewer extents is due; else whatever lies in these segments, and may be
+            replaced.
+    """
+    wanted = None if segments is None else np.array(sorted(segments), object)
+    return _in_works(
+        piece
+        for topic in _chosen(image, topics)
+        for piece in (
+            _pieces(image, topic, limits, since or image)
+            if wanted is None
+            else _pieces_within(image, topic, limits, wanted)
+        )
+    )
+
+
+def _in_works(pieces: Iterable[Piece]) -> Iterator[MergeWork]:
+    """Large pieces by themselves, small ones together."""
+    shared: list[Piece] = []
+    size = count = 0  # of them: to add them up for each piece would cost the square of their number
+    for piece in pieces:
+        if not piece.is_shared:
+            yield MergeWork((piece,))
+            continue
+        size += piece.size
+        count += len(piece.extents)
+        if shared and (size > MAX_SHARED_BYTES or count > MAX_EXTENTS):
+            yield MergeWork(tuple(shared))
+            shared, size, count = [], piece.size, len(piece.extents)
+        shared.append(piece)
+    if shared:
+        yield MergeWork(tuple(shared))
+
+
+def _pieces(image: Image, topic: Topic, limits: MergeLimits, since: Image) -> Iterator[Piece]:
+    config = TopicConfig.parse(topic.configs, image.configs)
+    target = min(limits.target_bytes or config.segment_bytes, config.segment_bytes, _indexed_bytes(config))
+    for state, columns in _partitions(topic, limits.skip, since, limits.fan_in or 2):
+        # What must stay as it is parts what lies about it, as an extent does that is done.
+        size = np.where(mergeable(state, columns), columns.column("size"), target)
+        for start, stop in runs_to_merge(size, target, limits.fan_in):
+            yield _piece(image, topic, state, config, columns.slice(start, stop), limits)
+
+
+def _pieces_within(
+    image: Image, topic: Topic, limits: MergeLimits, segments: npt.NDArray[np.object_]
+) -> Iterator[Piece]:
+    config = TopicConfig.parse(topic.configs, image.configs)
+    for state, columns in _partitions(topic, limits.skip, image):
+        edges = np.diff(
+            np.isin(columns.segment, segments) & mergeable(state, columns), prepend=False, append=False
+        )
+        for start, stop in np.flatnonzero(edges).reshape(-1, 2).tolist():
+            for low, high in cut(columns.column("size")[start:stop], config.segment_bytes):
+                extents = columns.slice(start + low, start + high)
+                yield _piece(image, topic, state, config, extents, limits)
+
+
+def _piece(
+    image: Image,
+    topic: Topic,
+    state: PartitionState,
+    config: TopicConfig,
+    extents: ExtentColumns,
+    limits: MergeLimits,
+) -> Piece:
+    # There may be no gaps in a segment that several partitions share.
+    has_gaps = (extents.end_offset[:-1] != extents.base_offset[1:]).any()
+    is_small = int(extents.column("size").sum()) < limits.shared_bytes
+    return Piece(
+        born=image.birth,
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        partition=state.partition,
+        config=config,
+        extents=extents,
+        is_shared=is_small and not has_gaps and all(map(is_dense, set(extents.segment.tolist()))),
+    )
+
+
+def _indexed_bytes(config: TopicConfig) -> int:
+    """Return a size for which a segment's indexes surely have room; what is larger may be cut (merging.py)
+    into parts that would be chosen again and again.
+    """
+    entries = config.segment_index_bytes // TIME_ENTRY.size
+    return max(1, entries * HEADER.size, (entries - 1) * config.index_interval_bytes)
+
+
+def runs_to_merge(size: npt.NDArray[np.int64], target: int, fan_in: int | None) -> list[tuple[int, int]]:
+    """Return runs [start, stop) of extents of these sizes; they do not overlap, and ascend.
+
+    Small classes come first: larger extents are merged only with small ones next to them that were too few
+    to be merged by themselves.
+    """
+    bounds = _class_bounds(target, fan_in)
+    classes = np.searchsorted(bounds, size, side="right")
+    taken = np.zeros(len(size), np.bool_)
+    chosen: list[tuple[int, int]] = []
+    for top in range(len(bounds)):
+        for start, stop in _stretches((classes <= top) & ~taken):
+            for low, high in cut(size[start:stop], target):
+                run = slice(start + low, start + high)
+                is_due = fan_in is None or int((classes[run] == top).sum()) >= fan_in
+                if high - low >= 2 and (is_due or 2 * int(size[run].sum()) >= target):
+                    chosen.append((run.start, run.stop))
+                    taken[run] = True
+    return sorted(chosen)
+
+
+def _class_bounds(target: int, fan_in: int | None) -> npt.NDArray[np.int64]:
+    """Extents below the first are of class 0, and so on; those of at least the last bound are done."""
+    bounds = [max(1, target // 2)]
+    while fan_in is not None and bounds[0] > _SMALLEST_CLASS_BYTES:
+        bounds.insert(0, bounds[0] // fan_in)
+    return np.array(bounds, np.int64)
+
+
+def _stretches(wanted: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Where `wanted` is true without a break, for two at least."""
+    edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
+    pairs = edges.reshape(-1, 2)
+    return [(start, stop) for start, stop in pairs[pairs[:, 1] - pairs[:, 0] >= 2].tolist()]
+
+
+def cut(
+    size: npt.NDArray[np.int64], target: int, most_extents: int = MAX_EXTENTS
+) -> Iterator[tuple[int, int]]:
+    """Cut a run of extents so that no part [start, stop) is larger than the target, unless one extent is, or
+    has more than `most_extents`.
+    """
+    ends = np.cumsum(size)
+    start = 0
+    while start < len(size):
+        done = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, done + target, side="right"))
+        stop = min(max(stop, start + 1), start + most_extents)
+        yield start, stop
+        start = stop
+
+
+# --- compactions -------------------------------------------------------------------------------------
+
+
+COMPACT = "compact"
+NO_DEFAULTS: Mapping[str, str] = {}
+DEDUPE_BUFFER_BYTES = 128 << 20  # Kafka's log.cleaner.dedupe.buffer.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionLimits:
+    """When partitions are compacted.
+
+    Fields:
+        only_due: go by min.cleanable.dirty.ratio and max.compaction.lag.ms, and leave the newest extent
+            alone, as Kafka's cleaner does. Else whatever can be compacted is.
+        min_extents: the dirty ratio counts where the dirty part has so many extents, or segment.bytes, or has
+            waited for segment.ms. Smaller: less space; larger: partitions of a few small extents, of which a
+            little is more than half, are not rewritten all the time.
+        dedupe_buffer_bytes: memory for the keys of a round. Smaller: more rounds where there are many keys,
+            each of which rewrites the partition; larger: more memory.
+        skip: partitions that are left as they are.
+        defaults: settings of topics where neither they nor the root say anything: a broker's.
+    """
+
+    only_due: bool = False
+    min_extents: int = 1
+    dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
+    skip: frozenset[PartitionKey] = NO_PARTITIONS
+    defaults: Mapping[str, str] = field(default_factory=lambda: NO_DEFAULTS)
+
 
 def choose_compactions(
     image: Image,
@@ -131,17 +473,16 @@ def choose_compactions(
     *,
     since: Image | None = None,
 ) -> list[CompactionWork]:
-    """The works that are due, the filthiest first.
+    """Return the works that are due, the filthiest first.
 
     Args:
         topics: None: all.
-        since: an older image, beyond whose offsets nothing is looked at; None: everything is.
+        since: an older image, beyond whose offsets nothing is compacted; None: everything is.
     """
     works = [
         work
-        for name in sorted(image.topics)
-        if topics is None or name in topics
-        for work in _works(image, image.topics[name], now_ms, limits, since or image)
+        for topic in _chosen(image, topics)
+        for work in _works(image, topic, now_ms, limits, since or image)
         if _is_due(work, now_ms, limits)
     ]
     return sorted(works, key=lambda work: -work.dirty_ratio)
@@ -163,10 +504,10 @@ class Dirtiness:
 def dirtiness(
     image: Image, now_ms: int, limits: CompactionLimits, topics: Collection[str] | None = None
 ) -> Dirtiness:
-    """Over the partitions of these topics. Pure."""
+    """Measure the partitions of these topics. Pure."""
     ratio, overdue_ms = 0.0, 0
-    for name in image.topics if topics is None else topics:
-        for work in _works(image, image.topics[name], now_ms, limits, image):
+    for topic in _chosen(image, topics):
+        for work in _works(image, topic, now_ms, limits, image):
             ratio = max(ratio, work.dirty_ratio)
             newest = _dirty_times(work)
             if len(newest):
@@ -175,7 +516,7 @@ def dirtiness(
 
 
 def why_not_due(image: Image, name: str, now_ms: int, limits: CompactionLimits) -> str:
-    """For people: why nothing of a topic that is compacted is due; empty if something is. Pure."""
+    """Return why nothing of a compacted topic is due, for people; empty if something is. Pure."""
     topic = image.topics[name]
     states = [state for state in topic.partitions if len(state.extents)]
     if not states:
@@ -199,27 +540,24 @@ def why_not_due(image: Image, name: str, now_ms: int, limits: CompactionLimits) 
 
 
 def is_compacted(topic: Topic, image: Image) -> bool:
-    """Does the topic's cleanup.policy ask for it?"""
+    """True if the topic's cleanup.policy has compact."""
     return COMPACT in TopicConfig.parse(topic.configs, image.configs).cleanup_policy
 
 
 def _works(
     image: Image, topic: Topic, now_ms: int, limits: CompactionLimits, since: Image
-) -> list[CompactionWork]:
-    known = since.topic_by_id.get(topic.topic_id)
+) -> Iterator[CompactionWork]:
     config = TopicConfig.parse(topic.configs, {**limits.defaults, **image.configs})
-    if known is None or COMPACT not in config.cleanup_policy:
-        return []
-    works = []
-    for state, old in zip(topic.partitions, known.partitions, strict=False):
-        if not len(state.extents) or (topic.topic_id, state.partition) in limits.but:
-            continue
-        columns = state.extents.columns_between(0, state.extents.index_from(old.log_end_offset))
-        columns = columns.slice(0, _cleanable(state, columns, config, now_ms, limits))
+    if COMPACT not in config.cleanup_policy:
+        return
+    for state, all_columns in _partitions(topic, limits.skip, since):
+        columns = all_columns.slice(0, _cleanable(state, all_columns, config, now_ms, limits))
         first_dirty = max(state.log_start_offset, state.cleaned.first_dirty_offset)
-        end = max(first_dirty, int(columns.end_offset[-1])) if len(columns) else first_dirty
-        dirty_bytes = bytes_between(state, first_dirty, end)
-        work = CompactionWork(
+        # A round sees all of the clean part, or none: what it notes is of all of it.
+        if not len(columns) or len(columns) < state.extents.index_from(first_dirty):
+            continue
+        end = max(first_dirty, int(columns.end_offset[-1]))
+        yield CompactionWork(
             born=image.birth,
             newest_ms=image.newest_ms,
             topic=topic.name,
@@ -231,20 +569,15 @@ def _works(
             first_dirty_offset=first_dirty,
             end_offset=end,
             clean_bytes=bytes_between(state, state.log_start_offset, first_dirty),
-            dirty_bytes=dirty_bytes,
+            dirty_bytes=bytes_between(state, first_dirty, end),
             dedupe_buffer_bytes=limits.dedupe_buffer_bytes,
         )
-        # A round sees all of the clean part, or none: what it notes is of all of it.
-        sees_all = len(columns) >= state.extents.index_from(first_dirty)
-        if len(columns) and sees_all:
-            works.append(work)
-    return works
 
 
 def _cleanable(
     state: PartitionState, columns: ExtentColumns, config: TopicConfig, now_ms: int, limits: CompactionLimits
 ) -> int:
-    """How many of the extents may be compacted, from the first on."""
+    """Return how many of the extents may be compacted, from the first on."""
     newest = columns.column("max_timestamp_ms")
     stays = ~mergeable(state, columns)
     if config.min_compaction_lag_ms > 0:
@@ -279,306 +612,3 @@ def _dirty_times(work: CompactionWork) -> npt.NDArray[np.int64]:
     """The largest timestamps of dirty extents, of those that have one."""
     newest = work.extents.column("max_timestamp_ms")
     return newest[(work.extents.end_offset > work.first_dirty_offset) & (newest > 0)]
-
-
-# --- topic names -------------------------------------------------------------------------------------
-#
-# The topics that an order is for, as its caller names them.
-#
-# A text is a collection of letters: `optimize(..., "ab")` would be an order for the topics a and b, and
-# `expire(..., "ab")` would remove their records. So it is refused, wherever topics are named.
-
-
-def named_topics(image: Image, topics: Collection[str]) -> list[str]:
-    """Their names, in the caller's order.
-
-    Raises:
-        UnknownTopicError: TOPIC_MISSING.
-        InvalidRequestError: INVALID_OPTION, a text instead of a list of names.
-    """
-    if isinstance(topics, str):
-        raise InvalidRequestError(
-            "INVALID_OPTION",
-            f"topics: found the text {topics!r}, expected a list of names",
-            fix=f"write [{topics!r}], or leave topics out for all of them",
-        )
-    return [image.topic(name).name for name in topics]
-
-
-# --- work --------------------------------------------------------------------------------------------
-#
-# What is to be done, as values: they can be pickled, and done by whoever has the store.
-#
-# Invariants: a piece is consecutive extents of one partition as one image has them. Whether they still are
-#     there when the work is done is found out by who publishes (merge.py).
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Extents of one partition that are to become one, or as few as segment.bytes allows.
-
-    Fields:
-        born: the birth of what replaces them, by the image that they were found in.
-        topic: its name, for the names of files and for messages.
-        config: the topic's settings, as of the choice.
-        is_shared: its batches go to a segment that others share.
-    """
-
-    born: int
-    topic: str
-    topic_id: str
-    partition: int
-    config: TopicConfig
-    extents: ExtentColumns
-    is_shared: bool
-
-    @property
-    def size(self) -> int:
-        """Stored bytes."""
-        return int(self.extents.column("size").sum())
-
-    @property
-    def start_offset(self) -> int:
-        return int(self.extents.base_offset[0])
-
-    @property
-    def end_offset(self) -> int:
-        """Exclusive."""
-        return int(self.extents.end_offset[-1])
-
-
-@dataclass(frozen=True, slots=True)
-class MergeWork:
-    """Pieces that are done together, and published together: small ones share a segment."""
-
-    pieces: tuple[Piece, ...]
-
-    @property
-    def size(self) -> int:
-        """Stored bytes."""
-        return sum(piece.size for piece in self.pieces)
-
-    @property
-    def extent_count(self) -> int:
-        """How many are to be replaced."""
-        return sum(len(piece.extents) for piece in self.pieces)
-
-
-# --- urgent ------------------------------------------------------------------------------------------
-#
-# What maintenance cannot put off: internal topics of so many extents that groups stand still.
-#
-# Whoever becomes the coordinator of a group reads all of its partition of `__consumer_offsets` first. On an
-# object store each extent is a request, of some 2 ms of a processor: 5,459 of them took 11 s on a quiet
-# machine and 107 s on one that had no time to spare, where maintenance at the lowest priority had none
-# either.
-# Invariants: pure.
-# Not here: who does it at once (sparklog_server/maintenance/service.py).
-
-
-# Four times what makes a partition due: maintenance that is given any time at all never gets there, unless
-# groups commit so often that an interval of it (log.cleaner.backoff.ms) is enough for as many.
-MOST_EXTENTS = 1_024
-
-
-def urgent_topics(image: Image) -> tuple[str, ...]:
-    """The internal topics that have a partition of more than MOST_EXTENTS extents."""
-    return tuple(
-        name
-        for name, topic in image.topics.items()
-        if is_internal(name) and any(len(state.extents) > MOST_EXTENTS for state in topic.partitions)
-    )
-
-
-# --- choose ------------------------------------------------------------------------------------------
-
-
-MAX_EXTENTS = 16_384  # of a work; their checksum takes a millisecond
-MAX_SHARED_BYTES = 64 << 20  # of the pieces that share a segment
-_SMALLEST_CLASS_BYTES = 16 << 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeLimits:
-    """When extents are merged.
-
-    Fields:
-        fan_in: so many of one size class. Smaller: fewer extents, more rewriting; larger: the other way
-            round. None: whatever can be merged is, also two of them.
-        target_bytes: of a segment; None: the topic's segment.bytes, which is the most in any case.
-        shared_bytes: pieces below this share a segment with others; what is larger gets segments of its own.
-            Smaller: more files; larger: more is written once more, and a file goes only when all in it have.
-        but: (topic_id, partition) of what is left as it is.
-    """
-
-    fan_in: int | None = 256
-    target_bytes: int | None = None
-    shared_bytes: int = 4 << 20
-    but: frozenset[tuple[str, int]] = frozenset()
-
-
-def choose_merges(
-    image: Image,
-    limits: MergeLimits,
-    topics: Collection[str] | None = None,
-    *,
-    since: Image | None = None,
-) -> Iterator[MergeWork]:
-    """The works that are due, by topic and partition.
-
-    Args:
-        topics: None: all.
-        since: an older image, beyond whose offsets nothing is looked at; None: everything is.
-    """
-    for_all = (
-        piece
-        for name in sorted(image.topics)
-        if topics is None or name in topics
-        for piece in _pieces(image, image.topics[name], limits, since or image)
-    )
-    return _in_works(for_all)
-
-
-def _in_works(pieces: Iterable[Piece]) -> Iterator[MergeWork]:
-    """Large pieces by themselves, small ones together."""
-    shared: list[Piece] = []
-    size = count = 0  # of them: to add them up for each piece would cost the square of their number
-    for piece in pieces:
-        if not piece.is_shared:
-            yield MergeWork((piece,))
-            continue
-        size += piece.size
-        count += len(piece.extents)
-        if shared and (size > MAX_SHARED_BYTES or count > MAX_EXTENTS):
-            yield MergeWork(tuple(shared))
-            shared, size, count = [], piece.size, len(piece.extents)
-        shared.append(piece)
-    if shared:
-        yield MergeWork(tuple(shared))
-
-
-def choose_rewrites(
-    image: Image,
-    limits: MergeLimits,
-    topics: Collection[str] | None = None,
-    *,
-    since: Image | None = None,  # noqa: ARG001 - what is named was there
-    segments: Collection[str],
-) -> Iterator[MergeWork]:
-    """The works that move all extents out of these segments, as far as they may be replaced."""
-    wanted = np.array(sorted(segments), object)
-    chosen = [image.topics[name] for name in sorted(image.topics) if topics is None or name in topics]
-    return _in_works(piece for topic in chosen for piece in _lying_in(image, topic, limits, wanted))
-
-
-def _lying_in(
-    image: Image, topic: Topic, limits: MergeLimits, segments: npt.NDArray[np.object_]
-) -> Iterator[Piece]:
-    config = TopicConfig.parse(topic.configs, image.configs)
-    for state in topic.partitions:
-        if (topic.topic_id, state.partition) in limits.but:
-            continue
-        columns = state.extents.columns()
-        edges = np.diff(
-            np.isin(columns.segment, segments) & mergeable(state, columns), prepend=False, append=False
-        )
-        for start, stop in np.flatnonzero(edges).reshape(-1, 2).tolist():
-            for low, high in _cut(columns.column("size")[start:stop], config.segment_bytes):
-                extents = columns.slice(start + low, start + high)
-                yield Piece(
-                    born=image.commit,
-                    topic=topic.name,
-                    topic_id=topic.topic_id,
-                    partition=state.partition,
-                    config=config,
-                    extents=extents,
-                    is_shared=int(extents.column("size").sum()) < limits.shared_bytes and _is_dense(extents),
-                )
-
-
-def _pieces(image: Image, topic: Topic, limits: MergeLimits, since: Image) -> Iterator[Piece]:
-    known = since.topic_by_id.get(topic.topic_id)
-    if known is None:
-        return
-    config = TopicConfig.parse(topic.configs, image.configs)
-    target = min(limits.target_bytes or config.segment_bytes, config.segment_bytes, _indexed_bytes(config))
-    for state, old in zip(topic.partitions, known.partitions, strict=False):
-        if len(state.extents) < (limits.fan_in or 2) or (topic.topic_id, state.partition) in limits.but:
-            continue
-        columns = state.extents.columns_between(0, state.extents.index_from(old.log_end_offset))
-        # What must stay as it is parts what lies about it, as an extent does that is done.
-        size = np.where(mergeable(state, columns), columns.column("size"), target)
-        for start, stop in runs_to_merge(size, target, limits.fan_in):
-            extents = columns.slice(start, stop)
-            yield Piece(
-                born=image.birth,
-                topic=topic.name,
-                topic_id=topic.topic_id,
-                partition=state.partition,
-                config=config,
-                extents=extents,
-                is_shared=int(extents.column("size").sum()) < limits.shared_bytes and _is_dense(extents),
-            )
-
-
-def _indexed_bytes(config: TopicConfig) -> int:
-    """So large a segment's indexes surely have room; what is larger may be cut (merge.py), into
-    parts that would be chosen again and again.
-    """
-    entries = config.segment_index_bytes // TIME_ENTRY.size
-    return max(1, entries * HEADER.size, (entries - 1) * config.index_interval_bytes)
-
-
-def _is_dense(extents: ExtentColumns) -> bool:
-    """No gaps: there may be none in a segment that several partitions share."""
-    return bool((extents.end_offset[:-1] == extents.base_offset[1:]).all()) and all(
-        is_dense(name) for name in set(extents.segment.tolist())
-    )
-
-
-def runs_to_merge(size: npt.NDArray[np.int64], target: int, fan_in: int | None) -> list[tuple[int, int]]:
-    """Runs [start, stop) of extents of these sizes; they do not overlap, and ascend.
-
-    Small classes come first: larger extents are looked at only with small ones beside them that were too few
-    to be merged by themselves.
-    """
-    bounds = _class_bounds(target, fan_in)
-    classes = np.searchsorted(bounds, size, side="right")
-    taken = np.zeros(len(size), np.bool_)
-    chosen: list[tuple[int, int]] = []
-    for top in range(len(bounds)):
-        for start, stop in _stretches((classes <= top) & ~taken):
-            for low, high in _cut(size[start:stop], target):
-                run = slice(start + low, start + high)
-                is_due = fan_in is None or int((classes[run] == top).sum()) >= fan_in
-                if high - low >= 2 and (is_due or 2 * int(size[run].sum()) >= target):
-                    chosen.append((run.start, run.stop))
-                    taken[run] = True
-    return sorted(chosen)
-
-
-def _class_bounds(target: int, fan_in: int | None) -> npt.NDArray[np.int64]:
-    """Extents below the first are of class 0, and so on; those of at least the last bound are done."""
-    bounds = [max(1, target // 2)]
-    while fan_in is not None and bounds[0] > _SMALLEST_CLASS_BYTES:
-        bounds.insert(0, bounds[0] // fan_in)
-    return np.array(bounds, np.int64)
-
-
-def _stretches(wanted: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where `wanted` is true without a break, for two at least."""
-    edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
-    pairs = edges.reshape(-1, 2)
-    return [(start, stop) for start, stop in pairs[pairs[:, 1] - pairs[:, 0] >= 2].tolist()]
-
-
-def _cut(size: npt.NDArray[np.int64], target: int) -> Iterator[tuple[int, int]]:
-    """Cut a stretch so that no part is larger than the target, or has more than MAX_EXTENTS."""
-    ends = np.cumsum(size)
-    start = 0
-    while start < len(size):
-        done = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, done + target, side="right"))
-        stop = min(max(stop, start + 1), start + MAX_EXTENTS)
-        yield start, stop
-        start = stop

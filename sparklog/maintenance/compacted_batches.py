@@ -12,7 +12,7 @@ Invariants: offsets and their order stay what they are; so does the offset with 
     are relative. Log append time is one of a whole batch: those are not put together.
     Of batches that were put together the image knows the producers (metadata/model/sequences.py); they are
     in no header any more, and neither is that they were written in transactions.
-Not here: where the batches go (compact.py).
+Not here: where the batches go (compaction.py).
 Concurrency: pure functions, but for the round's counts.
 Sources: Kafka MemoryRecords.filterTo; KIP-534.
 """
@@ -58,8 +58,8 @@ from sparklog.metadata import NO_DELETE_HORIZON_MS
 
 # --- offset map --------------------------------------------------------------------------------------
 #
-# Invariants: what `latest` says of a key is the largest offset that `put` was given with it; nothing is ever
-#     forgotten. A table that is full takes no more, and says from which row on.
+# Invariants: `latest` returns for a key the largest offset that `put` got with it; nothing is ever forgotten.
+#     A full table takes no more, and reports from which row on.
 # Memory: 24 bytes a slot, as Kafka's; the slots are a power of two, of which nine tenths are used.
 # Not here: hashing (format/key_hashes.py). Two keys of one hash would be one key here.
 # Concurrency: one thread.
@@ -92,7 +92,7 @@ class OffsetMap:
         return self._count
 
     def put(self, keys: Hashes, offset: Int64Array) -> int:
-        """Take the keys of these offsets, which ascend, and are above all before them.
+        """Take the keys of these offsets, which ascend, and are above all earlier ones.
 
         Returns: how many rows were taken; fewer than there are when the table is full.
         """
@@ -115,7 +115,7 @@ class OffsetMap:
         return rows
 
     def latest(self, keys: Hashes) -> Int64Array:
-        """The last offset of each key; -1: not known."""
+        """Return the last offset of each key; -1: not known."""
         found = np.zeros(len(keys.high), np.int64)
         if not self._count:
             return found - 1
@@ -148,7 +148,7 @@ class OffsetMap:
     def _claim(
         self, keys: Hashes, following: Int64Array, rows: npt.NDArray[np.intp], at: UInt64Array
     ) -> None:
-        """Of the rows that want a free slot, whichever has written last gets it."""
+        """Give each free slot to the row that was written to it last."""
         self._next[at] = following[rows]
         won = self._next[at] == following[rows]
         rows, at = rows[won], at[won]
@@ -165,7 +165,7 @@ class OffsetMap:
 
 # --- surviving ---------------------------------------------------------------------------------------
 #
-# Which records survive a round of compaction: Kafka's promises, for many records at once.
+# Which records survive a round of compaction: Kafka's promises, for whole arrays of records.
 #
 # A record below the end of what is mapped stays if no later one has its key, and
 #
@@ -180,7 +180,7 @@ class OffsetMap:
 
 
 BoolArray = npt.NDArray[np.bool_]
-# Nobody here interprets markers. Of transactions only committed records are in the log: they are as others.
+# Markers are not interpreted. Of transactions only committed records are in the log: they are as others.
 OPAQUE_MASK = CONTROL_MASK
 
 
@@ -210,7 +210,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Round:
-    """What a round of compaction over one partition goes by, and what it has found so far.
+    """The rules of a round of compaction over one partition, and what it has found so far.
 
     Fields:
         keys: the last offset of each key of the dirty part.
@@ -305,7 +305,7 @@ class Compacted:
 
     Fields:
         parts: the batches, in order; none, if nothing of them is left.
-        is_changed: is anything not as it was?
+        is_changed: true if anything is not as it was.
     """
 
     parts: list[EncodedBatches]
@@ -370,7 +370,7 @@ class _Part:
         self.is_changed = len(self._left) < len(table) or not bool(whole.all())
 
     def batches(self) -> list[EncodedBatches]:
-        """In order."""
+        """Return the batches, in order."""
         starts = self._group_starts()
         if not len(starts):
             return []
@@ -389,7 +389,7 @@ class _Part:
         return made
 
     def _group_starts(self) -> Int64Array:
-        """Where in `_left` begins what becomes one batch."""
+        """Return where in `_left` begins what becomes one batch."""
         left, table = self._left, self._table
         joins = self._may_join[left[1:]] & self._may_join[left[:-1]]
         same = (table.attributes & ~(DELETE_HORIZON_MASK | TRANSACTIONAL_MASK))[left]
@@ -413,14 +413,14 @@ class _Part:
         return np.array(starts, np.int64)
 
     def _body_bytes(self) -> Int64Array:
-        """About how many bytes of records stay of each batch."""
+        """Estimate how many bytes of records stay of each batch."""
         bodies = self._parsed.bodies
         size = bodies.end - bodies.start
         share: Int64Array = size * self._found.counts // np.maximum(1, self._table.record_count)
         return share
 
     def _laid_out(self, starts: Int64Array, made_anew: BoolArray) -> "_LaidOut":
-        """The records of all batches that are made anew, one after the other."""
+        """Lay out the records of all batches that are made anew, one after the other."""
         table, found, fields = self._table, self._found, self._parsed.fields
         group_of_batch = np.full(len(table), -1, np.int64)
         groups = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(self._left)))
@@ -547,5 +547,5 @@ def _stretches(keeps: BoolArray, first: Int64Array) -> list[tuple[int, int]]:
 
 
 def codec_of(compression_type: str) -> Codec | None:
-    """That of a topic's compression.type; None: the writer's own."""
+    """Return the codec of a topic's compression.type; None: the writer's own."""
     return None if compression_type == "producer" else Codec.from_name(compression_type)

@@ -7,8 +7,8 @@ From the oldest extent on, and without leaving one in between:
                extent without timestamps.
     by size    an extent goes while what would be left is at least retention.bytes.
 
-An extent is what Kafka's segment is there, and is mostly smaller; there is no active one that must stay, so
-that a partition nobody writes to becomes empty, as Kafka's does once its last segment has rolled.
+An extent plays the part of Kafka's segment, and is mostly smaller; there is no active one that must stay, so
+a partition without writers becomes empty, as Kafka's does once its last segment has rolled.
 Invariants: records go by moving the log start offset up, never otherwise; topics whose cleanup.policy has no
     delete keep everything. What goes is decided from the image that the commit is planned against.
 Not here: freeing the files (nothing refers to them then).
@@ -40,39 +40,37 @@ from sparklog.metadata import (
 )
 from sparklog.storage import Store
 
-# --- sober time --------------------------------------------------------------------------------------
+# --- two clocks --------------------------------------------------------------------------------------
 #
-# What time it is, where time ends something for good: by this machine and by the store, whichever is behind.
+# Where time ends something for good, the earlier of two clocks counts: this machine's, and the store's.
 #
-# A machine whose clock is ahead, by a year or by a time zone, would take records for past their retention
-# that nobody else does, remove tombstones that readers have not seen, and abort transactions that are at
-# work.
+# A machine whose clock is ahead, by a year or by a time zone, would remove records that are not past their
+# retention, tombstones that readers have not seen, and abort transactions that are in progress.
 # Invariants: on an object store, and a directory of another machine, nothing ends before both clocks say so.
-#     A local directory is dated by the kernel that tells this machine's time: there is no second clock to
-#     ask, and one that is ahead is believed. A clock that is behind ends things late, which harms nothing;
-#     but what it stores as the time of something would look old to others, so that is never before the newest
-#     commit's (Image.no_earlier_ms).
-# Not here: whether something is due at all, which is looked at often, from the image and this machine's
-#     clock: a round that begins for nothing does nothing.
+#     A local directory has only this machine's clock: if that is ahead, it is believed. A clock that is
+#     behind ends things late, which harms nothing; but a time that it stores would look old to others, so
+#     that is never before the newest commit's (Image.no_earlier_ms).
+# Not here: whether something is due at all, which is checked often, by the image and this machine's clock: a
+#     round that begins too early does nothing.
 
 
-def sober_now_ms(store: Store, clock: Clock) -> int:
-    """The time of this machine, or of the store if that is behind."""
+def earlier_now_ms(store: Store, clock: Clock) -> int:
+    """Return the time of this machine, or of the store if that is earlier."""
     return both_now_ms(store, clock)[0]
 
 
 def shown_now_ms(store: Store, clock: Clock) -> int:
-    """As sober_now_ms, for what only shows: a directory is dated by a file made in it, which one that we
-    may only read does not take.
+    """Return the same for a dry run: the time of a directory comes from a file that is made in it, which a
+    read-only directory refuses.
     """
     try:
-        return sober_now_ms(store, clock)
+        return earlier_now_ms(store, clock)
     except StorageError:
         return clock.now_ms()
 
 
 def both_now_ms(store: Store, clock: Clock) -> tuple[int, int]:
-    """The earlier and the later of both: what is to be kept for a while is kept from the later one on.
+    """Return the earlier and the later of both: what is kept for a while is kept from the later one on.
 
     1. a store dates by whole seconds: it is up to a second behind, and says 5.0 at 5.9 s;
     2. a tombstone is to be kept for a second, and is marked as of 5.0;
@@ -85,20 +83,19 @@ def both_now_ms(store: Store, clock: Clock) -> tuple[int, int]:
 
 # --- left open ---------------------------------------------------------------------------------------
 #
-# Transactions that nobody ends, where no broker does it: aborted, and their producers fenced.
+# Transactions that are past their time-out are aborted, and their producers fenced, where no broker does it.
 #
-# What a process that died has staged takes space until its transactional id is used again, and may not be
-# used again at all. Brokers see to it within seconds
-# (transaction.abort.timed.out.transaction.cleanup.interval.ms); roots that only Spark and Python use have
-# rounds of maintenance.
+# What a dead process has staged takes space until its transactional id is used again, which may be never.
+# Brokers abort within seconds (transaction.abort.timed.out.transaction.cleanup.interval.ms); roots that only
+# Spark and Python use have rounds of maintenance.
 #
-# Invariants: nothing is aborted before its time-out, from its start, by the clock of whoever opened it, and
-#     now by retain.py. Where the root says that a broker serves it, that is left BROKERS_MS to do so: one
-#     that was killed says the same as one that is at work. Which ones are meant is decided from the image
-#     that the commit is planned against.
+# Invariants: nothing is aborted before its time-out, from its start by the opener's clock, and now by the
+#     earlier of two clocks. A root that names a running broker is left to it for BROKERS_MS: a broker that
+#     was killed looks the same. The transactions are chosen from the image that the commit is planned
+#     against.
 # Not here: what an abort does (sparklog/metadata/model/transactions.py), a broker's own look
 # (sparklog_server).
-# Concurrency: any process and machine; who aborts second finds nothing open.
+# Concurrency: any process and machine; the second one finds nothing open.
 # After a crash: due again.
 # Sources: Kafka TransactionCoordinator.abortTimedOutTransactions.
 
@@ -107,16 +104,16 @@ BROKERS_MS: Final = 600_000  # far above how often they look, and how long it ta
 
 
 def choose_left_open(image: Image, now_ms: int) -> list[str]:
-    """The transactional ids to abort, as many as go into a commit. Pure."""
-    is_served = any(not one.is_fenced for one in image.brokers.values())
+    """Return the transactional ids to abort, as many as go into a commit. Pure."""
+    is_served = any(not broker.is_fenced for broker in image.brokers.values())
     return timed_out(image, now_ms - BROKERS_MS if is_served else now_ms)
 
 
 def abort_left_open(metadata: MetadataLog, clock: Clock, check: Callable[[], None]) -> list[Transaction]:
-    """Abort them; returns them as they were.
+    """Abort them; return them as they were.
 
     Args:
-        check: called before each commit; what it raises ends the work.
+        check: called before each commit; may raise.
 
     Raises:
         RetriableError, StorageError, FatalStorageError: see MetadataLog.publish; earlier commits stay.
@@ -124,7 +121,7 @@ def abort_left_open(metadata: MetadataLog, clock: Clock, check: Callable[[], Non
     aborted: list[Transaction] = []
     while True:
         check()
-        some = _abort_some(metadata, sober_now_ms(metadata.store, clock))
+        some = _abort_some(metadata, earlier_now_ms(metadata.store, clock))
         if not some:
             return aborted
         aborted += some
@@ -135,7 +132,7 @@ def _abort_some(metadata: MetadataLog, now_ms: int) -> list[Transaction]:
 
     def plan(image: Image) -> list[Action]:
         late = choose_left_open(image, now_ms)
-        chosen[:] = [image.transactions[one] for one in late]
+        chosen[:] = [image.transactions[name] for name in late]
         return [*plan_abort_transactions(image, late, now_ms=now_ms)]
 
     metadata.publish(plan)
@@ -175,7 +172,7 @@ def choose_expired(
     topics: Collection[str] | None = None,
     defaults: Mapping[str, str] = NO_DEFAULTS,
 ) -> Iterator[Expiry]:
-    """What is past its topic's retention, by topic and partition.
+    """Yield what is past its topic's retention, by topic and partition.
 
     Args:
         topics: None: all.
@@ -219,7 +216,7 @@ def _expired(state: PartitionState, config: TopicConfig, now_ms: int) -> tuple[i
 
 
 def _end_of(state: PartitionState, count: int) -> int:
-    """Where the log starts when the first `count` extents are gone."""
+    """Return where the log starts when the first `count` extents are gone."""
     return state.log_end_offset if count == len(state.extents) else state.extents[count].base_offset
 
 
@@ -231,7 +228,7 @@ def expire(
     dry_run: bool = False,
     defaults: Mapping[str, str] = NO_DEFAULTS,
 ) -> list[Expiry]:
-    """Remove what is past its retention, or only say what would go; `defaults` as in choose_expired.
+    """Remove what is past its retention, or only report what would go; `defaults` as in choose_expired.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
@@ -253,7 +250,7 @@ def expire(
 def _expire_some(
     metadata: MetadataLog, now_ms: int, topics: Collection[str] | None, defaults: Mapping[str, str]
 ) -> list[Expiry]:
-    """What goes in one commit; MAX_ACTIONS at most."""
+    """Remove, and return, what goes in one commit; MAX_ACTIONS at most."""
     chosen: list[Expiry] = []
 
     def plan(image: Image) -> list[Action]:
@@ -266,7 +263,7 @@ def _expire_some(
 
 
 def _actions(image: Image, chosen: Collection[Expiry]) -> Iterator[AdvanceLogStart]:
-    for one in chosen:
-        action = plan_advance_log_start(image, one.topic_id, one.partition, one.new_log_start_offset)
+    for expiry in chosen:
+        action = plan_advance_log_start(image, expiry.topic_id, expiry.partition, expiry.new_log_start_offset)
         if action is not None:
             yield action

@@ -11,7 +11,7 @@ Invariants: every record keeps its offset, key, value, headers, timestamp and ty
     records were written in a transaction says nothing any more once they are in the log.
     With log append time a batch has one timestamp for all: those are never put together.
 Memory: a few times `step_bytes`, MAX_EXPANDED_BYTES, and what one batch may decompress to.
-Not here: which extents (choose.py), where the batches go (merge.py).
+Not here: which extents (choose.py), where the batches go (merging.py).
 Concurrency: a generator belongs to one thread; it holds a few open files.
 """
 
@@ -62,7 +62,7 @@ from sparklog.log.segment_file import (
     scan_stretches,
     took_patience,
 )
-from sparklog.maintenance.choose import MergeWork, Piece
+from sparklog.maintenance.choose import MergeWork, Piece, Work
 from sparklog.metadata import Extent
 from sparklog.storage import Store
 
@@ -71,12 +71,12 @@ from sparklog.storage import Store
 # Small extents of several works, fetched from an object store by object, before the works are done.
 #
 # A publish leaves an object with a little of each partition, and works go by partition: each extent would be
-# a request by itself, for each time that it is read. So works that follow each other, and read the same
-# objects, are grouped; what is small of theirs is fetched together, and waits on the local disk for its work.
+# a request by itself, each time that it is read. So consecutive works that read the same objects are grouped;
+# their small extents are fetched together, and wait on the local disk.
 #
 # Invariants: what is read is what the objects hold, which never change. What could not be fetched, or found
-#     no room, is left out: whoever reads it asks the store, and is told what is wrong. An object that the
-#     store does not give is asked for once: what it said is told to all who read it.
+#     no room, is left out: its reader asks the store, and gets the error. An object that the store does not
+#     give is requested once: all its readers get the same error.
 #     The file has no name: it belongs to this process alone, and goes with it.
 # Memory: AHEAD_BYTES on their way, and about 400 bytes for each of MAX_SPANS.
 # Disk: SPOOL_BYTES at most, and a quarter of what is free where temporary files lie (TMPDIR); and a quarter
@@ -91,19 +91,19 @@ SMALL_BYTES = 256 << 10  # what is larger is a request, or several, by itself
 _FREE_SHARE = 4
 _LEAST_SAVED = 2  # so many reads for a request, or it is not worth the disk's while
 _log = logging.getLogger("sparklog.maintenance")
-WorkT = TypeVar("WorkT")
-Pace = Callable[[int], None]  # is told of stored bytes that were read ahead; may rest, or raise
+WorkT = TypeVar("WorkT", bound=Work)
+OnBytes = Callable[[int], None]  # called with stored bytes that were read or rewritten; may rest, or raise
 
 
-def no_pace(_size: int) -> None:
-    """As fast as it goes."""
+def ignore_bytes(_size: int) -> None:
+    pass
 
 
 class Spool(Closing):
-    """Bytes of objects, on the local disk. See the module's docstring."""
+    """Bytes of objects, on the local disk."""
 
     def __init__(self, store: Store, *, limit_bytes: int | None = None) -> None:
-        """`limit_bytes`: by default what the module's docstring says."""
+        """`limit_bytes`: by default SPOOL_BYTES, or a quarter of what is free."""
         self._store = store
         self._file: IO[bytes] | None = None
         self._starts: dict[str, list[int]] = {}  # by segment, of ranges, ascending
@@ -111,8 +111,8 @@ class Spool(Closing):
         self._refused: dict[str, UnreadableSegmentError] = {}  # by segment
         self.room = _room() if limit_bytes is None else limit_bytes
 
-    def fill(self, spans: Sequence[Span], reads: int, pace: Pace) -> None:
-        """Hold these, and nothing else; nothing at all, if few requests would be saved.
+    def fill(self, spans: Sequence[Span], reads: int, on_bytes: OnBytes = ignore_bytes) -> None:
+        """Fetch these, and drop all else; fetch nothing if few requests would be saved.
 
         Args:
             reads: how often each is going to be read.
@@ -123,16 +123,16 @@ class Spool(Closing):
             return
         try:
             self._file = tempfile.TemporaryFile(prefix="sparklog-", buffering=0)  # noqa: SIM115 - `close`
-            self._fetch(self._file, ranges, pace)
+            self._fetch(self._file, ranges, on_bytes)
         except OSError as error:  # what was fetched stays of use
-            _log.info("extents are asked for one by one: no room to keep them: %s", error)
+            _log.info("no room on the local disk; each extent is requested by itself: %s", error)
 
     def has(self, span: Span) -> bool:
-        """Is all of the span here, or is it known that it cannot be had?"""
+        """True if all of the span is here, or is known to be unreadable."""
         return span.segment in self._refused or self._place(span) is not None
 
     def read_into(self, span: Span, buffer: memoryview) -> bool:
-        """Fill the buffer with the span; False: it is not here. UnreadableSegmentError: it cannot be had."""
+        """Fill the buffer with the span; False: it is not here. UnreadableSegmentError: it is unreadable."""
         if span.segment in self._refused:
             raise as_value(self._refused[span.segment])
         place = self._place(span)
@@ -144,45 +144,45 @@ class Spool(Closing):
             return False
 
     def close(self) -> None:
-        """Let go of everything; may be filled again."""
+        """Drop everything; may be filled again."""
         self._starts, self._ranges, self._refused = {}, {}, {}
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _fetch(self, file: IO[bytes], ranges: Sequence[Span], pace: Pace) -> None:
+    def _fetch(self, file: IO[bytes], ranges: Sequence[Span], on_bytes: OnBytes) -> None:
         announced: deque[Span] = deque()
         size = 0
         with SegmentFiles(self._store) as files:
-            for one in ranges:
+            for span in ranges:
                 if any(took_patience(error) for error in self._refused.values()):
                     break
                 with contextlib.suppress(DataLossError, UnreadableSegmentError):
-                    files.open(one).will_need(one.position, one.size)
-                announced.append(one)
-                size += one.size
+                    files.open(span).will_need(span.position, span.size)
+                announced.append(span)
+                size += span.size
                 # Half of what is kept open, as each is opened when it is announced, and when it is taken.
                 while size > AHEAD_BYTES or len(announced) >= AHEAD_PIECES:
                     size -= announced[0].size
-                    self._take(files, file, announced.popleft(), pace)
+                    self._take(files, file, announced.popleft(), on_bytes)
             while announced:
-                self._take(files, file, announced.popleft(), pace)
+                self._take(files, file, announced.popleft(), on_bytes)
 
-    def _take(self, files: SegmentFiles, file: IO[bytes], one: Span, pace: Pace) -> None:
-        if one.segment in self._refused:
+    def _take(self, files: SegmentFiles, file: IO[bytes], span: Span, on_bytes: OnBytes) -> None:
+        if span.segment in self._refused:
             return
         try:
-            data = files.open(one).read_exactly(one, one.position, one.size)
+            data = files.open(span).read_exactly(span, span.position, span.size)
         except (CorruptLogError, DataLossError):
             return
         except UnreadableSegmentError as error:
-            self._refused[one.segment] = as_value(error)
+            self._refused[span.segment] = as_value(error)
             return
         place = file.tell()
         _write(file, data)
-        self._starts.setdefault(one.segment, []).append(one.position)
-        self._ranges.setdefault(one.segment, []).append((one.end_position, place))
-        pace(one.size)
+        self._starts.setdefault(span.segment, []).append(span.position)
+        self._ranges.setdefault(span.segment, []).append((span.end_position, place))
+        on_bytes(span.size)
 
     def _place(self, span: Span) -> int | None:
         starts = self._starts.get(span.segment, [])
@@ -196,40 +196,30 @@ class Spool(Closing):
 def with_spool(
     store: Store,
     works: Sequence[WorkT],
-    pieces_of: Callable[[WorkT], Sequence[Piece]],
     *,
-    pace: Pace,
-    reads: int = 1,
+    on_read_ahead: OnBytes = ignore_bytes,
     limit_bytes: int | None = None,
 ) -> Generator[tuple[WorkT, Spool | None]]:
-    """The works, in their order, each with what was fetched for it.
-
-    Args:
-        pieces_of: what a work reads.
-        reads: how often.
-    """
+    """Yield the works, in their order, each with what was fetched for it."""
     if not store.traits.is_remote:
         yield from ((work, None) for work in works)
         return
     with Spool(store, limit_bytes=limit_bytes) as spool:
-        for group in groups(store, works, pieces_of, spool.room):
+        for group in groups(store, works, spool.room):
             spool.close()
+            reads = group[0].reads
             if len(group) > 1 or reads > 1:
-                spans = (span for work in group for span in _small_spans(pieces_of(work)))
-                spool.fill(_within(spans, spool.room), reads, pace)
+                spans = (span for work in group for span in _small_spans(work.pieces))
+                spool.fill(_within(spans, spool.room), reads, on_read_ahead)
             for work in group:
                 yield work, spool
 
 
 def groups(
-    store: Store,
-    works: Sequence[WorkT],
-    pieces_of: Callable[[WorkT], Sequence[Piece]],
-    room: int,
-    most_bytes: int | None = None,
+    store: Store, works: Sequence[WorkT], room: int, most_bytes: int | None = None
 ) -> Iterator[Sequence[WorkT]]:
-    """The works, in their order, parted into those that are fetched for together; each by itself where the
-    store is a directory.
+    """Yield the works, in their order, parted into those that are fetched for together; each by itself where
+    the store is a directory.
 
     Args:
         room: for their small extents.
@@ -239,14 +229,14 @@ def groups(
     while start < len(works):
         stop = start + 1
         if store.traits.is_remote:
-            stop = _group_end(works, start, pieces_of, room, most_bytes)
+            stop = _group_end(works, start, room, most_bytes)
         yield works[start:stop]
         start = stop
 
 
 def in_turns(works: Iterable[MergeWork]) -> list[MergeWork]:
-    """The first works of all partitions, then the second ones, and so on: of one partition none reads what
-    another one reads.
+    """Return the first works of all partitions, then the second ones, and so on: works of one partition read
+    different extents.
     """
     seen: Counter[tuple[str, int]] = Counter()
     turns = []
@@ -257,18 +247,12 @@ def in_turns(works: Iterable[MergeWork]) -> list[MergeWork]:
     return [work for _, work in sorted(turns, key=itemgetter(0))]
 
 
-def _group_end(
-    works: Sequence[WorkT],
-    start: int,
-    pieces_of: Callable[[WorkT], Sequence[Piece]],
-    room: int,
-    most_bytes: int | None,
-) -> int:
-    """Where the works end that are fetched for together: each reads objects that those before it read."""
+def _group_end(works: Sequence[WorkT], start: int, room: int, most_bytes: int | None) -> int:
+    """Return where the works end that are fetched for together: each reads objects of earlier ones."""
     segments: set[str] = set()
     count = size = everything = 0
     for number in range(start, len(works)):
-        small = [(piece, _is_small(piece)) for piece in pieces_of(works[number])]
+        small = [(piece, _is_small(piece)) for piece in works[number].pieces]
         found = {name for piece, which in small for name in piece.extents.segment[which].tolist()}
         count += sum(int(which.sum()) for _, which in small)
         size += sum(int(piece.extents.column("size")[which].sum()) for piece, which in small)
@@ -297,7 +281,7 @@ def _small_spans(pieces: Sequence[Piece]) -> Iterator[Span]:
 
 
 def _within(spans: Iterator[Span], room: int) -> list[Span]:
-    """As many as there is room for."""
+    """Return as many as there is room for."""
     taken = []
     for span in islice(spans, MAX_SPANS):
         room -= span.size
@@ -357,13 +341,13 @@ class Source:
                 self._ahead = ReadAhead(self.files, spans)
 
     def open(self, span: Span, position: int) -> SegmentFile:
-        """The span's segment, about to be read from `position` on."""
+        """Open the span's segment, to read it from `position` on."""
         if self._ahead is not None:
             self._ahead.reached(span, position)
         return self.files.open(span)
 
     def read_into(self, span: Span, buffer: memoryview) -> None:
-        """All of a span."""
+        """Read all of a span."""
         if self._spool is not None and self._spool.read_into(span, buffer):
             return
         if self._fetched is None or not self._fetched.read_into(span, buffer):
@@ -379,7 +363,7 @@ class Source:
 def rewritten(
     source: Source, piece: Piece, *, origin: int = 0, step_bytes: int = STEP_BYTES
 ) -> Iterator[EncodedBatches]:
-    """The batches of all extents, in order, their base offsets counted from `origin`.
+    """Yield the batches of all extents, in order, their base offsets counted from `origin`.
 
     Raises:
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, is not what metadata say,
@@ -400,7 +384,7 @@ def rewritten(
 
 
 def read_steps(source: Source, piece: Piece, step_bytes: int) -> Iterator[tuple[memoryview, BatchTable]]:
-    """(buffer, its whole batches) of about `step_bytes`; offsets in the table are absolute."""
+    """Yield (buffer, its whole batches) of about `step_bytes`; offsets in the table are absolute."""
     group: list[Extent] = []
     size = 0
     for extent in piece.extents.extents(piece.topic_id, piece.partition):
@@ -420,7 +404,7 @@ def read_steps(source: Source, piece: Piece, step_bytes: int) -> Iterator[tuple[
 
 
 def _read_group(source: Source, piece: Piece, group: Sequence[Extent]) -> tuple[memoryview, BatchTable]:
-    """Extents that follow each other, at once."""
+    """Consecutive extents, in one buffer."""
     data = memoryview(bytearray(sum(extent.size for extent in group)))
     at = 0
     for extent in group:
@@ -450,7 +434,7 @@ def _read_large(
 def _stretches(
     piece: Piece, group: Sequence[Extent], sizes: list[int], position: int, *, begins_at: int
 ) -> Stretches:
-    """What metadata say of the bytes: `sizes` of each extent, the first from `position` on."""
+    """Describe the bytes by the metadata: `sizes` of each extent, the first from `position` on."""
     last = group[-1]
     start = last.position if len(group) > 1 else position
 
@@ -480,7 +464,7 @@ def _absolute(table: BatchTable, deltas: npt.NDArray[np.int64]) -> BatchTable:
 
 
 def _runs(table: BatchTable) -> Iterator[tuple[slice, bool]]:
-    """Stretches of batches that are to be put together (True), and of those between them."""
+    """Yield runs of batches that are to be put together (True), and of those between them."""
     small = (
         (table.size < SMALL_BATCH_BYTES)
         & (table.attributes & _KEPT == 0)
@@ -504,7 +488,7 @@ def _runs(table: BatchTable) -> Iterator[tuple[slice, bool]]:
 
 
 def kept_batches(view: memoryview, table: BatchTable, origin: int) -> EncodedBatches:
-    """Consecutive batches with their bytes as they are, but for the base offset."""
+    """Return consecutive batches with their bytes as they are, but for the base offset."""
     start, stop = int(table.position[0]), int(table.position[-1] + table.size[-1])
     data = view[start:stop]
     position, base_offset = table.position - start, table.base_offset - origin
@@ -525,7 +509,7 @@ def kept_batches(view: memoryview, table: BatchTable, origin: int) -> EncodedBat
 def _put_together(
     view: memoryview, table: BatchTable, piece: Piece, where: str, step_bytes: int, origin: int
 ) -> list[EncodedBatches] | None:
-    """Small batches as full ones; None if they cannot be decoded, or would be something else then."""
+    """Return small batches as full ones; None if they cannot be decoded, or would be changed by that."""
     made, expanded = [], 0
     try:
         for data, part, indices in plain_parts(view, table, step_bytes, where):
@@ -549,12 +533,12 @@ def _put_together(
 
 
 def _has_replaced_keys(headers: pa.ListArray) -> bool:
-    """Has any key the character that stands for what is not UTF-8? Who wrote it there cannot be told."""
+    """True if a key has the character that replaces what is not UTF-8: it may have been another one."""
     return bool(pc.any(pc.match_substring(headers.flatten().field("key"), "\ufffd")).as_py())
 
 
 def _options(piece: Piece, table: BatchTable) -> EncodeOptions:
-    """As the topic's writers would; but no record is too large any more."""
+    """Return the options of the topic's writers, without their limit on the size of a record."""
     config = piece.config
     codec = Codec(int(table.codec[0]))
     if config.compression_type != "producer":

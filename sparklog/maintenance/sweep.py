@@ -11,9 +11,9 @@ Invariants: nothing is removed but what is dead as of an image that is durable, 
     is noted, and refused from then on, also when it has as many commits again.
     Names that sparklog never gave are left alone.
 Limits: memory for a portion of the listing and the names of live segments; never for all files.
-Not here: commits and snapshots that nobody needs (metadata/cleaning.py).
-Concurrency: any number of vacuums, writers, readers and mergers beside it; of one machine, one vacuum or
-    merge at a time. A reader that misses a file looks again.
+Not here: obsolete commits and snapshots (metadata/cleaning.py).
+Concurrency: any number of concurrent vacuums, writers, readers and mergers; on one machine, one vacuum or
+    merge at a time. A reader that misses a file plans anew.
 After a crash: some of what is dead is gone; the next vacuum finds the rest.
 Sources: adr/0019; tests/models/sweeping.py.
 """
@@ -37,7 +37,7 @@ from sparklog.log.segment_file import (
     time_index_name,
 )
 from sparklog.maintenance.budget import alone
-from sparklog.maintenance.merge import Progress
+from sparklog.maintenance.work_loop import OnProgress, Progress, ignore_progress
 from sparklog.metadata import (
     NO_COMMIT,
     Action,
@@ -62,19 +62,19 @@ from sparklog.storage import Store, StoredFile
 #
 # A file is dead when its segment was born before an image's sweep horizon, or is retired in that image, and
 # no extent of that same image is in it, staged ones included. Then no commit can bring it to life any more
-# (metadata/model/sweeping.py), so the verdict holds for ever: listing and image may be of any two moments, in
+# (metadata/model/sweeping.py), so the state stays true: listing and image may be of any two moments, in
 # any order, and any time may pass until the file goes. An index goes by its segment, whether that is there or
 # not.
 #
-# Invariants: what is dead is judged by the horizon of the image that says what is live, and by no other; a
-#     name that sparklog never gave is nobody's here; a file is live if any extent might mean it. Dates decide
+# Invariants: what is dead is decided by the horizon of the image that says what is live, and by no other; a
+#     name that sparklog never gave is left alone; a file is live if any extent might mean it. Dates decide
 #     how far the horizon may be moved, and nothing else. That is a courtesy to slow writers: a wrong date can
-#     make one append twice, and cannot make anybody lose anything.
+#     make one append twice, and cannot lose anything.
 # Sources: adr/0019; FORMAT.md#segments-and-extents; tests/models/sweeping.py.
 
 
-class Verdict(enum.Enum):
-    """What a file is.
+class FileState(enum.Enum):
+    """What a file of a root is.
 
     LIVE: an extent refers to it, or it is an index of such a file.
     DEAD: nothing refers to it, nor can anything ever.
@@ -90,38 +90,35 @@ class Verdict(enum.Enum):
     EMPTY = "empty"
 
 
-class Judge:
-    """Says of each file what it is, as of one image."""
+class Classifier:
+    """Classifies files, as of one image."""
 
-    def __init__(self, image: Image, past: Image | None = None) -> None:
-        """`past`: an older image; what was live then stays, although it is dead now."""
-        self.horizon = image.sweep_horizon
+    def __init__(self, image: Image, past: Image | None = None, *, planned_horizon: int = -1) -> None:
+        """Classify by the horizon of an image.
+
+        Args:
+            past: an older image; what was live then stays, although it is dead now.
+            planned_horizon: of a dry run, which removes nothing: as if the horizon were there already.
+        """
+        self.horizon = max(planned_horizon, image.sweep_horizon)
         self._retired = image.retired
         self._live = _live_keys(image)
         self._spared = frozenset() if past is None else _live_keys(past) - self._live
 
-    def verdict(self, file: StoredFile) -> Verdict:
-        """What a file of a listing is."""
+    def state_of(self, file: StoredFile) -> FileState:
+        """Classify a file of a listing."""
         if file.name.endswith("/") and is_segment_directory(file.name[:-1]):
-            return Verdict.EMPTY
+            return FileState.EMPTY
         segment = segment_of(file.name)
         if segment is None:
-            return Verdict.OTHER
+            return FileState.OTHER
         key = _key(segment)
         if key in self._live:
-            return Verdict.LIVE
+            return FileState.LIVE
         is_dead = born_of(segment) < self.horizon or self._retired.has(segment)
         if is_dead and key not in self._spared:
-            return Verdict.DEAD
-        return Verdict.WAITING
-
-
-class ForeseeingJudge(Judge):
-    """As if the horizon had been moved already: for telling what would go, not for removing anything."""
-
-    def __init__(self, image: Image, horizon: int, past: Image | None = None) -> None:
-        super().__init__(image, past)
-        self.horizon = max(horizon, image.sweep_horizon)
+            return FileState.DEAD
+        return FileState.WAITING
 
 
 def _live_keys(image: Image) -> AbstractSet[str]:
@@ -176,15 +173,15 @@ class Evidence:
     newest_file: str = ""
     oldest_unused: int | None = None
 
-    def add_file(self, file: StoredFile, verdict: Verdict) -> None:
-        """A data file; `verdict`: with no horizon in the way, DEAD or WAITING if nothing refers to it."""
+    def add_file(self, file: StoredFile, state: FileState) -> None:
+        """A data file; `state`: with no horizon in the way, DEAD or WAITING if nothing refers to it."""
         segment = segment_of(file.name)
         if segment is None:
             return
         born = born_of(segment)
         if born > self.newest_birth:
             self.newest_birth, self.newest_file = born, file.name
-        if verdict is Verdict.WAITING and (self.oldest_unused is None or born < self.oldest_unused):
+        if state is FileState.WAITING and (self.oldest_unused is None or born < self.oldest_unused):
             self.oldest_unused = born
         self.add_birth(born, file.modified_ms)
 
@@ -210,7 +207,7 @@ class Evidence:
 # Invariants: a file is removed only if a durable image has its segment retired; then no commit can bring it
 #     to life (metadata/model/sweeping.py).
 # Limits: MAX_SEGMENTS a round.
-# Concurrency: beside all others, as a vacuum. Two at a time do the same, and harm nothing.
+# Concurrency: as a vacuum. Two at a time do the same, and harm nothing.
 # After a crash: what is retired and not removed is still pending; a vacuum removes it as well.
 # Sources: adr/0019; tests/models/sweeping.py (retirer).
 
@@ -273,7 +270,7 @@ def retire(
             report.files = len(gone)
             removed(len(names))
         check()
-        ready, left = _judged(store, image, now_ms, check)
+        ready, left = _ready_to_retire(store, image, now_ms, check)
 
         def plan(newest: Image) -> list[Action]:
             return [plan_retire_segments(newest, now_ms, list(ready), left=left, gone=gone)]
@@ -283,13 +280,13 @@ def retire(
         for action in metadata.publish(plan).actions:
             if isinstance(action, RetireSegments):
                 report.retired = len(action.segments)
-                report.retired_bytes = sum(ready[one] for one in action.segments)
+                report.retired_bytes = sum(ready[segment] for segment in action.segments)
     return report
 
 
 def _to_remove(image: Image, now_ms: int, delay_ms: int) -> list[str]:
-    """Retired so long ago, or (a clock was wrong) so far in the future."""
-    return [one for one, at_ms in image.retired.pending.items() if abs(now_ms - at_ms) >= delay_ms]
+    """Return what was retired that long ago, or (a clock was wrong) that far in the future."""
+    return [name for name, at_ms in image.retired.pending.items() if abs(now_ms - at_ms) >= delay_ms]
 
 
 def _files_of(segment: str) -> list[str]:
@@ -298,7 +295,7 @@ def _files_of(segment: str) -> list[str]:
 
 
 def _dead(image: Image) -> list[str]:
-    """Counted segments of which nothing is live. Cost: a look at the extents, until none is left."""
+    """Return counted segments of which nothing is live. Cost: a pass over the extents, until none is left."""
     left = set(image.retired.removed_bytes)
     for extents in all_extents(image):
         if not left:
@@ -308,10 +305,10 @@ def _dead(image: Image) -> list[str]:
     return [segment for segment in image.retired.removed_bytes if segment in left]
 
 
-def _judged(
+def _ready_to_retire(
     store: Store, image: Image, now_ms: int, check: Callable[[], None]
 ) -> tuple[dict[str, int], list[str]]:
-    """What may be retired, with its bytes; and what is to wait for the horizon."""
+    """Return what may be retired, with its bytes; and what waits for the horizon."""
     ready: dict[str, int] = {}
     left: list[str] = []
     dead = _dead(image)[:MAX_SEGMENTS]
@@ -345,7 +342,7 @@ RETAIN_MS = 7 * DAY_MS
 FREED_MS = 3_600_000  # what was live so lately is spared for readers, as far back as the log shows
 MOSTLY_DEAD_BYTES = 1 << 20  # less is not worth a file of its own
 MAX_NAMED = 1000  # files that a dry run names
-_STEP = 1000  # files that are removed at once
+_STEP = 1000  # files that are removed in one request
 
 
 @dataclass(slots=True)
@@ -356,7 +353,7 @@ class Tally:
     size_bytes: int = 0
 
     def add(self, file: StoredFile) -> None:
-        """One more."""
+        """Count a file."""
         self.files += 1
         self.size_bytes += file.size
 
@@ -405,14 +402,14 @@ def vacuum(
     retain_ms: int = RETAIN_MS,
     force: bool = False,
     dry_run: bool = False,
-    progress: Callable[[Progress], None] = lambda _progress: None,
+    progress: OnProgress = ignore_progress,
     removed: Callable[[int], None] = lambda _files: None,
 ) -> VacuumReport:
     """Remove the files that nothing refers to, and nothing can.
 
     Args:
-        retain_ms: what was written since then stays, whether anything refers to it or not: somebody may be
-            about to publish it. Whoever takes longer gets STAGING_EXPIRED, and appends again.
+        retain_ms: what was written since then stays, whether anything refers to it or not: it may be about
+            to be published. A writer that takes longer gets STAGING_EXPIRED, and appends again.
         force: also with less than a week.
         dry_run: remove nothing, and publish nothing.
         progress: called after each portion of the listings, in bytes of the files; what it raises ends the
@@ -445,8 +442,8 @@ class Usage:
     """Of the data files that were looked at: those that extents refer to, and those that nothing refers to.
 
     Fields:
-        dead_bytes: of files of `live`: no extent has them. What failed tasks wrote beside what succeeded, and
-            what has expired or was merged.
+        dead_bytes: of files of `live`: no extent has them. What failed tasks wrote to it, and what
+            has expired or was merged.
         is_whole: all files were looked at; else the time was up.
     """
 
@@ -457,9 +454,9 @@ class Usage:
 
 
 def measure_usage(metadata: MetadataLog, clock: Clock, *, limit_ms: int) -> Usage:
-    """Count until the time is up. What was staged a moment ago, or is being written, is unused as well."""
+    """Count until the time is up. What was just staged, or is being written, counts as unused."""
     image = metadata.refresh(force=True)
-    judge, live_bytes = Judge(image), live_bytes_of(image)
+    classifier, live_bytes = Classifier(image), live_bytes_of(image)
     usage = Usage()
     end_ms = clock.monotonic_ms() + limit_ms
     for portion in _walk(metadata.store):
@@ -467,12 +464,12 @@ def measure_usage(metadata: MetadataLog, clock: Clock, *, limit_ms: int) -> Usag
             usage.is_whole = False
             break
         for file in portion:
-            verdict = judge.verdict(file)
-            if verdict is Verdict.LIVE:
+            state = classifier.state_of(file)
+            if state is FileState.LIVE:
                 usage.live.add(file)
                 if file.name in live_bytes:
                     usage.dead_bytes += max(0, file.size - live_bytes[file.name])
-            elif verdict in {Verdict.DEAD, Verdict.WAITING}:
+            elif state in {FileState.DEAD, FileState.WAITING}:
                 usage.unused.add(file)
     return usage
 
@@ -480,7 +477,7 @@ def measure_usage(metadata: MetadataLog, clock: Clock, *, limit_ms: int) -> Usag
 def mostly_dead_segments(metadata: MetadataLog, clock: Clock) -> list[str]:
     """Return live segments of which more than half, and MOSTLY_DEAD_BYTES at least, is of no extent.
 
-    That is what failed tasks wrote beside what succeeded, and what expired or was merged. A segment that was
+    That is what failed tasks wrote to them, and what expired or was merged. A segment that was
     written to within a day may grow still, and is left out.
     """
     live_bytes = live_bytes_of(metadata.refresh(force=True))
@@ -531,12 +528,12 @@ class _Vacuum:
         failpoint("vacuum.surveyed")
         past = load_past(self._store, image, self._now_ms - min(self._retain_ms, FREED_MS))
         if dry_run:
-            self._sweep(ForeseeingJudge(image, horizon, past), report, dry_run=True)
+            self._sweep(Classifier(image, past, planned_horizon=horizon), report, dry_run=True)
         else:
-            judge = Judge(self._with_horizon(horizon), past)
-            report.horizon = judge.horizon
+            classifier = Classifier(self._with_horizon(horizon), past)
+            report.horizon = classifier.horizon
             failpoint("vacuum.moved")
-            self._sweep(judge, report, dry_run=False)
+            self._sweep(classifier, report, dry_run=False)
         # What is uploaded will be a segment: it has the same time as those that are there.
         report.temporary = self._store.sweep_temporary(
             older_than_ms=DAY_MS,
@@ -562,18 +559,18 @@ class _Vacuum:
             raise _older_copy(self._store, image, evidence, lost)
 
     def _survey(self) -> Evidence:
-        """What files and commits show. It is about files, so it may be out of date: nothing goes by it."""
-        judge = Judge(self._metadata.refresh(force=True))
+        """Return what files and commits show. It may be out of date: nothing is removed because of it."""
+        classifier = Classifier(self._metadata.refresh(force=True))
         evidence = Evidence(self._now_ms - self._retain_ms)
         for portion in _walk(self._store):
             for file in portion:
-                evidence.add_file(file, judge.verdict(file))
+                evidence.add_file(file, classifier.state_of(file))
                 self._total_bytes += file.size
             self._progress(Progress(0, self._total_bytes))
         return evidence
 
     def _horizon(self, image: Image, evidence: Evidence) -> int:
-        """How far it goes: as far as it is now, unless there is something to gain."""
+        """Return the horizon to move to: where it is now, unless that frees something."""
         incarnation = image.incarnation
         newest = evidence.birth - incarnation.births_ahead
         start_after = commit_name(newest) if newest >= 0 else None
@@ -590,7 +587,7 @@ class _Vacuum:
         return max(horizon, image.sweep_horizon)
 
     def _with_horizon(self, horizon: int) -> Image:
-        """An image with this horizon, or a later one, that a power cut cannot take back."""
+        """Return an image with this horizon, or a later one, that a power cut cannot take back."""
 
         def plan(image: Image) -> list[Action]:
             action = plan_move_sweep_horizon(image, horizon)
@@ -600,25 +597,25 @@ class _Vacuum:
             self._metadata.publish(plan)
         return self._metadata.refresh(force=True)
 
-    def _sweep(self, judge: Judge, report: VacuumReport, *, dry_run: bool) -> None:
+    def _sweep(self, classifier: Classifier, report: VacuumReport, *, dry_run: bool) -> None:
         tallies = {
-            Verdict.LIVE: report.live,
-            Verdict.DEAD: report.dead,
-            Verdict.WAITING: report.waiting,
-            Verdict.OTHER: report.other,
+            FileState.LIVE: report.live,
+            FileState.DEAD: report.dead,
+            FileState.WAITING: report.waiting,
+            FileState.OTHER: report.other,
         }
         done_bytes = 0
         for portion in _walk(self._store):
             dead: list[StoredFile] = []
             for file in portion:
-                verdict = judge.verdict(file)
-                if verdict is Verdict.EMPTY:
+                state = classifier.state_of(file)
+                if state is FileState.EMPTY:
                     report.directories += self._remove_directory(file, dry_run=dry_run)
                     continue
-                if verdict is Verdict.DEAD:
+                if state is FileState.DEAD:
                     dead.append(file)
                 if not file.name.endswith("/"):
-                    tallies[verdict].add(file)
+                    tallies[state].add(file)
                 done_bytes += file.size
             if dry_run:
                 report.named += [_named(file) for file in dead[: MAX_NAMED - len(report.named)]]
@@ -635,7 +632,7 @@ class _Vacuum:
             self._removed(len(names))
 
     def _remove_directory(self, directory: StoredFile, *, dry_run: bool) -> bool:
-        """One that has been empty for a day: its writer has been gone for as long."""
+        """Remove one that has been empty for a day: its writer has been gone for as long."""
         if directory.modified_ms > self._now_ms - min(self._retain_ms, DAY_MS):
             return False
         return dry_run or self._store.remove_directory(directory.name.rstrip("/"))

@@ -68,7 +68,7 @@ from sparklog.storage import Store
 # Invariants: a process that creates a commit on a remote store has found its own incarnation there, or no
 #     object, within the lease. Without the object the check passes: a root that was never restored has none,
 #     and a copy of a restored one may have none.
-# Not here: what a restore does (model/restoring.py), in which order (maintenance/restore.py).
+# Not here: what a restore does (model/restoring.py), in which order (maintenance/restoring.py).
 # Concurrency: an object of the metadata log, used under its lock.
 # After a crash of the restore between its object and its commit nobody publishes until it is run again.
 # Sources: adr/0033; FORMAT.md#metadata-log.

@@ -1,12 +1,11 @@
-"""Maintenance as a Spark job: one task a piece of work, on executors; the driver publishes.
-On object stores a task does all that read the same small objects (sparklog/maintenance/rewrite.py).
+"""Maintenance as a Spark job: one work per task, on executors; the driver publishes.
+On object stores a task does all works that read the same small objects (sparklog/maintenance/rewrite.py).
 
-For what is too much for one machine: a first merge, or compaction, of a large root. What is chosen and
-published is what `sparklog optimize` and `sparklog compact` choose and publish, so both may be broken off at
-any time, and run beside writers and readers.
-Invariants: pieces of work go to executors in waves; what came of a wave is published before the next begins,
-    so that whoever ends the job loses a wave at most. A task that Spark repeats leaves files that nothing
-    refers to.
+For what is too much for one machine: a first merge, or compaction, of a large root. It chooses and publishes
+as `sparklog optimize` and `sparklog compact` do, so both may be interrupted at any time, and run concurrently
+with writers and readers.
+Invariants: works go to executors in waves; what came of a wave is published before the next begins, so that
+    an interruption loses a wave at most. A task that Spark repeats leaves files that nothing refers to.
 Not here: expiry and vacuum, which read no records (sparklog/maintenance, `sparklog expire`, `vacuum`); the
     command for spark-submit (maintenance_job.py).
 Concurrency: one at a time on the driver's machine (sparklog/maintenance/budget.py).
@@ -14,30 +13,20 @@ After a crash: what was published stays; run it again.
 Sources: Delta Lake OPTIMIZE, Iceberg rewrite_data_files.
 """
 
-import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparklog.client import open_log
+from sparklog.client import SparkLog, open_log
 from sparklog.clock import SystemClock
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.maintenance import (
-    CompactionLimits,
-    CompactionReport,
-    CompactionWork,
-    MergeLimits,
-    MergeWork,
-    Report,
-    merge,
-)
+from sparklog.maintenance import CompactionLimits, CompactionReport, MergeLimits, MergeReport
 from sparklog.maintenance import compact as compact_log
 from sparklog.maintenance import optimize as optimize_log
-from sparklog.maintenance.compact import CompactionResult, compact_each, pieces_of
-from sparklog.maintenance.merge import Told
-from sparklog.maintenance.rewrite import groups
-from sparklog.metadata import (
-    ReplaceExtents,
-)
+from sparklog.maintenance.choose import Work
+from sparklog.maintenance.compaction import run_compaction
+from sparklog.maintenance.merging import run_merge
+from sparklog.maintenance.rewrite import OnBytes, groups
+from sparklog.maintenance.work_loop import Rewrite, run_each
 from sparklog.metadata.documents.properties import open_properties
 from sparklog.storage import open_store
 
@@ -45,9 +34,9 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-WorkT = TypeVar("WorkT", MergeWork, CompactionWork)
+WorkT = TypeVar("WorkT", bound=Work)
+ResultT = TypeVar("ResultT")
 StorageOptions = Mapping[str, Any] | None
-_log = logging.getLogger("sparklog.spark")
 # What a task does of several works that read the same small objects: bytes of these, and of all. Larger:
 # fewer requests; smaller: more tasks.
 TASK_BYTES, MOST_TASK_BYTES = 256 << 20, 1 << 30
@@ -65,7 +54,7 @@ def optimize(
     dry_run: bool = False,
     storage_options: StorageOptions = None,
     cluster_id: str | None = None,
-) -> Report:
+) -> MergeReport:
     """Merge small extents into large segments.
 
     Args:
@@ -75,7 +64,7 @@ def optimize(
         min_input_files: only where there are so many extents of about one size; default: wherever there are
             two.
         max_concurrent_file_group_rewrites: tasks in a wave; default: twice what Spark runs at once.
-        dry_run: only say what would be merged.
+        dry_run: only report what would be merged.
         storage_options, cluster_id: as for sparklog.open.
 
     Raises: as sparklog.maintenance.optimize; InvalidRequestError: INVALID_OPTION for a number below LEAST,
@@ -89,12 +78,8 @@ def optimize(
     context = _context_of(spark)
     limits = MergeLimits(fan_in=min_input_files, target_bytes=target_file_size_bytes)
     with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
-
-        def run(works: Sequence[MergeWork], _told: Told) -> Iterator[list[ReplaceExtents] | SparklogError]:
-            task = _task(root, storage_options, log.cluster_id, _merged)
-            grouped = list(groups(log.store, works, merge.pieces_of, TASK_BYTES, MOST_TASK_BYTES))
-            yield from in_waves(context, grouped, task, max_concurrent_file_group_rewrites)
-
+        wave = max_concurrent_file_group_rewrites
+        run = _in_tasks(context, log, root, storage_options, run_merge, wave)
         return optimize_log(log.metadata, log.clock, topics, limits, dry_run=dry_run, run=run)
 
 
@@ -114,18 +99,15 @@ def compact(
     Args:
         only_due: go by min.cleanable.dirty.ratio and max.compaction.lag.ms. The others: as optimize.
 
-    Raises: as sparklog.maintenance.compact, and optimize here.
+    Raises: as sparklog.maintenance.compaction, and optimize here.
     """
     _validate(max_concurrent_file_group_rewrites=max_concurrent_file_group_rewrites)
     context = _context_of(spark)
     limits = CompactionLimits(only_due=only_due)
     with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
-
-        def run(works: Sequence[CompactionWork], _told: Told) -> Iterator[CompactionResult | SparklogError]:
-            task = _task(root, storage_options, log.cluster_id, _compacted)
-            grouped = list(groups(log.store, works, pieces_of, TASK_BYTES, MOST_TASK_BYTES))
-            yield from in_waves(context, grouped, task, max_concurrent_file_group_rewrites)
-
+        run = _in_tasks(
+            context, log, root, storage_options, run_compaction, max_concurrent_file_group_rewrites
+        )
         return compact_log(log.metadata, log.clock, topics, limits, dry_run=dry_run, run=run)
 
 
@@ -150,19 +132,38 @@ def _context_of(spark: "SparkSession") -> "SparkContext":
     return spark.sparkContext
 
 
+def _in_tasks(
+    context: "SparkContext",
+    log: SparkLog,
+    root: str,
+    storage_options: StorageOptions,
+    rewrite: Rewrite[ResultT],
+    wave: int | None,
+) -> Callable[[Sequence[WorkT], OnBytes], Iterator[ResultT | SparklogError]]:
+    """Return what does works on executors (RunWorks)."""
+    task, store = _task(root, storage_options, log.cluster_id, rewrite), log.store
+
+    def run(works: Sequence[WorkT], _on_bytes: OnBytes) -> Iterator[ResultT | SparklogError]:
+        yield from in_waves(context, list(groups(store, works, TASK_BYTES, MOST_TASK_BYTES)), task, wave)
+
+    return run
+
+
 def in_waves(
-    context: "SparkContext", grouped: Sequence[Sequence[WorkT]], task: Any, at_once: int | None
+    context: "SparkContext", grouped: Sequence[Sequence[WorkT]], task: Any, wave: int | None
 ) -> Iterator[Any]:
-    """What came of each work, in their order; a group is a task. A wave runs when its first is asked for."""
-    size = at_once or 2 * context.defaultParallelism
+    """Yield what came of each work, in their order; a group is a task. A wave runs when its first is asked
+    for; `wave`: tasks in it.
+    """
+    size = wave or 2 * context.defaultParallelism
     for start in range(0, len(grouped), size):
-        wave = grouped[start : start + size]
-        for results in context.parallelize(wave, len(wave)).map(task).collect():
+        tasks = grouped[start : start + size]
+        for results in context.parallelize(tasks, len(tasks)).map(task).collect():
             yield from results
 
 
-def _task(root: str, storage_options: StorageOptions, cluster_id: str, do: Any) -> Any:
-    """What an executor does with some works. It needs the store, and no metadata."""
+def _task(root: str, storage_options: StorageOptions, cluster_id: str, rewrite: Rewrite[Any]) -> Any:
+    """Return what an executor does with some works. It needs the store, and no metadata."""
 
     def run(works: Any) -> Any:
         from sparklog.spark.notices import settle_in  # noqa: PLC0415 - on the executor
@@ -177,14 +178,6 @@ def _task(root: str, storage_options: StorageOptions, cluster_id: str, do: Any) 
                 f"{cluster_id}",
                 fix="use a path that means the same shared directory on the driver and on all executors",
             )
-        return do(store, works)
+        return list(run_each(rewrite, store, SystemClock(), works))
 
     return run
-
-
-def _merged(store: Any, works: Sequence[MergeWork]) -> list[list[ReplaceExtents] | SparklogError]:
-    return list(merge.merge_each(store, SystemClock(), works))
-
-
-def _compacted(store: Any, works: Sequence[CompactionWork]) -> list[CompactionResult | SparklogError]:
-    return list(compact_each(store, SystemClock(), works))

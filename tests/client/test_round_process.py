@@ -5,35 +5,34 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import psutil
 import pyarrow as pa
 import pytest
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.client.rounds import (
-    RoundAnswer,
-    RoundProcess,
-    RoundRequest,
-    RoundStates,
-    command,
-    environment,
-    guardian,
-)
-from sparklog.maintenance import ROUND, alone
+from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest, command, environment
+from sparklog.errors import RetriableError
+from sparklog.maintenance import ROUND, Budget, Terms, alone
 from tests.support.broker_process import until
 from tests.support.prompt_rounds import hurry
 
 DUE = 256  # small extents
-SLOW = 1  # byte a second: the first step rests for ever
+SLOW = Budget(bytes_per_second=1)  # the first step never ends
 # Starts a round that rests, says its number, and lives until it is killed.
 PARENT = """
 import sys, time
-from sparklog.client.rounds import RoundProcess, RoundRequest
-process = RoundProcess(RoundRequest(root=sys.argv[1], cluster_id=sys.argv[2], bytes_per_second=1))
+from sparklog.client.round_process import RoundProcess, RoundRequest
+from sparklog.maintenance import Budget
+slow = Budget(bytes_per_second=1)
+process = RoundProcess(RoundRequest(root=sys.argv[1], cluster_id=sys.argv[2], budget=slow))
 print(process.pid, flush=True)
 sys.stdin.read()
 """
@@ -65,7 +64,10 @@ def log(filled: Path, tmp_path: Path) -> Iterator[SparkLog]:
 @pytest.fixture(autouse=True)
 def prompt(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Rounds do not wait until nobody else has anything to do; but for the test that they would."""
-    if request.function not in (test_it_gives_way_to_everybody, test_what_is_urgent_gives_way_to_nobody):
+    if request.function not in (
+        test_its_priority_is_the_lowest,
+        test_what_is_urgent_has_ours,
+    ):
         (tmp_path / "prompt").mkdir()
         hurry(monkeypatch, tmp_path / "prompt")
 
@@ -78,6 +80,11 @@ def request(log: SparkLog, **named: object) -> RoundRequest:
 def answered(process: RoundProcess) -> RoundAnswer:
     answer: RoundAnswer = until(process.answer, seconds=60)
     return answer
+
+
+def thread_nice(pid: int, thread: int) -> int:
+    fields = Path(f"/proc/{pid}/task/{thread}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[16])
 
 
 def is_at_work(log: SparkLog) -> bool:
@@ -137,46 +144,46 @@ def test_an_interactive_parents_modules_are_its_own(tmp_path: Path, monkeypatch:
 
 
 def test_no_secret_is_among_its_arguments(log: SparkLog) -> None:
-    assert command() == [sys.executable, "-P", "-m", "sparklog.client.round_main"]
+    assert log.cluster_id not in " ".join(command())
     process = RoundProcess(request(log, storage_options={"secret": "s3cr3t"}))
     assert "s3cr3t" not in answered(process).error
 
 
-def test_it_gives_way_to_everybody(log: SparkLog) -> None:
-    process = RoundProcess(request(log, bytes_per_second=SLOW))
+def test_its_priority_is_the_lowest(log: SparkLog) -> None:
+    process = RoundProcess(request(log, budget=SLOW))
     try:
         until(lambda: is_at_work(log))
         told = psutil.Process(process.pid)
         assert told.nice() == 19
-        assert told.ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
+        assert {thread_nice(told.pid, thread.id) for thread in told.threads()} == {19}
     finally:
-        process.stop(30)
+        process.end(30)
     assert not psutil.pid_exists(process.pid)
 
 
-def test_what_is_urgent_gives_way_to_nobody(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.client.rounds.command", lambda **_: command(is_urgent=True))
-    process = RoundProcess(request(log, bytes_per_second=SLOW, topics=("t",)))
+def test_what_is_urgent_has_ours(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.client.round_process.command", lambda **_: command(is_urgent=True))
+    process = RoundProcess(request(log, budget=SLOW, terms=Terms(topics=("t",))))
     try:
         until(lambda: is_at_work(log))
         assert psutil.Process(process.pid).nice() == psutil.Process().nice()
     finally:
-        process.stop(30)
+        process.end(30)
 
 
 def test_it_does_the_topics_that_are_asked_for(log: SparkLog) -> None:
     log.create_topic("v", 1)
     for number in range(DUE):
         log.append("v", pa.table({"value": [str(number)]}))
-    assert answered(RoundProcess(request(log, topics=("v",)))).problem == ""
+    assert answered(RoundProcess(request(log, terms=Terms(topics=("v",))))).problem == ""
     image = log.refresh()
     assert (len(image.partition("t", 0).extents), len(image.partition("v", 0).extents)) == (DUE, 1)
 
 
-def test_it_breaks_off_when_it_is_told_to(log: SparkLog) -> None:
-    process = RoundProcess(request(log, bytes_per_second=SLOW))
+def test_it_can_be_cancelled(log: SparkLog) -> None:
+    process = RoundProcess(request(log, budget=SLOW))
     until(lambda: is_at_work(log))
-    process.stop(30)
+    process.end(30)
     assert not is_at_work(log)
     assert len(log.refresh().partition("t", 0).extents) == DUE  # nothing of the work was published
     assert answered(RoundProcess(request(log))).problem == ""
@@ -207,8 +214,8 @@ def test_it_ends_with_its_parent(log: SparkLog, number: signal.Signals) -> None:
 def test_a_round_that_hangs_ends_with_its_parent_too() -> None:
     """As on a storage that does not answer: nobody looks at the event."""
     hanging = (
-        "import threading; from sparklog.client import round_main; round_main._END_SECONDS = 0.1; "
-        "round_main.end_with_parent(threading.Event()); threading.Event().wait()"
+        "import threading; from sparklog.client import round_process; round_process._END_SECONDS = 0.1; "
+        "round_process.start_cancellation(threading.Event()); threading.Event().wait()"
     )
     process = subprocess.Popen([sys.executable, "-c", hanging], stdin=subprocess.PIPE)
     try:
@@ -219,51 +226,51 @@ def test_a_round_that_hangs_ends_with_its_parent_too() -> None:
     assert process.returncode == 1
 
 
-def test_a_guardian_outlives_the_parent(log: SparkLog) -> None:
-    """The round ends when both have; being told to is enough."""
-    guard = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+def test_a_round_ends_with_its_owner_and_not_before(log: SparkLog) -> None:
+    """Spark's Python worker may end before the round has begun."""
+    owner = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     try:
-        descriptor = os.pidfd_open(guard.pid)
-        process = RoundProcess(request(log, bytes_per_second=SLOW, guardian=descriptor))
-        os.close(descriptor)
+        process = RoundProcess(request(log, budget=SLOW, owner_pid=owner.pid))
+        process.cancel()
         until(lambda: is_at_work(log))
-        process.leave()
         assert process.answer() is None
-        assert is_at_work(log)
     finally:
-        guard.kill()
-        guard.communicate()
+        owner.kill()
+        owner.communicate()
     until(process.answer, seconds=30)
     assert not is_at_work(log)
 
 
-def test_it_is_told_to_break_off_in_spite_of_its_guardian(log: SparkLog) -> None:
-    with guardian() as descriptor:
-        assert descriptor is not None
-        process = RoundProcess(request(log, bytes_per_second=SLOW, guardian=descriptor))
-    until(lambda: is_at_work(log))
-    process.stop(30)
-    assert process.exit_code == 0
-    assert not is_at_work(log)
-
-
-def test_one_at_a_time_on_a_machine_whatever_the_store(log: SparkLog) -> None:
-    """On an object store no name can be held."""
-    held = RoundStates(log.url, log.cluster_id).hold_round()
-    try:
-        answer = answered(RoundProcess(request(log)))
-    finally:
-        held.release()
-    assert answer.is_busy
-    assert len(log.refresh().partition("t", 0).extents) == DUE
-
-
-def test_a_round_comes_to_its_end_without_its_parent(log: SparkLog) -> None:
-    """Spark's Python worker has ended before the round has begun."""
-    with guardian() as descriptor:
-        process = RoundProcess(request(log, guardian=descriptor))
-    process.leave()
-    answer = answered(process)
+def test_a_round_whose_owner_is_gone_already_is_cancelled(log: SparkLog) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    answer = answered(RoundProcess(request(log, budget=SLOW, owner_pid=gone.pid)))
     assert answer.report is not None
-    assert not answer.report.is_stopped
-    assert len(log.refresh().partition("t", 0).extents) == 1
+    assert answer.report.is_stopped
+
+
+def test_what_goes_wrong_is_logged_where_no_parent_is_left(log: SparkLog) -> None:
+    asked = msgspec.json.encode(RoundRequest(root=log.url.removeprefix("file://"), cluster_id="A" * 22))
+    words = command(is_urgent=True)
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        _, problem = process.communicate(asked.decode() + "\n", timeout=60)
+    assert "WRONG_ROOT" in problem
+
+
+def test_one_at_a_time_on_a_machine_also_on_an_object_store(
+    log: SparkLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which has no locks."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    metadata: Any = SimpleNamespace(store=SimpleNamespace(url="s3://bucket/log"), cluster_id=log.cluster_id)
+    other: Any = SimpleNamespace(store=SimpleNamespace(url="s3://bucket/other"), cluster_id=log.cluster_id)
+    refused = pytest.raises(RetriableError, match="MAINTENANCE_RUNNING")
+    with alone(metadata, ROUND), alone(other, ROUND), refused, alone(metadata, ROUND):
+        pass
+    with alone(metadata, ROUND):
+        pass

@@ -6,7 +6,7 @@ from sparklog.client import SparkLog
 from sparklog.format.batch_table import BatchTable, scan_batches
 from sparklog.maintenance import CompactionLimits
 from sparklog.maintenance.choose import choose_compactions
-from sparklog.maintenance.compact import CompactionResult, run_compaction
+from sparklog.maintenance.compaction import CompactionResult, run_compaction
 from sparklog.metadata import Cleaned
 from tests.maintenance.conftest import extents
 

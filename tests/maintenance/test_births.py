@@ -6,7 +6,8 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.maintenance import MergeLimits
 from sparklog.maintenance.choose import choose_merges
-from sparklog.maintenance.merge import publish_replacements, run_merge
+from sparklog.maintenance.merging import run_merge
+from sparklog.maintenance.work_loop import publish_replacements
 from sparklog.metadata import Action, Image, born_of, plan_move_sweep_horizon
 from tests.maintenance.conftest import Append, extents, records
 

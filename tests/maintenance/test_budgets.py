@@ -8,7 +8,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.maintenance import Budget, MergeLimits, Terms, maintain
 from sparklog.maintenance.budget import Meter, StoppedError
-from sparklog.maintenance.maintain import STEPS
+from sparklog.maintenance.rounds import STEPS
 from sparklog.maintenance.sweep import DAY_MS
 from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore

@@ -9,7 +9,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.record_batch import DELETE_HORIZON_MASK
 from sparklog.maintenance import CompactionLimits, MergeLimits, compact, expire, optimize
 from sparklog.maintenance.choose import choose_compactions
-from sparklog.maintenance.compact import publish_compaction, run_compaction
+from sparklog.maintenance.compaction import publish_compaction, run_compaction
 from sparklog.metadata import Cleaned, MetadataLog
 from tests.maintenance.compacted import DUE, cleaned, due, left, prepared, stored
 from tests.maintenance.conftest import Put, extents

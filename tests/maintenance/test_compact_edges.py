@@ -18,8 +18,9 @@ from sparklog.format.schema import RecordColumns
 from sparklog.log.setting import LONG_MAX
 from sparklog.maintenance import MergeLimits, compact, optimize
 from sparklog.maintenance.choose import CompactionWork
-from sparklog.maintenance.compact import CompactionResult, Told
 from sparklog.maintenance.compacted_batches import OffsetMap, Round, compacted
+from sparklog.maintenance.compaction import CompactionResult
+from sparklog.maintenance.rewrite import OnBytes
 from sparklog.storage import MemoryStore
 from tests.maintenance.compacted import cleaned, left
 from tests.maintenance.conftest import Put, extents
@@ -140,10 +141,12 @@ def test_what_is_written_meanwhile_waits_for_the_next_time(
 
 def lost(
     change: Callable[[], object],
-) -> Callable[[Sequence[CompactionWork], Told], Iterator[CompactionResult | SparklogError]]:
+) -> Callable[[Sequence[CompactionWork], OnBytes], Iterator[CompactionResult | SparklogError]]:
     """Rounds whose files are gone, each after something has happened to the partition."""
 
-    def run(works: Sequence[CompactionWork], _told: Told) -> Iterator[CompactionResult | SparklogError]:
+    def run(
+        works: Sequence[CompactionWork], _on_bytes: OnBytes
+    ) -> Iterator[CompactionResult | SparklogError]:
         for _ in works:
             change()
             yield DataLossError("SEGMENT_MISSING", "x: found no such file, expected one", fix="")

@@ -16,7 +16,7 @@ from sparklog.format.schema import RecordColumns, TimestampType
 from sparklog.maintenance import CompactionLimits, Progress, compact, optimize
 from sparklog.maintenance.budget import Budget, Meter
 from sparklog.maintenance.choose import choose_compactions
-from sparklog.maintenance.compact import publish_compaction, run_compaction
+from sparklog.maintenance.compaction import publish_compaction, run_compaction
 from sparklog.metadata import NEVER_CLEANED, Cleaned, appended_offset, plan_append
 from sparklog.storage import MemoryStore
 from tests.maintenance.compacted import cleaned, left, prepared, stored

@@ -9,15 +9,13 @@ from sparklog.format.batch_table import scan_batches
 from sparklog.maintenance import (
     NO_LIMIT,
     MergeLimits,
+    SkippedPartition,
+    SkippedPartitions,
     Terms,
-    Uncleanable,
     compact,
     due_steps,
-    keys_of,
     maintain,
     optimize,
-    remembered_after,
-    still_remembered,
 )
 from sparklog.maintenance.budget import MAX_REMEMBERED, RETRY_MS, Meter
 from tests.maintenance.conftest import Append, Put, extents, records
@@ -69,7 +67,7 @@ def test_and_so_is_a_lost_one(four: SparkLog, limits: MergeLimits) -> None:
 def test_and_so_is_what_looks_newer(four: SparkLog, limits: MergeLimits, at: int, code: str) -> None:
     damage(four, "a", 1, at=at)
     report = maintain(four.metadata, four.clock, Terms(limits=limits), steps=["optimize"])
-    (found,) = report.uncleanable
+    (found,) = report.skipped
     assert (found.topic, found.partition, found.code) == ("a", 1, code)
     assert counts(four) == [1, 3, 1, 1]
     with pytest.raises(UnsupportedVersionError, match=code):
@@ -84,18 +82,17 @@ def test_a_round_tells_of_it_and_does_the_rest(four: SparkLog) -> None:
         (step,) = report.steps
         assert (step.outcome, report.has_failed) == (outcome, True)
         assert "a-0 is left as it is: [SPARKLOG_CORRUPT_BATCH]" in step.message
-        (found,) = report.uncleanable
+        (found,) = report.skipped
         assert (found.topic, found.partition, found.code) == ("a", 0, "CORRUPT_BATCH")
-        assert not report.is_in_vain  # what it found can be left out
+        assert not report.is_fruitless  # what it found can be left out
     assert counts(four) == [3, 1, 1, 1]
 
 
 def test_what_is_left_out_is_not_due(four: SparkLog) -> None:
     damage(four, "a")
     limits = MergeLimits(fan_in=2)
-    (found,) = maintain(four.metadata, four.clock, Terms(limits=limits), steps=["optimize"]).uncleanable
-    known = remembered_after((), [found], four.clock.now_ms())
-    terms = Terms(limits=limits, but=keys_of(known))
+    (found,) = maintain(four.metadata, four.clock, Terms(limits=limits), steps=["optimize"]).skipped
+    terms = Terms(limits=limits, skip=frozenset([found.key]))
     image = four.refresh()
     assert list(due_steps(image, four.clock.now_ms(), Terms(limits=limits))) == ["optimize", "retire"]
     assert list(due_steps(image, four.clock.now_ms(), terms)) == ["retire"]  # what was merged
@@ -118,34 +115,42 @@ def test_so_it_is_with_compaction(table: SparkLog, put: Put, at: int, code: str)
     put((b"b", b"1"), partition=1)
     limits = MergeLimits(fan_in=3)
     report = maintain(table.metadata, table.clock, Terms(limits=limits), steps=["compact"])
-    (found,) = report.uncleanable
+    (found,) = report.skipped
     assert (found.topic, found.partition, found.code) == ("table", 0, code)
     assert report.steps[0].outcome == "done"
     assert [value for _, value, _ in records(table, "table", 1)] == [b"2", b"1"]
-    terms = Terms(limits=limits, but=frozenset([found.key]))
+    terms = Terms(limits=limits, skip=frozenset([found.key]))
     assert "compact" not in due_steps(table.refresh(), table.clock.now_ms(), terms)
 
 
-def found_at(partition: int) -> Uncleanable:
-    return Uncleanable(
+def found_at(partition: int) -> SkippedPartition:
+    return SkippedPartition(
         topic="t", topic_id="T" * 22, partition=partition, size_bytes=1, code="CORRUPT_BATCH", message="m"
     )
 
 
 def test_they_are_remembered_for_an_hour_whatever_the_clock_does() -> None:
-    known = remembered_after((), [found_at(0)], 1_000)
-    known = remembered_after(known, [found_at(1)], 2_000)
-    assert keys_of(known) == {("T" * 22, 0), ("T" * 22, 1)}
-    assert keys_of(still_remembered(known, 1_000 + RETRY_MS)) == {("T" * 22, 1)}
-    assert still_remembered(known, 2_000 + RETRY_MS) == ()
-    assert still_remembered(known, 0) == ()  # set back: nobody knows when that was
-    again = remembered_after(known, [found_at(0)], 3_000)
-    assert keys_of(still_remembered(again, 2_000 + RETRY_MS)) == {("T" * 22, 0)}
+    known = SkippedPartitions()
+    known.add([found_at(0)], 1_000)
+    known.add([found_at(1)], 2_000)
+    assert known.keys(2_000) == {("T" * 22, 0), ("T" * 22, 1)}
+    assert known.keys(1_000 + RETRY_MS) == {("T" * 22, 1)}
+    known.add([found_at(0)], 3_000)
+    assert known.keys(2_000 + RETRY_MS) == {("T" * 22, 0)}
+    assert known.now(3_000 + RETRY_MS) == []
+
+
+def test_they_are_forgotten_when_the_clock_is_set_back() -> None:
+    known = SkippedPartitions()
+    known.add([found_at(0)], 1_000)
+    assert known.now(0) == []
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    known = remembered_after((), map(found_at, range(MAX_REMEMBERED + 7)), 0)
-    assert (len(known), known[-1].found.partition) == (MAX_REMEMBERED, MAX_REMEMBERED + 6)
+    known = SkippedPartitions()
+    known.add(map(found_at, range(MAX_REMEMBERED + 7)), 0)
+    left = known.now(0)
+    assert (len(left), left[-1].partition) == (MAX_REMEMBERED, MAX_REMEMBERED + 6)
 
 
 class OneWork(Meter):

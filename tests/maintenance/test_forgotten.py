@@ -11,7 +11,7 @@ from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.maintenance import MergeLimits, compact, optimize
-from sparklog.maintenance.merge import publish_replacements
+from sparklog.maintenance.work_loop import publish_replacements
 from sparklog.metadata import (
     ReplaceExtents,
     last_batch,

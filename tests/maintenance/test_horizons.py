@@ -7,7 +7,7 @@ from sparklog.clock import ManualClock
 from sparklog.format.record_batch import DELETE_HORIZON_MASK
 from sparklog.maintenance import CompactionLimits, compact, optimize
 from sparklog.maintenance.choose import choose_compactions
-from sparklog.maintenance.compact import publish_compaction, run_compaction
+from sparklog.maintenance.compaction import publish_compaction, run_compaction
 from sparklog.metadata import NO_DELETE_HORIZON_MS, Cleaned
 from tests.maintenance.compacted import cleaned, left, stored
 from tests.maintenance.conftest import Put, extents

@@ -1,7 +1,5 @@
 """Rounds of maintenance: what is due, in which order, how much of it, and with whose consent."""
 
-from importlib import import_module
-
 import pyarrow as pa
 import pytest
 
@@ -16,8 +14,9 @@ from sparklog.maintenance import (
     due_steps,
     maintain,
     optimize,
+    rounds,
 )
-from sparklog.maintenance.maintain import dirtiness_of
+from sparklog.maintenance.rounds import dirtiness_of
 from sparklog.maintenance.sweep import DAY_MS
 from tests.maintenance.conftest import Append, extents, records
 from tests.maintenance.rounds_told import FEW, clock_of, outcomes, step
@@ -186,7 +185,7 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
     def failing(*_: object, **__: object) -> None:
         raise StorageError("STORAGE_FAILED", "x: found no disk, expected one", fix="mount it")
 
-    monkeypatch.setattr(import_module("sparklog.maintenance.maintain"), "expire", failing)
+    monkeypatch.setattr(rounds, "expire", failing)
     report = maintain(log.metadata, log.clock, FEW)
     assert {step: found for step, found in outcomes(report).items() if found != "nothing"} == {
         "expire": "failed",
@@ -206,7 +205,7 @@ def test_a_vacuum_that_fails_is_not_tried_again_all_the_time(
     def failing(*_: object, **__: object) -> None:
         raise StorageError("STORAGE_FAILED", "x: found DELETE refused, expected removal", fix="allow it")
 
-    monkeypatch.setattr(import_module("sparklog.maintenance.maintain"), "vacuum", failing)
+    monkeypatch.setattr(rounds, "vacuum", failing)
     assert outcomes(maintain(log.metadata, log.clock))["vacuum"] == "failed"
     assert outcomes(maintain(log.metadata, log.clock))["vacuum"] == "nothing"
     clock_of(log).advance_ms(DAY_MS)

@@ -19,7 +19,8 @@ from sparklog.format.schema import RecordColumns, TimestampType
 from sparklog.log.segment_file import is_dense, is_merged
 from sparklog.maintenance import MergeLimits, MergeWork, Progress, optimize
 from sparklog.maintenance.choose import choose_merges
-from sparklog.maintenance.merge import publish_replacements, run_merge
+from sparklog.maintenance.merging import run_merge
+from sparklog.maintenance.work_loop import publish_replacements
 from sparklog.metadata import MetadataLog, appended_offset, plan_append
 from sparklog.storage import MemoryStore
 from tests.maintenance.conftest import Append, extents, records
@@ -317,7 +318,7 @@ def test_files_that_went_with_their_extents_are_no_error(log: SparkLog, append: 
         log.store.delete(name)
     stale = log.metadata.image
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparklog.maintenance.merge.choose_merges", choose_once(work))
+        patch.setattr("sparklog.maintenance.merging.choose_merges", choose_once(work))
         report = optimize(log.metadata, log.clock)
     assert stale.commit < log.image.commit
     assert (report.topics["t"].left_out, report.topics["t"].merged_extents) == (1, 0)

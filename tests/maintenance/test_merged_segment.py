@@ -7,7 +7,9 @@ import pytest
 from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import INT_MAX, TopicConfig
-from sparklog.maintenance.merge import MergedSegment
+from sparklog.maintenance.choose import Piece
+from sparklog.maintenance.merging import MergedSegment
+from sparklog.metadata import ExtentList
 from sparklog.storage import MemoryStore
 
 
@@ -18,7 +20,16 @@ def batch(base_offset: int) -> EncodedBatches:
 
 
 def begun(config: TopicConfig, base_offset: int = 7) -> MergedSegment:
-    segment = MergedSegment(MemoryStore("room"), "t", 0, config, base_offset, 0)
+    piece = Piece(
+        born=0,
+        topic="t",
+        topic_id="T" * 22,
+        partition=0,
+        config=config,
+        extents=ExtentList("T" * 22, 0).columns(),
+        is_shared=False,
+    )
+    segment = MergedSegment(MemoryStore("room"), piece, base_offset)
     segment.write(batch(base_offset))
     return segment
 

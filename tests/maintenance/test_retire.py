@@ -12,7 +12,7 @@ from sparklog.client.appender import StagedAppend
 from sparklog.clock import ManualClock
 from sparklog.errors import RetriableError
 from sparklog.maintenance import MergeLimits, RoundReport, Terms, maintain, optimize, vacuum
-from sparklog.maintenance.sweep import CHECK_MS, IDLE_MS, Judge, Verdict, retire, retire_is_due
+from sparklog.maintenance.sweep import CHECK_MS, IDLE_MS, Classifier, FileState, retire, retire_is_due
 from sparklog.metadata import MetadataLog, RetireSegments
 from sparklog.storage import MemoryStore, StoredFile, StoreTraits
 from tests.maintenance.conftest import extents, records
@@ -196,9 +196,9 @@ def test_a_vacuum_removes_what_is_retired(log: SparkLog, clock: ManualClock) -> 
     clock.advance_ms(IDLE_MS + 1)
     round_of(log)
     retired = set(log.image.retired.pending)
-    judge = Judge(log.image)
-    verdicts = {name: judge.verdict(StoredFile(name, 1, 0)) for name in stored(log)}
-    assert {name for name, verdict in verdicts.items() if verdict is Verdict.DEAD} == retired
+    classifier = Classifier(log.image)
+    verdicts = {name: classifier.state_of(StoredFile(name, 1, 0)) for name in stored(log)}
+    assert {name for name, state in verdicts.items() if state is FileState.DEAD} == retired
     clock.advance_ms(2 * IDLE_MS)  # readers' hour
     assert vacuum(log.metadata, clock).dead.files >= 2
     assert len(stored(log)) == 1

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.maintenance import MergeLimits, Terms, TopicReport, alone, due_steps, maintain, optimize
+from sparklog.maintenance import MergedTopic, MergeLimits, Terms, alone, due_steps, maintain, optimize
 from sparklog.maintenance.budget import StoppedError
-from sparklog.maintenance.maintain import LAST_VACUUM_KEY
+from sparklog.maintenance.rounds import LAST_VACUUM_KEY
 from sparklog.maintenance.sweep import DAY_MS
 from sparklog.storage import MemoryStore
 from tests.maintenance.conftest import Append, extents, records
@@ -17,7 +17,7 @@ from tests.maintenance.conftest import Append, extents, records
 APART = MergeLimits(fan_in=None, shared_bytes=0)
 
 
-def merge(log: SparkLog, limits: MergeLimits = APART) -> TopicReport:
+def merge(log: SparkLog, limits: MergeLimits = APART) -> MergedTopic:
     return optimize(log.metadata, log.clock, limits=limits).topics["t"]
 
 

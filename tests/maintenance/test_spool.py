@@ -13,10 +13,9 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataLossError
 from sparklog.log.segment_file import Span
-from sparklog.maintenance import Budget, MergeLimits, compact, optimize, rewrite
+from sparklog.maintenance import Budget, CompactionLimits, MergeLimits, compact, optimize, rewrite
 from sparklog.maintenance.budget import Meter
-from sparklog.maintenance.choose import MergeWork, choose_merges
-from sparklog.maintenance.merge import pieces_of as pieces
+from sparklog.maintenance.choose import CompactionWork, MergeWork, choose_compactions, choose_merges
 from sparklog.maintenance.rewrite import Spool, groups, in_turns, with_spool
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
@@ -80,6 +79,11 @@ def works(log: SparkLog, limits: MergeLimits = APART) -> list[MergeWork]:
     return list(choose_merges(log.refresh(force=True), limits))
 
 
+def compactions(log: SparkLog) -> list[CompactionWork]:
+    """They read small extents twice."""
+    return choose_compactions(log.refresh(force=True), log.clock.now_ms(), CompactionLimits())
+
+
 # --- what it is for ------------------------------------------------------------------------------------
 
 
@@ -139,12 +143,12 @@ def test_what_there_is_no_room_for_is_asked_for_by_itself(log: SparkLog, store: 
     size = all_works[0].size
     found = []
     opened_at = count_opened(store)
-    for work, held in with_spool(store, all_works, pieces, pace=lambda _: None, limit_bytes=2 * size):
+    for work, held in with_spool(store, all_works, limit_bytes=2 * size):
         assert held is not None
         found.append(sum(held.has(one) for one in spans(work)))
     assert found == [PUBLISHES] * PARTITIONS  # two by two
     assert set(opened_at.values()) == {2}
-    for _, held in with_spool(store, all_works, pieces, pace=lambda _: None, limit_bytes=size - 1):
+    for _, held in with_spool(store, all_works, limit_bytes=size - 1):
         assert held is not None
         assert not any(held.has(one) for one in spans(all_works[0]))  # a group of one: not worth it
 
@@ -153,19 +157,18 @@ def test_works_are_parted_by_all_that_they_read(log: SparkLog, store: MemoryStor
     fill(log, "t", 20)
     all_works = works(log)
     size = sum(work.size for work in all_works)
-    assert [len(group) for group in groups(store, all_works, pieces, size)] == [PARTITIONS]
-    assert [len(group) for group in groups(store, all_works, pieces, size, size // 2)] == [2, 2]
-    assert [len(group) for group in groups(store, all_works, pieces, size // 2)] == [2, 2]
+    assert [len(group) for group in groups(store, all_works, size)] == [PARTITIONS]
+    assert [len(group) for group in groups(store, all_works, size, size // 2)] == [2, 2]
+    assert [len(group) for group in groups(store, all_works, size // 2)] == [2, 2]
     directory = MemoryStore("directory")
-    assert [len(group) for group in groups(directory, all_works, pieces, size)] == [1] * PARTITIONS
+    assert [len(group) for group in groups(directory, all_works, size)] == [1] * PARTITIONS
 
 
 def test_a_round_is_given_as_much_as_there_is_room_for(log: SparkLog, store: MemoryStore) -> None:
     fill(log, "table")
-    work = works(log)[0]
-    for _, held in with_spool(
-        store, [work], pieces, pace=lambda _: None, reads=2, limit_bytes=work.size // 2
-    ):
+    work = compactions(log)[0]
+    size = sum(piece.size for piece in work.pieces)
+    for _, held in with_spool(store, [work], limit_bytes=size // 2):
         assert held is not None
         here = [held.has(one) for one in spans(work)]
         assert here == sorted(here, reverse=True)
@@ -176,8 +179,8 @@ def test_no_more_spans_than_memory_is_meant_for(
     log: SparkLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rewrite, "MAX_SPANS", 10)
-    fill(log, "t", 20)
-    for work, held in with_spool(store, works(log), pieces, pace=lambda _: None, reads=2):
+    fill(log, "table", 20)
+    for work, held in with_spool(store, compactions(log)):
         assert held is not None
         assert sum(held.has(one) for one in spans(work)) == 10
 
@@ -187,7 +190,7 @@ def test_large_extents_are_left_to_those_who_read_them(
 ) -> None:
     fill(log, "t", 20)
     monkeypatch.setattr(rewrite, "SMALL_BYTES", 10)
-    for work, held in with_spool(store, works(log), pieces, pace=lambda _: None):
+    for work, held in with_spool(store, works(log)):
         assert held is not None
         assert not any(held.has(one) for one in spans(work))
 
@@ -195,7 +198,7 @@ def test_large_extents_are_left_to_those_who_read_them(
 def test_works_of_different_objects_are_no_group(log: SparkLog, store: MemoryStore) -> None:
     fill(log, "t", 20)
     fill(log, "u", 20)
-    for work, held in with_spool(store, works(log), pieces, pace=lambda _: None):
+    for work, held in with_spool(store, works(log)):
         assert held is not None
         assert all(held.has(one) for one in spans(work))
         other = next(one for one in works(log) if one.pieces[0].topic != work.pieces[0].topic)
@@ -245,7 +248,7 @@ def test_it_rests_as_the_round_asks_for(log: SparkLog, store: MemoryStore, clock
     size = sum(work.size for work in all_works)
     meter = Meter(Budget(bytes_per_second=100), clock)
     began = clock.monotonic_ms()
-    next(with_spool(store, all_works, pieces, pace=meter.rest))
+    next(with_spool(store, all_works, on_read_ahead=meter.rest))
     assert clock.monotonic_ms() - began >= size * 10 - 1000  # a second is lent
     assert meter.spent_bytes == 0  # nothing of it is rewritten yet
 
@@ -278,7 +281,7 @@ def test_the_first_of_all_partitions_come_first(log: SparkLog) -> None:
 
 def test_nothing_is_left_behind(log: SparkLog, store: MemoryStore) -> None:
     fill(log, "t", 20)
-    given = with_spool(store, works(log), pieces, pace=lambda _: None)
+    given = with_spool(store, works(log))
     work, held = next(given)
     assert held is not None
     assert held.has(spans(work)[0])
@@ -287,7 +290,7 @@ def test_nothing_is_left_behind(log: SparkLog, store: MemoryStore) -> None:
     assert not held.read_into(spans(work)[0], memoryview(bytearray(spans(work)[0].size)))
 
 
-def spans(work: MergeWork) -> list[Span]:
+def spans(work: MergeWork | CompactionWork) -> list[Span]:
     return [
         Span(
             topic=piece.topic,

@@ -2,26 +2,23 @@
 
 import logging
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import FatalStorageError, SparklogError
-from sparklog.maintenance import Terms, compact, due_steps, maintain
+from sparklog.maintenance import Terms, compact, compaction, due_steps, maintain, rounds
 from sparklog.maintenance.budget import StoppedError, failure_of
-from sparklog.maintenance.compact import run_compaction
-from sparklog.maintenance.merge import run_merge
+from sparklog.maintenance.compaction import run_compaction
+from sparklog.maintenance.merging import run_merge
 from sparklog.metadata import MetadataLog
 from tests.maintenance.compacted import left
 from tests.maintenance.conftest import Append, Put, extents
 from tests.maintenance.rounds_told import FEW, clock_of, outcomes, step
 from tests.support.told import Told
 
-COMPACTING = import_module("sparklog.maintenance.compact")  # the package has functions of these names
-MAINTAINING = import_module("sparklog.maintenance.maintain")
-MERGED = "sparklog.maintenance.merge.run_merge"
+MERGED = "sparklog.maintenance.merging.run_merge"
 
 
 def failing(real: Callable[..., Any], error: BaseException, partition: int = 0) -> Callable[..., Any]:
@@ -48,11 +45,11 @@ def test_one_partition_that_cannot_be_compacted_ends_no_round(
     for partition in range(2):
         put((b"a", b"1"), partition=partition)
         put((b"a", b"2"), partition=partition)
-    monkeypatch.setattr(COMPACTING, "run_compaction", failing(run_compaction, error))
+    monkeypatch.setattr(compaction, "run_compaction", failing(run_compaction, error))
     caplog.set_level(logging.DEBUG, "sparklog.maintenance")
     clock_of(table).sleep_ms(10)
     report = maintain(table.metadata, table.clock)
-    (found,) = report.uncleanable
+    (found,) = report.skipped
     assert (found.topic, found.partition, found.code) == ("table", 0, "INTERNAL")
     assert type(error).__name__ in found.message
     assert "in fails, line" in found.message
@@ -62,7 +59,7 @@ def test_one_partition_that_cannot_be_compacted_ends_no_round(
     assert set(outcomes(report)) >= {"expire", "compact", "optimize", "vacuum"}
     # It is left out next time, as one that cannot be read.
     but = frozenset({found.key})
-    assert "compact" not in list(due_steps(table.image, table.clock.now_ms(), Terms(but=but)))
+    assert "compact" not in list(due_steps(table.image, table.clock.now_ms(), Terms(skip=but)))
 
 
 def test_one_work_that_cannot_be_merged_ends_no_round(
@@ -73,7 +70,7 @@ def test_one_work_that_cannot_be_merged_ends_no_round(
             append([b"x"], partition=partition)
     monkeypatch.setattr(MERGED, failing(run_merge, KeyError("x")))
     report = maintain(log.metadata, log.clock, FEW)
-    assert [(one.partition, one.code) for one in report.uncleanable] == [(0, "INTERNAL")]
+    assert [(one.partition, one.code) for one in report.skipped] == [(0, "INTERNAL")]
     assert [len(extents(log, "t", partition)) for partition in range(2)] == [3, 1]
 
 
@@ -86,7 +83,7 @@ def test_a_step_that_fails_in_its_own_way_ends_no_round(
     def expire(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(MAINTAINING, "expire", expire)
+    monkeypatch.setattr(rounds, "expire", expire)
     report = maintain(log.metadata, log.clock, FEW)
     assert step(report, "expire").outcome == "failed"
     assert "ZeroDivisionError" in step(report, "expire").message

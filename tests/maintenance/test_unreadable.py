@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_told_of_and_the_rest_is_merged(
     segment = extents(four, "a", 1)[0].segment
     faults.refused[segment] = "STORAGE_FAILED"
     report = maintain(four.metadata, four.clock, Terms(limits=limits), steps=["optimize"])
-    (found,) = report.uncleanable
+    (found,) = report.skipped
     assert (found.topic, found.partition, found.code) == ("a", 1, "STORAGE_FAILED")
     assert segment in found.message
     assert "look at the disk" in found.message
@@ -83,7 +83,7 @@ def test_of_one_that_many_share_it_is_asked_once(log: SparkLog, append: Append) 
     faults = Faults(log)
     faults.refused[extents(log, "many")[0].segment] = "STORAGE_REFUSED"
     report = maintain(log.metadata, log.clock, Terms(limits=ALL), steps=["optimize"])
-    assert {(one.topic, one.partition) for one in report.uncleanable} == {("many", n) for n in range(8)}
+    assert {(one.topic, one.partition) for one in report.skipped} == {("many", n) for n in range(8)}
     assert [len(extents(log, "t", partition)) for partition in range(2)] == [1, 1]
     assert len(faults.asked) == 1
 
@@ -100,7 +100,7 @@ def test_an_order_ends_with_it(four: SparkLog, faults: Faults, limits: MergeLimi
 def test_what_cannot_be_written_ends_the_step(four: SparkLog, faults: Faults, limits: MergeLimits) -> None:
     faults.is_full = True
     report = maintain(four.metadata, four.clock, Terms(limits=limits), steps=["optimize"])
-    assert (report.steps[0].outcome, report.uncleanable) == ("failed", ())
+    assert (report.steps[0].outcome, report.skipped) == ("failed", ())
     assert "STORAGE_FULL" in report.steps[0].message
 
 
@@ -110,7 +110,7 @@ def test_too_many_open_files_are_nothing_that_a_segment_is_to_blame_for(
 ) -> None:
     faults.refused[extents(four, "a", 1)[0].segment] = "TOO_MANY_OPEN_FILES"
     report = maintain(four.metadata, four.clock, Terms(limits=limits), steps=["optimize"])
-    assert (report.steps[0].outcome, report.uncleanable) == ("failed", ())
+    assert (report.steps[0].outcome, report.skipped) == ("failed", ())
 
 
 @BOTH
@@ -122,12 +122,12 @@ def test_a_round_waits_for_one_that_is_not_answered_for_and_for_no_other(
         faults.refused[extents(four, "a", partition)[0].segment] = "STORE_UNAVAILABLE"
     terms = Terms(limits=limits)
     report = maintain(four.metadata, four.clock, terms, steps=["optimize"])
-    assert (len(faults.asked), len(report.uncleanable), report.steps[0].outcome) == (1, 1, "cut")
-    but = frozenset(one.key for one in report.uncleanable)
-    report = maintain(four.metadata, four.clock, Terms(limits=limits, but=but), steps=["optimize"])
-    assert (len(faults.asked), len(report.uncleanable)) == (2, 1)
-    but |= {one.key for one in report.uncleanable}
-    maintain(four.metadata, four.clock, Terms(limits=limits, but=but), steps=["optimize"])
+    assert (len(faults.asked), len(report.skipped), report.steps[0].outcome) == (1, 1, "cut")
+    but = frozenset(one.key for one in report.skipped)
+    report = maintain(four.metadata, four.clock, Terms(limits=limits, skip=but), steps=["optimize"])
+    assert (len(faults.asked), len(report.skipped)) == (2, 1)
+    but |= {one.key for one in report.skipped}
+    maintain(four.metadata, four.clock, Terms(limits=limits, skip=but), steps=["optimize"])
     assert counts(four) == [3, 3, 1, 1]
 
 
@@ -145,7 +145,7 @@ def test_a_store_that_is_away_altogether_ends_the_step(four: SparkLog) -> None:
 
     hooked.hook = hook
     report = maintain(four.metadata, four.clock, Terms(limits=ALL), steps=["optimize"])
-    assert (report.steps[0].outcome, report.uncleanable) == ("failed", ())
+    assert (report.steps[0].outcome, report.skipped) == ("failed", ())
 
 
 @pytest.mark.parametrize("code", ["STORAGE_FAILED", "STORE_UNAVAILABLE"])
@@ -159,7 +159,7 @@ def test_so_it_is_with_compaction(table: SparkLog, put: Put, code: str) -> None:
     faults = Faults(table)
     faults.refused[extents(table, "table", 0)[0].segment] = code
     report = maintain(table.metadata, table.clock, Terms(limits=MergeLimits(fan_in=3)), steps=["compact"])
-    (found,) = report.uncleanable
+    (found,) = report.skipped
     assert (found.topic, found.partition, found.code) == ("table", 0, code)
     is_cut = code == "STORE_UNAVAILABLE"
     assert report.steps[0].outcome == ("cut" if is_cut else "done")
@@ -203,7 +203,7 @@ def test_a_disk_that_cannot_read_a_file(tmp_path_log: SparkLog, monkeypatch: pyt
 
     monkeypatch.setattr(os, "preadv", preadv)
     report = maintain(log.metadata, log.clock, Terms(limits=APART), steps=["optimize"])
-    (found,) = report.uncleanable
+    (found,) = report.skipped
     assert (found.partition, found.code) == (0, "STORAGE_FAILED")
     assert [len(extents(log, "t", partition)) for partition in range(2)] == [2, 1]
 

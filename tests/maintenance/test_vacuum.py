@@ -12,7 +12,7 @@ from sparklog.client.appender import StagedAppend
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, RetriableError, StorageError
 from sparklog.maintenance import RETAIN_MS, MergeLimits, VacuumReport, optimize, vacuum
-from sparklog.maintenance.sweep import DAY_MS, FREED_MS, Judge, Verdict
+from sparklog.maintenance.sweep import DAY_MS, FREED_MS, Classifier, FileState
 from sparklog.metadata import MetadataLog, born_of, plan_delete_topic
 from sparklog.metadata.documents.properties import DIRECTORY
 from sparklog.storage import MemoryStore, StoredFile
@@ -122,9 +122,9 @@ def test_where_nothing_can_go_nothing_is_published(log: SparkLog, append: Append
 def test_what_was_born_at_the_horizon_may_be_published_still(log: SparkLog, append: Append) -> None:
     append([b"a"])
     names = [f"segments/{'a' * 32}/00000000.{born}.{kind}" for born in (4, 5, 6) for kind in ("log", "index")]
-    judge = Judge(dataclasses.replace(log.image, sweep_horizon=5))
-    verdicts = [judge.verdict(StoredFile(name, 1, 0)) for name in names]
-    assert verdicts == [Verdict.DEAD] * 2 + [Verdict.WAITING] * 4
+    classifier = Classifier(dataclasses.replace(log.image, sweep_horizon=5))
+    verdicts = [classifier.state_of(StoredFile(name, 1, 0)) for name in names]
+    assert verdicts == [FileState.DEAD] * 2 + [FileState.WAITING] * 4
 
 
 def test_a_deleted_topic_frees_its_space(log: SparkLog, append: Append, clock: ManualClock) -> None:
@@ -253,9 +253,9 @@ def test_a_segment_is_live_however_its_directory_is_spelt(
     (segment,) = live(log)
     image = dataclasses.replace(log.image, sweep_horizon=log.image.commit)
     names = [segment, f"T{segment[1:]}", f"t-0/{0:020d}.0-{'x' * 22}.log"]
-    verdicts = [Judge(image).verdict(StoredFile(name, 1, 0)) for name in names]
+    verdicts = [Classifier(image).state_of(StoredFile(name, 1, 0)) for name in names]
     assert segment.startswith("t-0/")
-    assert verdicts == [Verdict.LIVE, Verdict.LIVE, Verdict.DEAD]
+    assert verdicts == [FileState.LIVE, FileState.LIVE, FileState.DEAD]
 
 
 def test_a_dry_run_names_what_would_go_and_changes_nothing(

@@ -23,7 +23,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.maintenance import CompactionLimits, MergeLimits, compact, optimize
 from sparklog.maintenance.choose import choose_compactions
-from sparklog.maintenance.compact import publish_compaction, run_compaction
+from sparklog.maintenance.compaction import publish_compaction, run_compaction
 from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
 

@@ -16,7 +16,7 @@ from sparklog.clock import ManualClock
 from sparklog.format.batch_table import scan_batches
 from sparklog.maintenance import CompactionLimits, MergeLimits, compact, optimize
 from sparklog.maintenance.choose import choose_compactions
-from sparklog.maintenance.compact import CompactionResult, publish_compaction, run_compaction
+from sparklog.maintenance.compaction import CompactionResult, publish_compaction, run_compaction
 from sparklog.metadata import MetadataLog, plan_advance_log_start
 from sparklog.storage import MemoryStore
 

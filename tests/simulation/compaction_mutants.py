@@ -1,7 +1,6 @@
 """Versions of compaction with one of its rules switched off (mutants.py says what these are)."""
 
 import dataclasses
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest import mock
@@ -9,10 +8,11 @@ from unittest import mock
 from sparklog.format.batch_table import BatchTable
 from sparklog.format.codec import Codec
 from sparklog.log.config import TopicConfig
-from sparklog.maintenance import CompactionReport, choose, compact
+from sparklog.maintenance import choose
+from sparklog.maintenance import compaction as _compact
 from sparklog.maintenance.choose import CompactionLimits
-from sparklog.maintenance.compact import CompactionResult
 from sparklog.maintenance.compacted_batches import Compacted, OffsetMap, Round, compacted
+from sparklog.maintenance.compaction import CompactionResult
 from sparklog.metadata import (
     Action,
     Cleaned,
@@ -25,10 +25,6 @@ from sparklog.metadata import (
 )
 from sparklog.metadata.model import extents as rewriting
 from sparklog.metadata.model.sweeping import NoteCleaned
-
-# Its name in the package is the function's.
-_compact = sys.modules[compact.__module__]
-assert CompactionReport.__module__ == compact.__module__
 
 
 def no_horizon() -> AbstractContextManager[object]:

@@ -3,7 +3,6 @@
 import itertools
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +12,11 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.client.rounds import UNKNOWN, RoundAnswer, RoundProcess, RoundRequest, RoundState, RoundStates
+from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest
 from sparklog.clock import Clock, ManualClock
 from sparklog.errors import InvalidRequestError
-from sparklog.maintenance import Uncleanable, maintain, remembered_after
+from sparklog.maintenance import ROUND, RoundReport, SkippedPartition, StepReport, maintain
+from sparklog.maintenance.rounds import Amount
 from sparklog.spark import sink_maintenance
 from sparklog.spark.options import SinkOptions, parse_sink_options
 from sparklog.spark.sink_maintenance import EXPIRY_MS, LOOK_MS, Keeper, maintain_if_due
@@ -51,13 +51,6 @@ def extent_count(log: SparkLog) -> int:
     return len(log.refresh().partition("t", 0).extents)
 
 
-@pytest.fixture(autouse=True)
-def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what is known on the machine."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-
-
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
@@ -75,7 +68,8 @@ def keeper() -> Iterator[Keeper]:
     keeper = Keeper()
     yield keeper
     if keeper.running is not None:
-        keeper.running.stop(30)
+        keeper.running.kill()
+        keeper.running.end(30)
 
 
 class Recorded(RoundProcess):
@@ -89,8 +83,11 @@ class Recorded(RoundProcess):
     def answer(self) -> None:
         """It goes on."""
 
-    def stop(self, timeout_seconds: float) -> None:
+    def kill(self) -> None:
         """There is no process."""
+
+    def end(self, timeout_seconds: float) -> RoundAnswer:
+        return RoundAnswer(error="ended")
 
 
 @pytest.fixture
@@ -154,59 +151,55 @@ def test_rounds_that_come_to_nothing_become_rare(
     for _ in range(20):
         keeper.after_commit(log, options_of(root))
         clock.advance_ms(LOOK_MS)
-    assert [later - before for before, later in itertools.pairwise(looks)] == [2, 4, 8]
+    assert [later - before for before, later in itertools.pairwise(looks)] == [1 + 2, 1 + 4, 1 + 8]
 
 
-def test_and_so_they_do_if_each_commit_has_another_worker(
-    log: SparkLog, root: str, clock: ManualClock, started: list[RoundRequest]
-) -> None:
-    """spark.python.worker.reuse=false. Each worker ends with its commit, and its round may with it."""
-    fill(log, DUE)
-    times: list[int] = []
-    for _ in range(1_000):
-        before = len(started)
-        Keeper().after_commit(log, options_of(root))
-        times += [clock.monotonic_ms()] * (len(started) - before)
-        clock.advance_ms(1_000)
-    waits = [later - before for before, later in itertools.pairwise(times)]
-    assert waits == [2 * LOOK_MS, 4 * LOOK_MS, 8 * LOOK_MS, 16 * LOOK_MS, 32 * LOOK_MS]
-
-
-def test_a_round_that_comes_back_sets_the_pace_for_the_next_worker(
-    log: SparkLog, root: str, clock: ManualClock
-) -> None:
-    """This process is the guardian of a round whose parent has ended long ago."""
+def test_a_round_goes_on_without_the_worker_that_started_it(log: SparkLog, root: str) -> None:
+    """Its owner is the worker's parent, which is this process."""
     fill(log, DUE)
     words = [sys.executable, "-c", WORKER, root]
     subprocess.run(words, check=True, timeout=60)
     until_true(lambda: extent_count(log) == 1, 60)
-    states = RoundStates(log.url, log.cluster_id)
-    # One that has begun counts as in vain until its guardian says otherwise, after the merge is committed.
-    until_true(lambda: states.read().look_ms > 0 and not states.read().in_vain, 60)
 
 
-def test_a_damaged_partition_is_left_out_by_the_next_worker(
-    log: SparkLog, root: str, clock: ManualClock, started: list[RoundRequest]
+def test_a_damaged_partition_is_skipped_by_the_next_round(
+    log: SparkLog, root: str, keeper: Keeper, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, DUE)
     maintain(log.metadata, log.clock, steps=["vacuum"])  # which would be due as well
-    state = log.image.partition("t", 0)
-    found = Uncleanable(
-        topic="t", topic_id=state.topic_id, partition=0, size_bytes=1, code="CORRUPT_BATCH", message="m"
+    found = SkippedPartition(
+        topic="t",
+        topic_id=log.image.partition("t", 0).topic_id,
+        partition=0,
+        size_bytes=1,
+        code="CORRUPT_BATCH",
+        message="m",
     )
-    states = RoundStates(log.url, log.cluster_id)
-    now_ms = clock.now_ms()
-    states.change(lambda _: RoundState(uncleanable=remembered_after((), [found], now_ms)))
-    Keeper().after_commit(log, options_of(root))
-    assert started == []
+    requests: list[RoundRequest] = []
+
+    class Skipping(Recorded):
+        def __init__(self, request: RoundRequest) -> None:
+            requests.append(request)
+
+        def answer(self) -> RoundAnswer:  # type: ignore[override]
+            step = StepReport(step="optimize", outcome="failed", skipped=(found,))
+            nothing = Amount(extents=0, bytes=0)
+            return RoundAnswer(
+                report=RoundReport(
+                    steps=(step,), before=nothing, after=nothing, duration_ms=1, is_stopped=False
+                )
+            )
+
+    monkeypatch.setattr(sink_maintenance, "RoundProcess", Skipping)
+    for _ in range(3):
+        keeper.after_commit(log, options_of(root))
+        clock.advance_ms(LOOK_MS)
+    assert len(requests) == 1
     log.create_topic("u", 1)
     for _ in range(DUE):
         log.append("u", pa.table({"value": ["x"]}))
-    clock.advance_ms(LOOK_MS)
-    Keeper().after_commit(log, options_of(root))
-    (request,) = started
-    assert request.but == (found.key,)
-    assert request.usual_ms == LOOK_MS
+    keeper.after_commit(log, options_of(root))
+    assert requests[1].terms.skip == {found.key}
 
 
 def test_what_is_only_to_expire_is_not_looked_for_all_the_time(
@@ -259,19 +252,22 @@ def test_a_session_says_it_for_queries_that_do_not(
     option: str,
     looks: bool,
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.delenv("TMPDIR")
     with sparklog.open(root) as log:
         log.create_topic("s", 1)
         log.append("s", pa.table({"value": ["x"]}))
+        log.create_topic("t", 1)
+        fill(log, DUE)
         spark.conf.set(MAINTENANCE_PROPERTY, session)
         try:
             source = {"subscribe": "s", "startingOffsets": "earliest"}
             copy_stream(source, {"topic": "t", **({"maintenance": option} if option else {})})
         finally:
             spark.conf.unset(MAINTENANCE_PROPERTY)
-        assert log.log_end_offset("t", 0) == 1
-        assert (RoundStates(log.url, log.cluster_id).read() != UNKNOWN) == looks
+        assert log.log_end_offset("t", 0) == DUE + 1
+        if looks:
+            until_true(lambda: extent_count(log) <= 2, 60)
+        else:
+            assert not (Path(root) / ROUND).exists()
 
 
 def test_what_a_session_must_not_say(spark: SparkSession, root: str, copy_stream: CopyStream) -> None:

@@ -36,7 +36,7 @@ def rounds(gate: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            is_round = "sparklog.client.round_main" in process.cmdline()
+            is_round = any("round_process import main" in word for word in process.cmdline())
             if is_round and str(gate) in process.environ().get("SPARKLOG_FAIL", ""):
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):

@@ -1,7 +1,7 @@
 """Rounds of maintenance at the priority of everybody else.
 
-They take a machine's idle time (round_main.py). Beside other tests there is none: a second becomes a minute.
-That they give way has a test of its own.
+Their priority is the lowest (round_process.py): next to other tests a second becomes a minute. That has a
+test of its own.
 """
 
 import os

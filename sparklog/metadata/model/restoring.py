@@ -23,7 +23,7 @@ uses up. So the same backup may be restored again, and is yet another life.
 
 Invariants: an incarnation is not the one before; each number only grows; the root's records stay as they are.
 Not here: who notices that a root is of another incarnation (metadata/loading.py), who orders a restore
-    (maintenance/restore.py).
+    (maintenance/restoring.py).
 Concurrency: pure functions.
 Sources: FORMAT.md#metadata-log; adr/0033; tests/models/restoring.py.
 """

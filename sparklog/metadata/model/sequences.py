@@ -279,7 +279,7 @@ def remember_merged(state: PartitionState, removed: ExtentColumns) -> Mapping[in
 #
 # Invariants: the end of the expired part of a partition only grows, and never beyond the log's end; no record
 #     of a known producer lies above its last batch. A producer with an open transaction does not expire.
-# Not here: when it is due (maintenance).
+# Not here: when it is due (maintenance/rounds.py).
 # Sources: Kafka ProducerStateManager.removeExpiredProducers, isProducerExpired; adr/0025.
 
 

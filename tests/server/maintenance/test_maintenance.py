@@ -13,9 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import sparklog
-from sparklog.client import SparkLog
-from sparklog.client import rounds as round_process
-from sparklog.client.rounds import Pace
+from sparklog.client import SparkLog, round_process
+from sparklog.client.round_process import Pace
 from sparklog.maintenance import ROUND, alone
 from sparklog_server.maintenance import service
 from tests.server.http.test_endpoint import scrape, value

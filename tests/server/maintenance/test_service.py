@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.client import rounds
-from sparklog.client.rounds import RoundRequest, encode_request
+from sparklog.client import round_process
+from sparklog.client.round_process import RoundRequest, encode_request
 from sparklog.clock import ManualClock
 from sparklog.maintenance import Budget, due_steps
 from sparklog.maintenance.choose import Dirtiness
@@ -144,8 +144,8 @@ def test_what_can_wait_waits_while_the_broker_is_busy(monkeypatch: pytest.Monkey
 
     answers = iter([False, False, True])
     monkeypatch.setattr(IdleMoments, "may_begin", lambda _: next(answers))
-    monkeypatch.setattr(rounds, "encode_request", noted)
-    monkeypatch.setattr(rounds, "command", lambda *, is_urgent: ["true"])
+    monkeypatch.setattr(round_process, "encode_request", noted)
+    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: ["true"])
     looks = iter([("expire", "merge"), ("merge",), ("merge", "vacuum")])
 
     async def run() -> None:
@@ -180,8 +180,8 @@ def test_transactions_are_no_rounds_matter_where_a_broker_looks(monkeypatch: pyt
         asked.append(request.steps)
         return encode_request(request)
 
-    monkeypatch.setattr(rounds, "encode_request", noted)
-    monkeypatch.setattr(rounds, "command", lambda *, is_urgent: ["true"])
+    monkeypatch.setattr(round_process, "encode_request", noted)
+    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: ["true"])
     looks: list[object] = []
 
     async def run() -> None:
@@ -231,8 +231,8 @@ def test_other_settings_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         over.set()
         return encode_request(request)
 
-    monkeypatch.setattr(rounds, "encode_request", noted)
-    monkeypatch.setattr(rounds, "command", lambda *, is_urgent: ["true"])
+    monkeypatch.setattr(round_process, "encode_request", noted)
+    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: ["true"])
     waits = {**SOON, "log.cleaner.backoff.ms": "86400000", "log.retention.check.interval.ms": "86400000"}
     changed = {
         **SOON,
@@ -249,8 +249,8 @@ def test_other_settings_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         await maintenance.stop()
 
     asyncio.run(run())
-    assert asked[0].bytes_per_second == 77
-    assert asked[0].dedupe_buffer_bytes == 1_048_577
+    assert asked[0].budget.bytes_per_second == 77
+    assert asked[0].terms.dedupe_buffer_bytes == 1_048_577
 
 
 SETTINGS = {
@@ -273,7 +273,7 @@ def test_a_round_is_asked_for_as_the_settings_say(
         asked.append(request)
         return encode_request(request)
 
-    monkeypatch.setattr(rounds, "encode_request", noted)
+    monkeypatch.setattr(round_process, "encode_request", noted)
     with sparklog.open(directory) as log:
         log.create_topic("t", 1)
         for number in range(256):

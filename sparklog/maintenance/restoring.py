@@ -1,16 +1,17 @@
 """A root that was put back from a backup is made safe to be used: `sparklog root restore`.
 
-    1. on an object store: name the new incarnation where who publishes looks, and wait until each who was not
-       stopped has looked (metadata/loading.py)
-    2. look whether the log is whole: who was not stopped may have put a commit behind its end
+    1. on an object store: write the name of the new incarnation where publishers read it, and wait until each
+       process that was not stopped has read it (metadata/loading.py)
+    2. check that the log is whole: a process that was not stopped may have put a commit after its end
     3. begin the new incarnation, in one commit (metadata/model/restoring.py)
-    4. remove requests and signs of life of before, which nobody is to act on
+    4. remove requests and heartbeats of before, so that no process acts on them
 
 Invariants: records, topics, settings, groups' offsets and what applications have written stay as they are.
     Run again it is harmless: yet another incarnation begins.
 Not here: putting the backup back, which is a copy, and stopping what has the root open.
-Concurrency: meant for a time when nothing has the root open; whoever has is refused from then on.
-After a crash: between 1 and 3 nobody publishes until it is run again; after 3 only rubbish is left.
+Concurrency: meant for a time when nothing has the root open; a process that has it open is refused from then
+    on.
+After a crash: between 1 and 3 nothing is published until it is run again; after 3 only garbage is left.
 Sources: adr/0033; docs/maintenance.md.
 """
 
@@ -86,7 +87,7 @@ def restore(metadata: MetadataLog, clock: Clock, *, dry_run: bool = False) -> Re
 
 def _report(image: Image, incarnation_id: str, now_ms: int, *, commit: int | None = None) -> RestoreReport:
     planned = plan_restore_root(image, incarnation_id=incarnation_id, now_ms=now_ms)
-    states = [one for topic in image.topics.values() for one in topic.partitions]
+    states = [state for topic in image.topics.values() for state in topic.partitions]
     applications = {name for topic in image.topics.values() for name in topic.writer_txns}
     return RestoreReport(
         incarnation_before=image.incarnation.incarnation_id,
@@ -98,7 +99,7 @@ def _report(image: Image, incarnation_id: str, now_ms: int, *, commit: int | Non
         partitions=len(states),
         producers=len({number for state in states for number in state.producers}),
         transactions=len(image.transactions),
-        aborted=tuple(name for name, one in image.transactions.items() if one.is_ongoing),
-        brokers=tuple(sorted(one.node_id for one in image.brokers.values() if not one.is_fenced)),
+        aborted=tuple(name for name, open_ in image.transactions.items() if open_.is_ongoing),
+        brokers=tuple(sorted(broker.node_id for broker in image.brokers.values() if not broker.is_fenced)),
         applications=tuple(sorted(applications)),
     )

@@ -1,4 +1,4 @@
-"""A round of maintenance that a broker breaks off, since something else is to be done."""
+"""A round of maintenance that a broker cancels, since something else is to be done."""
 
 import asyncio
 import threading
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sparklog.client import rounds as round_process
-from sparklog.client.rounds import RoundAnswer, RoundRequest, encode_request
+from sparklog.client import round_process
+from sparklog.client.round_process import RoundAnswer, RoundRequest, encode_request
 from sparklog.maintenance.choose import Dirtiness
 from sparklog_server.maintenance import service
 from sparklog_server.metrics import Metrics
@@ -74,7 +74,7 @@ def test_what_groups_wait_for_breaks_off_what_can_wait(monkeypatch: pytest.Monke
 
     asyncio.run(run())
     assert kinds == [False, True, False]
-    assert [(one.steps, one.topics) for one in requests[:2]] == [
+    assert [(one.steps, one.terms.topics) for one in requests[:2]] == [
         (("optimize",), None),
         (("compact", "optimize"), ("__consumer_offsets",)),
     ]
@@ -179,7 +179,7 @@ def test_a_round_that_was_begun_with_other_settings_is_broken_off(
     metrics = Metrics()
 
     def noted(request: RoundRequest) -> bytes:
-        asked.append(request.bytes_per_second)
+        asked.append(request.budget.bytes_per_second)
         return encode_request(request)
 
     monkeypatch.setattr(round_process, "encode_request", noted)

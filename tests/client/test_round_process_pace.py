@@ -1,8 +1,8 @@
 """How often rounds are started while they come to nothing, and afterwards."""
 
-from sparklog.client.rounds import MAX_WAIT_MS, Pace, RoundAnswer
+from sparklog.client.round_process import MAX_WAIT_MS, Pace, RoundAnswer
 from sparklog.maintenance import RoundReport, StepReport
-from sparklog.maintenance.maintain import Amount
+from sparklog.maintenance.rounds import Amount
 
 NOTHING = Amount(extents=0, bytes=0)
 
@@ -34,8 +34,8 @@ def test_each_that_comes_to_nothing_doubles_the_wait() -> None:
 def test_waits_are_bounded_but_never_shorter_than_usual() -> None:
     pace = Pace()
     for _ in range(1000):
-        pace.came_to_nothing()
+        pace.slow_down()
     assert pace.wait_ms(15_000) == MAX_WAIT_MS
     assert pace.wait_ms(2 * MAX_WAIT_MS) == 2 * MAX_WAIT_MS
-    pace.went_well()
+    pace.reset()
     assert pace.wait_ms(15_000) == 15_000

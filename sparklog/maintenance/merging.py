@@ -1,0 +1,445 @@
+"""Merging: the extents of a work become as few as they can be.
+
+Pieces that are small share a new segment, sorted by partition, laid out as a writer's; the others get
+segments of their own, laid out as Kafka's.
+Invariants: what is returned may be published: the bytes are durable, and hold, offset for offset, the records
+    of the extents that they replace.
+Not here: which extents (choose.py), what becomes of a batch (rewrite.py), the loop (work_loop.py).
+Concurrency: works may be done concurrently, in any process.
+After a crash: files that nothing refers to; nothing is lost, and the work is chosen again.
+"""
+
+import contextlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import compress
+from typing import Self
+
+import numpy as np
+
+from sparklog.clock import Clock
+from sparklog.errors import SparklogError, StorageError
+from sparklog.failpoints import failpoint
+from sparklog.format.encode import EncodedBatches, join_batches, parts_within
+from sparklog.format.index import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    choose_entries,
+    encode_offset_entries,
+    encode_time_entries,
+)
+from sparklog.log.config import INT_MAX
+from sparklog.log.segment_file import (
+    UnreadableSegmentError,
+    index_name,
+    merged_segment_name,
+    time_index_name,
+)
+from sparklog.log.writer import LogWriter
+from sparklog.maintenance.budget import NO_LIMIT, Meter
+from sparklog.maintenance.choose import (
+    MergeLimits,
+    MergeWork,
+    PartitionKey,
+    Piece,
+    choose_merges,
+    named_topics,
+)
+from sparklog.maintenance.rewrite import (
+    STEP_BYTES,
+    OnBytes,
+    Source,
+    Spool,
+    ignore_bytes,
+    in_turns,
+    rewritten,
+)
+from sparklog.maintenance.work_loop import (
+    Job,
+    OnProgress,
+    Outcome,
+    RewriteReport,
+    RunWorks,
+    WorkLoop,
+    ignore_progress,
+    publish_replacements,
+    run_each,
+)
+from sparklog.metadata import (
+    NO_HORIZON,
+    DraftExtent,
+    Extent,
+    Image,
+    MetadataLog,
+    ReplaceExtents,
+    new_id,
+    replacement,
+    sequenced,
+)
+from sparklog.storage import AppendFile, Store
+
+# --- merged segment ----------------------------------------------------------------------------------
+#
+# A merged segment: one partition, absolute offsets, laid out as Kafka's, with its .index and .timeindex.
+#
+#     <topic>-<p>/<20 digits of the first offset>-<born>-<id>.log
+#
+# Invariants: the segment is durable, with its name, before `finish` returns its extent; the indexes are
+#     hints, and are complete or absent. A batch is never split over two segments.
+# Limits: segment.bytes and segment.index.bytes of the topic; relative offsets and positions below 2^31.
+# Not here: what is in it (rewrite.py).
+# Concurrency: one thread.
+# After a crash: a file that nothing refers to.
+# Sources: FORMAT.md#offset-index, FORMAT.md#time-index; Kafka LogSegment.
+
+
+_NO_ENTRIES = np.zeros(0, np.int64)
+
+
+class MergedSegment:
+    """One segment that is being written."""
+
+    def __init__(self, store: Store, piece: Piece, base_offset: int) -> None:
+        self._store, self._piece = store, piece
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.name = merged_segment_name(piece.topic, piece.partition, base_offset, piece.born, new_id())
+        self._file: AppendFile = store.append_file(self.name)
+        self._max_timestamp_ms = -1
+        self._columns: list[tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]] = []
+        self._entries = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._file.position
+
+    def has_room(self, batches: EncodedBatches) -> bool:
+        """True if it would stay within its limits with these."""
+        config = self._piece.config
+        size = self.size + batches.size_bytes
+        entries = self._entries + len(batches.size)
+        index_bytes = (1 + size // max(1, config.index_interval_bytes)) * max(
+            OFFSET_ENTRY.size, TIME_ENTRY.size
+        )
+        index_bytes = min(index_bytes, entries * TIME_ENTRY.size)
+        last = int(batches.base_offset[-1]) + int(batches.batch_record_count[-1])
+        return (
+            size <= min(config.segment_bytes, INT_MAX)
+            and index_bytes <= config.segment_index_bytes
+            and last - self.base_offset <= INT_MAX
+        )
+
+    def write(self, batches: EncodedBatches) -> None:
+        """Append batches, their offsets absolute."""
+        position = self._file.write(*batches.data)
+        failpoint("merge.written")
+        last = batches.base_offset + batches.batch_record_count - 1
+        self._columns.append(
+            (batches.position + position, batches.size, last, batches.batch_max_timestamp_ms)
+        )
+        self._entries += len(batches.size)
+        self._max_timestamp_ms = max(self._max_timestamp_ms, batches.max_timestamp_ms)
+        self.next_offset = int(last[-1]) + 1
+
+    def finish(self) -> Extent:
+        """Make it durable, write its indexes, and close it; return the extent of all of it."""
+        size = self.size
+        self._file.sync()
+        failpoint("merge.synced")
+        self._file.close()
+        self._write_indexes()
+        return Extent(
+            topic_id=self._piece.topic_id,
+            partition=self._piece.partition,
+            segment=self.name,
+            position=0,
+            size=size,
+            base_offset=self.base_offset,
+            record_count=self.next_offset - self.base_offset,
+            max_timestamp_ms=self._max_timestamp_ms,
+            offset_delta=0,
+        )
+
+    def close(self) -> None:
+        """Abandon it; what was written is swept later."""
+        with contextlib.suppress(StorageError, OSError):
+            self._file.close()
+
+    def _write_indexes(self) -> None:
+        position, size, last_offset, newest = map(np.concatenate, zip(*self._columns, strict=True))
+        chosen = choose_entries(position, size, self._piece.config.index_interval_bytes)
+        # As Kafka: nothing for the segment's first batch, and the last offset of the others.
+        offsets = encode_offset_entries(last_offset[chosen[1:]] - self.base_offset, position[chosen[1:]])
+        times = _time_entries(newest, last_offset - self.base_offset, chosen)
+        with contextlib.suppress(StorageError):
+            self._store.put_hint(index_name(self.name), offsets)
+            self._store.put_hint(time_index_name(self.name), times)
+        failpoint("merge.indexed")
+
+
+def _time_entries(newest: np.ndarray, last: np.ndarray, chosen: np.ndarray) -> bytes:
+    """Of each index interval, the batch that made the largest timestamp so far, if one of it did.
+
+    Args:
+        newest: largest timestamp of each batch.
+        last: relative offset of each batch's last record.
+        chosen: batches with which intervals begin.
+
+    An entry names a batch that has the timestamp that it says, so that a reader can hold it against the
+    batch's header.
+    """
+    largest = np.maximum.accumulate(newest)
+    rises = np.flatnonzero(np.diff(largest, prepend=-1) > 0)
+    if not len(rises):
+        return b""
+    interval = np.searchsorted(chosen, rises, side="right")
+    is_last = np.append(interval[1:] != interval[:-1], True)
+    at = rises[is_last]
+    return encode_time_entries(largest[at], last[at])
+
+
+class MergedSegments:
+    """The segments that a piece's batches go to; made when there is something to write."""
+
+    def __init__(self, store: Store, piece: Piece) -> None:
+        self._store, self._piece = store, piece
+        self._segment: MergedSegment | None = None
+        self._added: list[Extent] = []
+
+    def write(self, batches: EncodedBatches) -> None:
+        """Append batches, to a new segment where the last one has no room."""
+        for part in parts_within(batches, INT_MAX):
+            if self._segment is not None and not self._segment.has_room(part):
+                self._finish_segment(self._segment)
+            if self._segment is None:
+                self._segment = MergedSegment(self._store, self._piece, int(part.base_offset[0]))
+            self._segment.write(part)
+
+    def finish(self) -> list[Extent]:
+        """Return the extents, durable."""
+        if self._segment is not None:
+            self._finish_segment(self._segment)
+        return self._added
+
+    def _finish_segment(self, segment: MergedSegment) -> None:
+        self._added.append(segment.finish())
+        self._segment = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._segment is not None:
+            self._segment.close()
+
+
+# --- merging a work ----------------------------------------------------------------------------------
+
+
+def run_merge(
+    store: Store,
+    clock: Clock,
+    work: MergeWork,
+    on_bytes: OnBytes = ignore_bytes,
+    *,
+    spool: Spool | None = None,
+) -> list[ReplaceExtents]:
+    """Do a work; return one replacement for each of its pieces.
+
+    Args:
+        on_bytes: called with stored bytes that were rewritten.
+        spool: what was fetched for it already.
+
+    Raises:
+        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged, or newer; publish
+            nothing of the work. UnreadableSegmentError: the storage does not give one; the same.
+        StorageError, FatalStorageError: it could not be written.
+    """
+    with Source(store, work.pieces, spool) as source:
+        if work.pieces[0].is_shared:
+            return _merge_shared(store, clock, source, work, on_bytes)
+        return [_merge_apart(store, source, piece, on_bytes) for piece in work.pieces]
+
+
+def _merge_shared(
+    store: Store, clock: Clock, source: Source, work: MergeWork, on_bytes: OnBytes
+) -> list[ReplaceExtents]:
+    writer = LogWriter(store, clock, seen=lambda: (work.pieces[0].born, NO_HORIZON))
+    with contextlib.closing(writer):
+        drafts = []
+        for piece in work.pieces:
+            drafts.append(_append_piece(writer, source, piece))
+            on_bytes(piece.size)
+        writer.sync(drafts)
+    return [
+        _replacement(piece, [sequenced(draft, piece.start_offset)])
+        for piece, draft in zip(work.pieces, drafts, strict=True)
+    ]
+
+
+def _append_piece(writer: LogWriter, source: Source, piece: Piece) -> DraftExtent:
+    """All batches of a piece, small enough for one extent."""
+    made = list(rewritten(source, piece, origin=piece.start_offset))
+    draft = writer.append(piece.topic_id, piece.partition, join_batches(made), piece.config)
+    assert draft is not None  # it extends nothing
+    return draft
+
+
+def _merge_apart(store: Store, source: Source, piece: Piece, on_bytes: OnBytes) -> ReplaceExtents:
+    with MergedSegments(store, piece) as segments:
+        # A step is never larger than a segment may be, but for one batch.
+        step_bytes = min(STEP_BYTES, piece.config.segment_bytes)
+        for batches in rewritten(source, piece, step_bytes=step_bytes):
+            segments.write(batches)
+            on_bytes(batches.size_bytes)
+        return _replacement(piece, segments.finish())
+
+
+def _replacement(piece: Piece, added: list[Extent]) -> ReplaceExtents:
+    return replacement(piece.extents, added, topic_id=piece.topic_id, partition=piece.partition)
+
+
+# --- optimize ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class MergedTopic:
+    """What was done to a topic.
+
+    Fields:
+        extents_before, extents_after: of all its partitions.
+        merged_extents: that were replaced; merged_bytes: stored bytes that were read for it.
+        added_extents, added_bytes: that stand in their place.
+        left_out: pieces that were rewritten but not published, since their extents changed meanwhile, or
+            would have become no fewer.
+    """
+
+    extents_before: int
+    extents_after: int = 0
+    merged_extents: int = 0
+    merged_bytes: int = 0
+    added_extents: int = 0
+    added_bytes: int = 0
+    left_out: int = 0
+
+
+class MergeReport(RewriteReport[MergedTopic]):
+    """Of the topics that were looked at."""
+
+
+def optimize(
+    metadata: MetadataLog,
+    clock: Clock,
+    topics: Collection[str] | None = None,
+    limits: MergeLimits | None = None,
+    *,
+    dry_run: bool = False,
+    raises: bool = True,
+    meter: Meter | None = None,
+    run: RunWorks[MergeWork, list[ReplaceExtents]] | None = None,
+    progress: OnProgress = ignore_progress,
+    segments: Collection[str] | None = None,
+) -> MergeReport:
+    """Merge what is due.
+
+    Args:
+        topics: None: all, internal ones too.
+        limits: when extents are merged; by default whatever can be.
+        dry_run: only report what would be merged, first.
+        raises: whether what cannot be read is an error at the end; else it is in the report alone.
+        meter: how much of it; None: all.
+        run: does works; by default here, one after the other.
+        segments: move everything out of these segments; None: merge what makes fewer extents.
+
+    Raises:
+        UnknownTopicError: TOPIC_MISSING.
+        InvalidRequestError: `topics` is a text.
+        RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
+        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; what
+            else was due was merged. UnreadableSegmentError: the storage does not give one; the same, unless
+            it did not answer.
+        StorageError, FatalStorageError: see WorkLoop.run.
+    """
+    limits = limits or MergeLimits(fan_in=None)
+    meter = meter or Meter(NO_LIMIT, clock)
+    image = metadata.refresh(force=True)
+    names = sorted(image.topics) if topics is None else named_topics(image, topics)
+    report = MergeReport({name: MergedTopic(extents_before=_extents(image, name)) for name in names})
+    job = _Merging(metadata, limits, report, segments)
+    if dry_run:
+        for work in choose_merges(image, limits, names, segments=segments):
+            for piece in work.pieces:
+                report.topics[piece.topic].merged_extents += len(piece.extents)
+                report.topics[piece.topic].merged_bytes += piece.size
+    else:
+        run = run or partial(run_each, run_merge, metadata.store, clock, on_read_ahead=meter.rest)
+        loop = WorkLoop(metadata, job, report, meter, run, progress)
+        loop.run()
+        if loop.failed and raises:
+            raise loop.failed[0]
+    image = metadata.image
+    for name, counts in report.topics.items():
+        counts.extents_after = _extents(image, name) if name in image.topics else 0
+    return report
+
+
+class _Merging(Job[MergeWork, list[ReplaceExtents]]):
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        limits: MergeLimits,
+        report: MergeReport,
+        segments: Collection[str] | None,
+    ) -> None:
+        self._metadata, self._limits, self._report, self._segments = metadata, limits, report, segments
+
+    def choose(self, image: Image, since: Image, skip: frozenset[PartitionKey]) -> Sequence[MergeWork]:
+        limits = replace(self._limits, skip=self._limits.skip | skip)
+        return in_turns(
+            choose_merges(image, limits, self._report.topics, since=since, segments=self._segments)
+        )
+
+    def publish(self, work: MergeWork, result: list[ReplaceExtents]) -> Outcome:
+        """Publish the replacements that make fewer extents, or all of them if segments are to be left."""
+        is_fewer = [self._segments is not None or len(made.added) < made.removed_count for made in result]
+        wanted = list(compress(result, is_fewer))
+        published = set(publish_replacements(self._metadata, wanted).actions)
+        for piece, made in zip(work.pieces, result, strict=True):
+            self._count(piece, made if made in published else None)
+        useless = {piece.key for piece, fewer in zip(work.pieces, is_fewer, strict=True) if not fewer}
+        return Outcome(bool(published), useless)
+
+    def count_left_out(self, work: MergeWork) -> None:
+        for piece in work.pieces:
+            self._count(piece, None)
+
+    def split(self, work: MergeWork, error: SparklogError) -> tuple[MergeWork | None, list[MergeWork]]:
+        """Halve it: pieces share a work that have nothing else in common. What lies in a segment that the
+        storage does not give is not tried again.
+        """
+        pieces = work.pieces
+        if len(pieces) == 1:
+            return work, []
+        if not isinstance(error, UnreadableSegmentError):
+            half = len(pieces) // 2
+            return None, [MergeWork(pieces[:half]), MergeWork(pieces[half:])]
+        is_refused = [bool((piece.extents.segment == error.segment).any()) for piece in pieces]
+        assert any(is_refused), f"{error.segment} was read for none of its pieces"
+        others = tuple(piece for piece, refused in zip(pieces, is_refused, strict=True) if not refused)
+        return MergeWork(tuple(compress(pieces, is_refused))), [MergeWork(others)] if others else []
+
+    def _count(self, piece: Piece, made: ReplaceExtents | None) -> None:
+        counts = self._report.topics[piece.topic]
+        if made is None:
+            counts.left_out += 1
+            return
+        counts.merged_extents += len(piece.extents)
+        counts.merged_bytes += piece.size
+        counts.added_extents += len(made.added)
+        counts.added_bytes += sum(extent.size for extent in made.added)
+
+
+def _extents(image: Image, name: str) -> int:
+    return sum(len(state.extents) for state in image.topics[name].partitions)
