@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from sparklog.clock import Clock
 from sparklog_server.admin.changes import Changes
-from sparklog_server.api.log_dir_listing import LogDirListing
-from sparklog_server.api.topic_listing import TopicListing
+from sparklog_server.api.listings import LogDirListing, TopicListing
 from sparklog_server.cluster.controller import Controller
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership

@@ -14,7 +14,7 @@ Sources: Kafka GroupCoordinator, GroupCoordinatorService.
 import asyncio
 import itertools
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ from sparklog.format.consumer_offsets import MAX_STRING_BYTES, OffsetValue
 from sparklog.metadata import Image
 from sparklog_server.coordination.internal_topic import Host, LogStatus
 from sparklog_server.coordination.shards import Shards
+from sparklog_server.coordination.staging import StagedBy
 from sparklog_server.groups.expiry import Deletion, Expiry
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import (
@@ -42,9 +43,9 @@ from sparklog_server.groups.offsets import (
     TopicPartition,
     records_of,
 )
-from sparklog_server.groups.staged_commits import StagedCommits
 from sparklog_server.groups.table import GroupTable, Room
 from sparklog_server.protocol.apis import ErrorCode
+from sparklog_server.protocol.wire import in_slices
 from sparklog_server.runtime.lifecycle import Background, in_turns
 from sparklog_server.settings.groups import GroupSettings
 
@@ -85,11 +86,8 @@ class GroupCoordinator:
         )
         self.table = GroupTable(host, settings, self.shards, self._background)
         self._room = Room(settings, self.table)
-        self.staged = StagedCommits(host, self.shards, self.table, self._status_error)
-        self._deletion = Deletion(self.table, self.staged)
-        self._expiry = Expiry(
-            host, settings, self.shards, self.table, self.staged, self._deletion, self._background
-        )
+        self._deletion = Deletion(self.table)
+        self._expiry = Expiry(host, settings, self.shards, self.table, self._deletion, self._background)
 
     # Life
 
@@ -150,9 +148,7 @@ class GroupCoordinator:
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """JoinGroup: answered when the rebalance is over."""
         table = self.table
-        error = self._status_error(group_id) or self._refuse_join(request)
-        if not error and not self.shards.count:
-            error = await self.shards.ensure_topic() or self._status_error(group_id)
+        error = self._status_error(group_id) or self._refuse_join(request) or await self._ready(group_id)
         handle = None if error else table.groups.get(group_id)
         if not error and handle is None:
             if request.member_id != UNKNOWN_MEMBER:
@@ -239,24 +235,72 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """OffsetCommit: one answer for all of its (valid) partitions, once they are durable."""
         table = self.table
-        error = self._status_error(group_id, named=False)
-        if not error and not self.shards.count:
-            error = await self.shards.ensure_topic() or self._status_error(group_id, named=False)
+        error = await self._ready(group_id, named=False)
         if error:
             return error
         handle, shard = table.groups.get(group_id), self.shards.of(group_id)
         if handle is not None:
             error = handle.group.check_commit(member_id, instance_id, generation_id, table.now())
-        elif generation_id >= 0:
-            error = ErrorCode.illegal_generation
-        elif not shard.state.has_offsets(group_id) and table.is_full():
-            error = ErrorCode.group_max_size_reached
+        else:
+            error = self._refuse_without_members(group_id, shard, generation_id)
         if error:
             return error
         records = records_of(group_id, offsets, table.now().wall_ms, retention_ms)
         if not table.has_room_for(shard, records):
             return ErrorCode.invalid_commit_offset_size
         return await shard.write(records)
+
+    async def stage(
+        self,
+        group_id: str,
+        offsets: Sequence[OffsetToCommit],
+        by: StagedBy,
+        *,
+        member_id: str = UNKNOWN_MEMBER,
+        instance_id: str | None = None,
+        generation_id: int = -1,
+    ) -> ErrorCode:
+        """TxnOffsetCommit: one answer for all of its (valid) partitions, once they are staged.
+
+        They are records of __consumer_offsets that the end of the transaction appends, which may be another
+        broker's work; then this coordinator reads them. As in Kafka, the generation of a member is checked
+        now and not again at the end: a later member finds the offsets unstable, and waits.
+
+        Raises:
+            SparklogError: why its transaction cannot stage them, or (RetriableError, StorageError) perhaps
+                has not.
+        """
+        table = self.table
+        error = await self._ready(group_id)
+        if error:
+            return error
+        handle, shard = table.groups.get(group_id), self.shards.of(group_id)
+        if handle is not None:
+            error = handle.group.check_staged_commit(member_id, instance_id, generation_id)
+        else:
+            error = self._refuse_without_members(group_id, shard, generation_id)
+        if error:
+            return error
+        records = records_of(group_id, offsets, table.now().wall_ms)
+        if not table.has_room_to_stage(records):
+            return ErrorCode.invalid_commit_offset_size
+        if records:
+            await shard.stage(records, by)
+        return ErrorCode.none
+
+    async def settled(self, group_ids: Iterable[str], before_waiting: Callable[[], None]) -> None:
+        """Wait, SETTLE_MS at most, until what transactions have committed for these groups is applied.
+
+        A client that has committed a transaction, and asks for the offsets then, means those.
+
+        Args:
+            before_waiting: is called if anything is to be waited for.
+        """
+        shards = set(await in_slices(map(self.shards.find, group_ids)))
+        behind = [shard for shard in shards if shard is not None and not shard.is_settled]
+        if behind:
+            before_waiting()
+            await asyncio.gather(*(shard.settled() for shard in behind))
 
     def fetch(self, group_id: str) -> Committed:
         """OffsetFetch: everything that the group has committed."""
@@ -268,12 +312,12 @@ class GroupCoordinator:
             if not _fits(name, MAX_GROUP_BYTES):
                 yield ErrorCode.invalid_group_id, {}
             else:
-                yield error, {} if error or shard is None else shard.state.offsets.of(name)
+                yield error, {} if error or shard is None else shard.state.committed(name)
 
     def committed_count(self, group_id: str) -> int:
         """How many offsets a group has, as far as this broker knows."""
         shard = self.shards.find(group_id)
-        return 0 if shard is None else len(shard.state.offsets.of(group_id))
+        return 0 if shard is None else len(shard.state.committed(group_id))
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
@@ -307,7 +351,7 @@ class GroupCoordinator:
             return ErrorCode.coordinator_not_available, []
         found = list(table.groups)
         for shard in self.shards:
-            found += [one for one in shard.state.offsets.groups() if one not in table.groups]
+            found += [one for one in shard.state.groups() if one not in table.groups]
         return ErrorCode.none if self.are_loaded else ErrorCode.coordinator_load_in_progress, found
 
     @property
@@ -349,6 +393,21 @@ class GroupCoordinator:
         return errors
 
     # Checks
+
+    async def _ready(self, group_id: str, *, named: bool = True) -> ErrorCode:
+        """Return why the group cannot be served; create __consumer_offsets if there is none."""
+        error = self._status_error(group_id, named=named)
+        if not error and not self.shards.count:
+            error = await self.shards.ensure_topic() or self._status_error(group_id, named=named)
+        return error
+
+    def _refuse_without_members(self, group_id: str, shard: Shard, generation_id: int) -> ErrorCode:
+        """Return why no offset is committed for a group that is not coordinated."""
+        if generation_id >= 0:
+            return ErrorCode.illegal_generation
+        if not shard.state.has_offsets(group_id) and self.table.is_full():
+            return ErrorCode.group_max_size_reached
+        return ErrorCode.none
 
     def _status_error(self, group_id: str, *, named: bool = True) -> ErrorCode:
         """Is the coordinator there for this group? `named`: the empty name is no group."""

@@ -37,7 +37,6 @@ from sparklog_server.groups.offsets import (
     TopicPartition,
     expired_offsets,
 )
-from sparklog_server.groups.staged_commits import StagedCommits
 from sparklog_server.groups.table import GroupTable
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.runtime.lifecycle import Background, in_turns
@@ -57,9 +56,8 @@ from sparklog_server.settings.groups import GroupSettings
 class Deletion:
     """Deleting groups and offsets because somebody asks for it."""
 
-    def __init__(self, table: GroupTable, staged: StagedCommits) -> None:
+    def __init__(self, table: GroupTable) -> None:
         self._table = table
-        self._staged = staged
 
     async def delete_groups(self, shard: Shard, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
         """Empty groups and their offsets, by one append; an error for each."""
@@ -91,7 +89,7 @@ class Deletion:
     def _refuse(self, group_id: str) -> ErrorCode:
         handle = self._table.groups.get(group_id)
         is_empty = handle is None or handle.group.state is GroupState.EMPTY
-        if not is_empty or self._staged.is_pending(group_id):
+        if not is_empty or not self._table.is_stable(group_id):
             return ErrorCode.non_empty_group
         return ErrorCode.none if self._table.exists(group_id) else ErrorCode.group_id_not_found
 
@@ -125,7 +123,7 @@ class Deletion:
             if handle.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 return ErrorCode.non_empty_group
             subscribed = handle.group.subscribed_among({topic for topic, _ in partitions})
-        unstable = self._staged.unstable(group_id)
+        unstable = self._table.unstable(group_id)
         for topic, partition in partitions:
             if subscribed is None or topic in subscribed:
                 results[topic, partition] = ErrorCode.group_subscribed_to_topic
@@ -187,7 +185,6 @@ class Expiry:
         settings: GroupSettings,
         shards: GroupShards,
         table: GroupTable,
-        staged: StagedCommits,
         deletion: Deletion,
         background: Background,
     ) -> None:
@@ -195,7 +192,6 @@ class Expiry:
         self._settings = settings
         self._shards = shards
         self._table = table
-        self._staged = staged
         self._deletion = deletion
         self._background = background
         self._alarm: TimerEntry | None = None
@@ -226,7 +222,10 @@ class Expiry:
 
     def _follow_transactions(self, image: Image) -> None:
         """What they have committed may be of topics that were deleted meanwhile."""
-        gone = [name for name in self._staged.topics_that_are_over() if name not in image.topics]
+        names: set[str] = set()
+        for shard in self._shards:
+            names |= shard.state.take_unstaged_topics()
+        gone = [name for name in names if name not in image.topics]
         if gone:
             self._topics_deleted(gone, image)
 
@@ -248,10 +247,10 @@ class Expiry:
                 self._delete_up_to(found.log_end_offset, shard, names)
 
     def _delete_up_to(self, end_offset: int, shard: Shard, names: Collection[str]) -> None:
-        coming = shard.state.coming_of_topics(names)
+        coming = shard.state.appended_for(names)
 
         def reached() -> None:
-            _add_to(coming, {key: [value] for key, value in shard.state.applied_of_topics(names)})
+            _add_to(coming, {key: [value] for key, value in shard.state.committed_for(names)})
             if shard.status is LogStatus.READY:
                 self._delete(shard, coming)
             elif shard.status is LogStatus.LOADING:
@@ -264,8 +263,8 @@ class Expiry:
         """Topics may have been deleted while nobody looked, or could do anything about it."""
         topics = self._host.root.image.topics
         offsets = self._deleted_while_loading.pop(shard, {})
-        gone = {name for name in shard.state.offsets.topics() if name not in topics}
-        _add_to(offsets, {key: [value] for key, value in shard.state.applied_of_topics(gone)})
+        gone = {name for name in shard.state.topics() if name not in topics}
+        _add_to(offsets, {key: [value] for key, value in shard.state.committed_for(gone)})
         self._delete(shard, offsets)
 
     async def expire(self) -> None:
@@ -279,9 +278,9 @@ class Expiry:
         for shard in self._ready_shards():
             if not await shard.catch_up():
                 continue
-            offsets, handles = shard.state.offsets, self._table.groups
-            ids = [*offsets.groups()]
-            ids += [name for name, one in handles.items() if one.shard is shard and name not in offsets]
+            handles, ids = self._table.groups, [*shard.state.groups()]
+            known = set(ids)
+            ids += [name for name, one in handles.items() if one.shard is shard and name not in known]
             for some in in_turns(ids, functools.partial(self._weight, shard), LOOKED_AT_ONCE):
                 if not await shard.catch_up():
                     break  # no longer ours, or not to be read
@@ -293,7 +292,7 @@ class Expiry:
         """How much there is to look at: a few groups have many offsets, or long subscriptions."""
         handle = self._table.groups.get(group_id)
         topics = 0 if handle is None else handle.group.roster.record_bytes // _TOPIC_BYTES
-        return _GROUP_WEIGHT + topics + len(shard.state.offsets.of(group_id))
+        return _GROUP_WEIGHT + topics + len(shard.state.committed(group_id))
 
     async def _expire_group(self, shard: Shard, group_id: str, now_ms: int) -> None:
         goes, generation_id = False, 0
@@ -309,10 +308,10 @@ class Expiry:
                 now_ms=now_ms,
                 retention_ms=self._settings.offsets_retention_minutes * 60_000,
             )
-            unstable = self._staged.unstable(group_id)
+            unstable = self._table.unstable(group_id)
             expired = [one for one in expired if one not in unstable]
             is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
-            is_empty = is_empty and not self._staged.is_pending(group_id)
+            is_empty = is_empty and self._table.is_stable(group_id)
             goes = is_empty and len(expired) == len(offsets)
             generation_id = self._deletion.generation_of(group_id)
             return self._deletion.tombstones(group_id, expired, of_group=goes)

@@ -13,8 +13,8 @@ Sources: Kafka GroupMetadataManager.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from collections.abc import Collection, Container, Iterable, Iterator
+from typing import Any, Final
 
 from sparklog.format.consumer_offsets import GroupKey
 from sparklog_server.coordination.internal_topic import Host
@@ -30,7 +30,14 @@ from sparklog_server.groups.messages import (
     SyncRequest,
     refusal_of,
 )
-from sparklog_server.groups.offsets import GroupRecord, GroupShards, OffsetRecord, Shard, pending_bytes
+from sparklog_server.groups.offsets import (
+    GroupRecord,
+    GroupShards,
+    OffsetRecord,
+    Shard,
+    TopicPartition,
+    staged_bytes,
+)
 from sparklog_server.groups.rebalancing import GroupLimits
 from sparklog_server.groups.roster import Roster, protocols_bytes, record_bytes
 from sparklog_server.protocol.apis import ErrorCode
@@ -41,6 +48,16 @@ from sparklog_server.settings.groups import GroupSettings
 _log = logging.getLogger("sparklog_server.coordinator")
 RESTORED_AT_ONCE: Final = 50  # groups, which may have many members
 WOKEN_AT_ONCE: Final = 500
+
+
+class _All(Container[Any]):
+    """All offsets of a group, while it is not known which are staged."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+_ALL: Final = _All()
 
 
 class Handle:
@@ -86,7 +103,7 @@ class GroupTable:
                 self._count(handle, handle.group.held_bytes)
             if number % RESTORED_AT_ONCE == 0:
                 yield
-        offsets = len(shard.state.offsets)
+        offsets = len(shard.state.groups())
         if groups or offsets:
             _log.info("%s: loaded %d groups, offsets of %d", shard.name, len(groups), offsets)
 
@@ -114,7 +131,7 @@ class GroupTable:
         if group_id in self.groups:
             return True
         shard = self._shards.find(group_id)
-        return shard is not None and group_id in shard.state.offsets
+        return shard is not None and bool(shard.state.committed(group_id))
 
     def is_full(self) -> bool:
         """May there be no more groups?"""
@@ -126,7 +143,7 @@ class GroupTable:
     @property
     def offsets_bytes(self) -> int:
         """About what the offsets of all groups take: committed, being committed, and of open transactions."""
-        return sum(shard.state.offsets_bytes for shard in self._shards)
+        return sum(shard.state.held_bytes for shard in self._shards)
 
     def has_room_for(self, shard: Shard, records: Iterable[OffsetRecord]) -> bool:
         """May these be committed? Who needs no more than before always may."""
@@ -135,8 +152,20 @@ class GroupTable:
 
     def has_room_to_stage(self, records: Iterable[OffsetRecord]) -> bool:
         """May a transaction hold these?"""
-        growth = sum(pending_bytes(*record) for record in records)
+        growth = sum(map(staged_bytes, records))
         return self.offsets_bytes + growth <= self._settings.group_max_offset_bytes
+
+    def unstable(self, group_id: str) -> Container[TopicPartition]:
+        """Return the offsets of a group that open transactions may be about to change."""
+        shard = self._shards.find(group_id)
+        if shard is None:
+            return frozenset()
+        return _ALL if shard.is_unsure else shard.state.staged(group_id)
+
+    def is_stable(self, group_id: str) -> bool:
+        """True if no open transaction may be about to change any offset of the group."""
+        shard = self._shards.find(group_id)
+        return shard is None or not (shard.is_unsure or shard.state.staged(group_id))
 
     def create(self, group_id: str) -> Handle:
         """A new group, empty."""

@@ -138,7 +138,7 @@ def test_groups_that_have_only_staged_count(roots: Roots) -> None:
         producer = begun(host)
 
         async def staged(group: str) -> ErrorCode:
-            return await host.groups.staged.commit(group, to_commit(5), by(producer))
+            return await host.groups.stage(group, to_commit(5), by(producer))
 
         assert [await staged(f"g{number}") for number in range(2)] == [ErrorCode.none] * 2
         assert await staged("g2") == ErrorCode.group_max_size_reached
