@@ -304,7 +304,7 @@ async def handle_describe_groups(request: Any, context: RequestContext, services
 
 def _description_bytes(group: Group | None) -> int:
     """About what its description takes."""
-    return 0 if group is None else group.roster.held_bytes + _DESCRIBED_MEMBER_BYTES * len(group.roster)
+    return 0 if group is None else group.members.held_bytes + _DESCRIBED_MEMBER_BYTES * len(group.members)
 
 
 # What is told of groups without members, by error and state: thousands may be asked for.
@@ -363,7 +363,7 @@ def _described_members(types: ModuleType, group: Group, *, is_stable: bool) -> l
             member_metadata=member.metadata(group.protocol) if is_stable else b"",
             member_assignment=member.assignment if is_stable else b"",
         )
-        for member in group.roster
+        for member in group.members
     ]
 
 

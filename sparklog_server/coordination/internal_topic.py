@@ -137,26 +137,26 @@ class Retry:
             self._alarm = None
 
 
-# --- landmarks ---------------------------------------------------------------------------------------
+# --- offset listeners --------------------------------------------------------------------------------
 #
-# A topic is deleted, and what groups have committed for it is to go; but what is committed after that is for
-# another topic of its name. Where the log ends in the image of the deletion tells them apart, at the moment
-# in which it is applied up to there, and not later.
+# A topic is deleted, and what groups have committed for it is to be deleted too; but what is committed after
+# that is for another topic of its name. The end of the log in the image of the deletion separates them, when
+# the log is applied up to there, and not later.
 # Concurrency: event loop.
 
 
-class Landmarks:
-    """Runs callbacks when a log is applied up to an offset: with all that is below it, and nothing above."""
+class OffsetListeners:
+    """Call back when a log is applied up to an offset: with all that is below it, and nothing above."""
 
     def __init__(self) -> None:
         self._ahead: list[tuple[int, Callable[[], None]]] = []
 
     def add(self, offset: int, reached: Callable[[], None]) -> None:
-        """One that has not been reached, nor is a read beyond it on its way: it is of the newest image."""
+        """Call `reached` at `offset`, which is of the newest image: no read goes beyond it yet."""
         self._ahead.append((offset, reached))
 
     def next_in(self, start_offset: int, end_offset: int) -> int:
-        """Up to where what is in between may be applied at once."""
+        """Return up to where records may be applied in one batch."""
         return min((one for one, _ in self._ahead if start_offset < one < end_offset), default=end_offset)
 
     def applied(self, next_offset: int) -> None:

@@ -224,7 +224,9 @@ class Expiry:
         """What they have committed may be of topics that were deleted meanwhile."""
         names: set[str] = set()
         for shard in self._shards:
-            names |= shard.state.take_unstaged_topics()
+            if shard.state.unstaged_topics:
+                names |= shard.state.unstaged_topics
+                shard.state.unstaged_topics.clear()
         gone = [name for name in names if name not in image.topics]
         if gone:
             self._topics_deleted(gone, image)
@@ -291,7 +293,7 @@ class Expiry:
     def _weight(self, shard: Shard, group_id: str) -> int:
         """How much there is to look at: a few groups have many offsets, or long subscriptions."""
         handle = self._table.groups.get(group_id)
-        topics = 0 if handle is None else handle.group.roster.record_bytes // _TOPIC_BYTES
+        topics = 0 if handle is None else handle.group.members.record_bytes // _TOPIC_BYTES
         return _GROUP_WEIGHT + topics + len(shard.state.committed(group_id))
 
     async def _expire_group(self, shard: Shard, group_id: str, now_ms: int) -> None:
@@ -310,7 +312,7 @@ class Expiry:
             )
             unstable = self._table.unstable(group_id)
             expired = [one for one in expired if one not in unstable]
-            is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
+            is_empty = group is None or (group.state is GroupState.EMPTY and not group.members.pending)
             is_empty = is_empty and self._table.is_stable(group_id)
             goes = is_empty and len(expired) == len(offsets)
             generation_id = self._deletion.generation_of(group_id)

@@ -92,7 +92,7 @@ class GroupsState:
         self._committed: dict[str, dict[TopicPartition, OffsetValue]] = {}
         # In the order of the calls; of one offset there are few.
         self._ahead: dict[str, dict[TopicPartition, list[_Ahead]]] = {}
-        self._unstaged_topics: set[str] = set()
+        self.unstaged_topics: set[str] = set()  # of staged offsets whose transactions have ended
         self._groups: dict[str, GroupValue] | None = {}  # None: they have been taken
 
     # What the log says
@@ -163,7 +163,7 @@ class GroupsState:
         """Its transaction has ended."""
         if isinstance(record, OffsetRecord):
             self._remove(*record, is_staged=True)
-            self._unstaged_topics.add(record.key.topic)
+            self.unstaged_topics.add(record.key.topic)
 
     def _add(self, key: OffsetKey, ahead: _Ahead) -> None:
         offsets = self._ahead.setdefault(key.group, {})
@@ -258,13 +258,6 @@ class GroupsState:
                     key = OffsetKey(group=group_id, topic=topic, partition=partition)
                     found[key] = [value for value in appended if value is not None]
         return found
-
-    def take_unstaged_topics(self) -> set[str]:
-        """Return the topics of staged offsets whose transactions have ended, once each."""
-        if not self._unstaged_topics:  # as at nearly every commit of the metadata log
-            return set()
-        topics, self._unstaged_topics = self._unstaged_topics, set()
-        return topics
 
     def growth(self, records: Iterable[OffsetRecord]) -> int:
         """Return by how many bytes `held_bytes` grows once these are applied."""

@@ -20,6 +20,7 @@ from sparklog.format.consumer_offsets import GroupKey
 from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.coordination.state_log import outcome_of
 from sparklog_server.groups.group import Group
+from sparklog_server.groups.members import Members, protocols_bytes, record_bytes
 from sparklog_server.groups.messages import (
     Answer,
     Effect,
@@ -39,7 +40,6 @@ from sparklog_server.groups.offsets import (
     staged_bytes,
 )
 from sparklog_server.groups.rebalancing import GroupLimits
-from sparklog_server.groups.roster import Roster, protocols_bytes, record_bytes
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.runtime.lifecycle import Background
 from sparklog_server.runtime.timing import TimerEntry
@@ -262,33 +262,33 @@ class Room:
         names = (request.member_id or request.new_member_id, request.instance_id)
         growth = protocols_bytes(request.protocols)
         of_record = record_bytes((*names, request.client_id, request.client_host), request.protocols)
-        if handle is not None and _is_refused_anyway(handle.group.roster, request):
+        members = Members() if handle is None else handle.group.members
+        if handle is not None and _is_refused_anyway(members, request):
             return True
-        place = "" if handle is None else handle.group.roster.place_of(request.member_id, request.instance_id)
-        member = None if handle is None else handle.group.roster.get(place)
+        member = members.get(members.place_of(request.member_id, request.instance_id))
         if member is not None:
             growth -= member.held_bytes
             of_record -= member.record_bytes
         if growth > 0 and self._table.held_bytes + growth > self._settings.group_max_bytes:
             return False
-        if handle is not None and of_record > 0:
-            of_record += handle.group.roster.record_bytes + handle.group.roster.assignment_bytes
+        if of_record > 0:
+            of_record += members.record_bytes + members.assignment_bytes
         return of_record <= self._settings.group_max_record_bytes
 
     def is_there_to_assign(self, request: SyncRequest, handle: Handle) -> bool:
         """For what a leader assigns; of others it is not kept."""
         growth = sum(len(data) for _, data in request.assignments)
-        if not growth or handle.group.roster.leader != request.member_id:
+        if not growth or handle.group.members.leader != request.member_id:
             return True
-        of_record = handle.group.roster.record_bytes + growth
+        of_record = handle.group.members.record_bytes + growth
         return (
             self._table.held_bytes + growth <= self._settings.group_max_bytes
             and of_record <= self._settings.group_max_record_bytes
         )
 
 
-def _is_refused_anyway(roster: Roster, request: JoinRequest) -> bool:
-    """Is it told that it is nobody, or not the one that it says it is? Nothing of it is kept."""
+def _is_refused_anyway(members: Members, request: JoinRequest) -> bool:
+    """True if the member is unknown, or has another's identity: nothing of the request is kept."""
     member_id = request.member_id
-    is_known = not member_id or member_id in roster.pending
-    return not is_known and bool(roster.identity_error(member_id, request.instance_id))
+    is_known = not member_id or member_id in members.pending
+    return not is_known and bool(members.identity_error(member_id, request.instance_id))

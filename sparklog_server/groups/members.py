@@ -43,7 +43,7 @@ class Member:
     Fields:
         is_new: has never been told its generation, so cannot send heartbeats yet.
         session_deadline_ms: None while it waits for an answer: then it cannot be expected to call.
-        record_bytes: as it counts in the roster's sum.
+        record_bytes: as it counts in the sum of all members.
         topics_ends: by protocol, where the topics of its subscription end; None: it is none.
     """
 
@@ -113,7 +113,7 @@ def record_bytes(names: Iterable[str | None], protocols: Protocols) -> int:
     return _STORED_BYTES + named + max((len(data) for _, data in protocols), default=0)
 
 
-class Roster:
+class Members:
     """All members of one group, and the ids handed out to members to be."""
 
     __slots__ = (
@@ -352,11 +352,11 @@ class Roster:
 class Replies:
     """Puts answers among a group's effects."""
 
-    __slots__ = ("_effects", "_generation", "_roster")
+    __slots__ = ("_effects", "_generation", "_members")
 
-    def __init__(self, generation: Generation, roster: Roster, effects: list[Effect]) -> None:
+    def __init__(self, generation: Generation, members: Members, effects: list[Effect]) -> None:
         self._generation = generation
-        self._roster = roster
+        self._members = members
         self._effects = effects
 
     # JoinGroup
@@ -365,7 +365,7 @@ class Replies:
         self, ticket: Ticket, member: Member, *, leader: str | None = None, skip_assignment: bool = False
     ) -> None:
         """It is in this generation. `leader`: who it is told leads, if that is another one."""
-        leader = self._roster.leader or "" if leader is None else leader
+        leader = self._members.leader or "" if leader is None else leader
         protocol = self._generation.protocol
         result = JoinResult(
             member_id=member.member_id,
@@ -374,7 +374,7 @@ class Replies:
             protocol=protocol,
             leader=leader,
             skip_assignment=skip_assignment,
-            members=self._roster.joined_members(protocol) if leader == member.member_id else (),
+            members=self._members.joined_members(protocol) if leader == member.member_id else (),
         )
         self._effects.append(Answer(ticket=ticket, result=result))
 
@@ -384,7 +384,7 @@ class Replies:
 
     def end_join(self, member: Member, error: ErrorCode) -> None:
         """If this member waits for its JoinGroup, that is over."""
-        ticket = self._roster.take_join_ticket(member)
+        ticket = self._members.take_join_ticket(member)
         if ticket is not None:
             keeps_id = error != ErrorCode.unknown_member_id
             self.not_joined(ticket, member.member_id if keeps_id else UNKNOWN_MEMBER, error)
@@ -469,11 +469,11 @@ class Write:
 class Writes:
     """Records of a group that are on their way to the log, and what is to be done when they have arrived."""
 
-    __slots__ = ("_coming_back", "_effects", "_generation", "_next_write_id", "_roster", "_writes")
+    __slots__ = ("_coming_back", "_effects", "_generation", "_members", "_next_write_id", "_writes")
 
-    def __init__(self, generation: Generation, roster: Roster, effects: list[Effect]) -> None:
+    def __init__(self, generation: Generation, members: Members, effects: list[Effect]) -> None:
         self._generation = generation
-        self._roster = roster
+        self._members = members
         self._effects = effects
         self._writes: dict[int, Write] = {}
         self._next_write_id = 0
@@ -488,7 +488,7 @@ class Writes:
         coming_back: tuple[ComingBack, ...] = (),
     ) -> None:
         """Store the group as it is, with these assignments."""
-        generation, roster = self._generation, self._roster
+        generation, members = self._generation, self._members
         write_id, self._next_write_id = self._next_write_id, self._next_write_id + 1
         self._writes[write_id] = Write(
             purpose=purpose,
@@ -500,9 +500,9 @@ class Writes:
             protocol_type=generation.protocol_type or "",
             generation_id=generation.generation_id,
             protocol=generation.protocol,
-            leader=roster.leader,
+            leader=members.leader,
             state_timestamp_ms=now.wall_ms,
-            members=roster.stored_members(generation.protocol, assignments),
+            members=members.stored_members(generation.protocol, assignments),
         )
         self._effects.append(StoreGroup(write_id=write_id, value=value))
 
@@ -514,7 +514,7 @@ class Writes:
         """In this generation, unless such a write is on its way: then again when it has arrived."""
         if self._coming_back and not self._are_on_their_way(Stores.STATIC_MEMBER):
             coming_back, self._coming_back = tuple(self._coming_back.values()), {}
-            assignments = {one.member_id: one.assignment for one in self._roster}
+            assignments = {one.member_id: one.assignment for one in self._members}
             self.begin(Stores.STATIC_MEMBER, assignments, now, coming_back)
 
     def take(self, write_id: int) -> Write | None:
