@@ -12,7 +12,7 @@ import enum
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from sparklog.client.topic_plan import validate_settings
+from sparklog.client.admin import plan_topic_configs
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
     TopicConfig,
@@ -85,7 +85,7 @@ def plan_one_broker(config: ServerConfig, image: Image, changes: ConfigChanges) 
     validate_topic_configs(defaults)
     stored = {broker_key(node_id, name): value for name, value in changes.items()}
     _validate_values(config, image, given, stored)
-    return plan_set_configs(image, None, that_matter(stored, image.configs))
+    return plan_set_configs(image, None, stored)
 
 
 def plan_all_brokers(config: ServerConfig, image: Image, changes: ConfigChanges) -> Action | None:
@@ -100,12 +100,7 @@ def plan_all_brokers(config: ServerConfig, image: Image, changes: ConfigChanges)
     stored = {ROOT_KEYS[name]: value for name, value in changes.items() if name in ROOT_KEYS}
     stored |= {broker_key(None, name): value for name, value in changes.items() if name in DYNAMIC}
     _validate_values(config, image, given, stored)
-    return plan_set_configs(image, None, that_matter(stored, image.configs))
-
-
-def that_matter(changes: ConfigChanges, current: Mapping[str, str]) -> dict[str, str | None]:
-    """Without deletions of what is not set: they are done already, known or not."""
-    return {key: value for key, value in changes.items() if value is not None or key in current}
+    return plan_set_configs(image, None, stored)
 
 
 def _validate_dynamic(name: str) -> None:
@@ -460,7 +455,7 @@ def refuse_nulls(keys: list[str]) -> None:
 def _part(config: ServerConfig, resource_type: int, name: str, target: Target) -> Part:
     match ResourceType(resource_type):
         case ResourceType.TOPIC:
-            return lambda image: _plan_topic(image, name, target)
+            return lambda image: plan_topic_configs(image, name, target(image, image.topic(name).configs))
         case ResourceType.BROKER if name:
             node_id = config.broker.node_id
             validate_broker_name(node_id, name)
@@ -471,13 +466,6 @@ def _part(config: ServerConfig, resource_type: int, name: str, target: Target) -
             return lambda image: plan_all_brokers(config, image, target(image, cluster_values(image.configs)))
         case unsupported:
             raise invalid_request(f"Unsupported resource type: {unsupported.name} ({resource_type})")
-
-
-def _plan_topic(image: Image, name: str, target: Target) -> Action | None:
-    changes = target(image, image.topic(name).configs)
-    validate_settings(image, name, changes)
-    validate_topic_configs({key: value for key, value in changes.items() if value is not None})
-    return plan_set_configs(image, name, that_matter(changes, image.topic(name).configs))
 
 
 # --- config increments -------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from sparklog_server.settings.groups import (
     TransactionSettings,
 )
 from sparklog_server.settings.network import HttpSettings, NetworkSettings
-from sparklog_server.settings.updating import DYNAMIC, TOPIC_DEFAULTS, update_of
+from sparklog_server.settings.updating import DYNAMIC, ROOT_KEYS, TOPIC_DEFAULTS, update_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,29 +83,13 @@ class ServerConfig:
         return one.format(getattr(getattr(self, area), field))
 
     def root_defaults(self) -> dict[str, str]:
-        """The layer below the root's own settings: what the broker says of the same things."""
-        return {
-            "auto.create.topics.enable": self.text_of("auto.create.topics.enable"),
-            "num.partitions": self.text_of("num.partitions"),
-            "default.replication.factor": self.text_of("default.replication.factor"),
-            "offsets.topic.replication.factor": self.text_of("offsets.topic.replication.factor"),
-            "offsets.topic.num.partitions": self.text_of("offsets.topic.num.partitions"),
-            "max.message.bytes": self.text_of("message.max.bytes"),
-            "transactional.id.expiration.ms": self.text_of("transactional.id.expiration.ms"),
-            **self.maintenance_defaults(),
-        }
+        """Return the layer below the root's own settings, by the root's keys."""
+        return {key: self.text_of(name) for name, key in ROOT_KEYS.items() if name in SETTINGS}
 
     def maintenance_defaults(self) -> dict[str, str]:
-        """Of these, what says how long records and producers are kept, and when records are compacted."""
-        return {
-            "producer.id.expiration.ms": self.text_of("producer.id.expiration.ms"),
-            "delete.retention.ms": self.text_of("log.cleaner.delete.retention.ms"),
-            "max.compaction.lag.ms": self.text_of("log.cleaner.max.compaction.lag.ms"),
-            "min.cleanable.dirty.ratio": self.text_of("log.cleaner.min.cleanable.ratio"),
-            "min.compaction.lag.ms": self.text_of("log.cleaner.min.compaction.lag.ms"),
-            "retention.ms": self.text_of("log.retention.ms"),
-            "retention.bytes": self.text_of("log.retention.bytes"),
-        }
+        """Return those of `root_defaults` that maintenance needs: retention and compaction."""
+        names = declared_settings(MaintenanceSettings)
+        return {key: self.text_of(name) for name, key in ROOT_KEYS.items() if name in names}
 
 
 _AREAS: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(ServerConfig)}

@@ -243,7 +243,6 @@ class NetworkSettings:
         default=100 * MIB,
         minimum=1024,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""Largest request. Larger: larger produce requests fit; smaller: one client can make the broker
         hold less.""",
     )
@@ -261,7 +260,6 @@ class NetworkSettings:
         default=256 * MIB,
         minimum=MIB,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Bytes of requests held at once, over all connections; beyond it the broker stops reading.
         At most one more request of socket.request.max.bytes comes on top. One address may hold a third of
         what is free, so alone a quarter of it, and less where several hold much; larger requests wait for
@@ -273,7 +271,6 @@ class NetworkSettings:
         default=48 * MIB,
         minimum=MIB,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Bytes of large answers (about groups, offsets, topics, settings; records have
         sparklog.fetch.buffer.bytes) that are made or being sent, over all connections (one more may overdraw
         it). One address has a share of it as of queued.max.request.bytes. Further ones wait, and do not count
@@ -315,7 +312,6 @@ class NetworkSettings:
         default=600_000,
         minimum=1,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""A connection on which nothing happens for so long is closed; clients connect again.""",
     )
     socket_request_timeout_ms: int = setting(
@@ -323,7 +319,6 @@ class NetworkSettings:
         default=60_000,
         minimum=1,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""A request that has begun must be complete, and a response must be taken on, within so long;
         else the connection is closed. Shorter: clients that trickle are gone sooner; longer: large requests
         over slow lines get through.""",
@@ -333,7 +328,6 @@ class NetworkSettings:
         default=-1,
         minimum=-1,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""SO_SNDBUF of connections; -1: the system sizes it as needed (Kafka: 102400).""",
     )
     socket_receive_buffer_bytes: int = setting(
@@ -341,7 +335,6 @@ class NetworkSettings:
         default=-1,
         minimum=-1,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""SO_RCVBUF of connections; -1: the system sizes it as needed (Kafka: 102400).""",
     )
 

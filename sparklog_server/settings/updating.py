@@ -13,8 +13,10 @@ Not here: the values in force (config.py), taking them up (the part whose settin
 Sources: Kafka DynamicBrokerConfig (AllDynamicConfigs), KIP-226.
 """
 
+import dataclasses
 import enum
 from collections.abc import Mapping
+from typing import Any
 
 from sparklog.log.config import OWNERS_KEYS, RootConfig, TopicConfig
 from sparklog.log.setting import Setting, declared_settings
@@ -65,8 +67,20 @@ _ROOT_SETTINGS = {
 
 
 def root_setting(key: str) -> Setting:
-    """The declaration of what a root can store under a key."""
+    """Return the declaration of what a root can store under a key."""
     return _ROOT_SETTINGS[key]
+
+
+def root_default(name: str, *, doc: str, **other: Any) -> Any:
+    """Declare a broker's default of what the root can store, with its type, bounds and default.
+
+    Args:
+        name: under which brokers know it (ROOT_KEYS).
+        other: what else differs from the root's declaration; see Setting.
+    """
+    declared = root_setting(ROOT_KEYS[name])
+    own = dataclasses.replace(declared, key=name, doc=" ".join(doc.split()), **other)
+    return dataclasses.field(default=own.default, metadata={"setting": own})
 
 
 # --- units -------------------------------------------------------------------------------------------
