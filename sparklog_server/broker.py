@@ -231,7 +231,7 @@ class Broker:
         return network
 
     def _have_clients_back(self) -> None:
-        """Whoever cannot must not live on: its signs of life would have it lead what nobody reaches."""
+        """Whoever cannot must not live on: its heartbeats would have it lead what nobody reaches."""
         try:
             self.network.listen()
         except OSError as error:

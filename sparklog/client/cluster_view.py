@@ -146,9 +146,9 @@ def _one_of(nodes: Sequence[int], transactional_id: str) -> int:
     return nodes[zlib.crc32(transactional_id.encode()) % len(nodes)] if nodes else NO_NODE
 
 
-# --- signs of life -----------------------------------------------------------------------------------
+# --- heartbeats -----------------------------------------------------------------------------------
 #
-# When a broker was last seen alive: how old its sign of life is, by the storage's clock.
+# When a broker was last seen alive: how old its heartbeat is, by the storage's clock.
 #
 # For people only: an age may be wrong by as much as two clocks differ. Whoever decides counts looks, and
 # goes by no clock (sparklog_server/cluster/liveness.py).

@@ -124,7 +124,7 @@ def _validate_dynamic(name: str) -> None:
 def _validate_values(
     config: ServerConfig, image: Image, given: Mapping[str, str], stored: Mapping[str, str | None]
 ) -> None:
-    """Could this broker run with what is given?"""
+    """Refuse what this broker could not run with."""
     for name, value in given.items():
         if len(value) > MAX_VALUE_LENGTH:
             raise _refused(f"{name}: {len(value)} characters, expected at most {MAX_VALUE_LENGTH}")
@@ -143,11 +143,11 @@ def _validate_values(
     if THREADS not in given:
         return
     before, after = in_force.broker.num_io_threads, to_be.broker.num_io_threads
-    told = f"Dynamic thread count update validation failed for {THREADS}={after}, value should "
+    failed = f"Dynamic thread count update validation failed for {THREADS}={after}, value should "
     if after < before // 2:
-        raise _refused(f"{told}be at least half the current value {before}")
+        raise _refused(f"{failed}be at least half the current value {before}")
     if after > 2 * before:
-        raise _refused(f"{told}not be greater than double the current value {before}")
+        raise _refused(f"{failed}not be greater than double the current value {before}")
 
 
 def _refused(message: str) -> RefusedError:

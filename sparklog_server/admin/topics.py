@@ -1,7 +1,7 @@
-"""Creating topics: what is asked for, checked and planned; and those that are missing when somebody asks.
+"""Topics that clients create, grow and delete; and missing ones that are created when a client asks for them.
 
-What is asked for is looked at as it came: whatever has these attributes will do, a request's entity too, for
-thousands of topics may be named at once.
+Requests are read as they came: anything with these attributes will do, Kafka's entities too, since thousands
+of topics may be named in one request. The plans are the embedded client's (sparklog/client/admin.py).
 Invariants: a topic is planned by itself, against the image that its commit follows; names that would be the
     same in metrics are refused within one request, too.
 Not here: carrying the parts out (changes.py), Kafka's entities (api/).
@@ -88,7 +88,7 @@ def _partitions_part(topic: MorePartitions, placements: Placements, *, duplicate
                 ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition."
             ) from None
         count = len(found.partitions)
-        factor = len(found.partitions[0].leadership.replicas)  # 0: nobody has assigned it yet
+        factor = len(found.partitions[0].leadership.replicas)  # 0: it is not assigned yet
         if topic.count <= count:
             raise RefusedError(ErrorCode.invalid_partitions, _why_no_increase(topic, count))
         action = plan_more_partitions(image, topic.name, topic.count)
@@ -189,7 +189,7 @@ def _plan(
 # --- topic creation ----------------------------------------------------------------------------------
 
 
-MAX_CREATED = 100  # missing topics that one request can create; who asks again gets the next ones
+MAX_CREATED = 100  # missing topics that one request can create; the next request gets the next ones
 
 
 class NewAssignment(Protocol):

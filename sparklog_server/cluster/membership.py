@@ -70,7 +70,7 @@ from sparklog_server.settings.network import AdvertisedListener
 #
 # Invariants: what a registration that is over has accepted is not published: `act` and `fenced` raise
 #     FencedError BROKER_FENCED then, and `may_append` says no.
-# Not here: who leads what (leadership.py), signs of life (liveness.py).
+# Not here: who leads what (leadership.py), heartbeats (liveness.py).
 # Concurrency: immutable; any thread.
 # After a crash: the registration stands until it is fenced: by the controller, or by the node's next process.
 # Sources: docs/adr/0026; FORMAT.md#metadata-log; Kafka BrokerRegistration.
@@ -332,14 +332,14 @@ def _refreshed(root: LiveRoot) -> Image:
 
 
 async def _replace(root: LiveRoot, known: RegisteredBroker, why: Exception) -> None:
-    text = "the sign of life of broker %d cannot be read, and is replaced by one that says nothing: %s"
+    text = "the heartbeat of broker %d cannot be read, and is replaced by one that says nothing: %s"
     _log.warning(text, known.node_id, why)
     try:
         await root.run(say_nothing, root.store, known.node_id, known.broker_epoch)
     except FatalStorageError:
         raise
     except (SparklogError, OSError) as error:
-        _log.warning("the sign of life of broker %d could not be replaced: %s", known.node_id, error)
+        _log.warning("the heartbeat of broker %d could not be replaced: %s", known.node_id, error)
 
 
 def _standing(image: Image, node_id: int) -> RegisteredBroker | None:
@@ -359,7 +359,7 @@ def _standing(image: Image, node_id: int) -> RegisteredBroker | None:
 # again after a fence does not: its node id has been given to another process, and two would take it from each
 # other in turn.
 #
-# Invariants: one registration at a time; signs of life only for one that is made.
+# Invariants: one registration at a time; heartbeats only for one that is made.
 # Concurrency: event loop; storage work in storage threads.
 # After a crash: see membership.py.
 # Sources: Kafka BrokerServer.shutdown, BrokerLifecycleManager.beginControlledShutdown.
@@ -683,7 +683,7 @@ class Membership:
     def _join_again_if_lost(self) -> None:
         """Or stop, if the place is another's. Asked with each image, and when a registration becomes known:
 
-        1. the broker joins; a controller that finds no sign of life of that registration yet fences it;
+        1. the broker joins; a controller that finds no heartbeat of that registration yet fences it;
         2. that commit is shown before `_registering` returns: the registration of before is known to be lost,
            or there is none yet;
         3. nobody commits anything after it: unless asked again, the broker would lead nothing, and answer

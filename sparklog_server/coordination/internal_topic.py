@@ -28,7 +28,7 @@ class Role(Protocol):
 
     @property
     def is_in_charge(self) -> bool:
-        """May this broker answer for what it coordinates, as of an image that is new enough?"""
+        """True if this broker may answer for what it coordinates, as of an image that is new enough."""
 
 
 class Appender(Protocol):
@@ -98,19 +98,19 @@ StateT = TypeVar("StateT", bound=State[Any])
 
 
 class LogStatus(enum.Enum):
-    """May anybody be answered from this partition?"""
+    """Whether clients may be answered from this partition."""
 
     LOADING = "loading"
     READY = "ready"
-    FAILED = "failed"  # the log is damaged there, or says what nobody can go on with
+    FAILED = "failed"  # the log is damaged there, or cannot be decoded
     RELEASED = "released"  # what is on its way is still applied
     CLOSED = "closed"
 
 
 # --- retry -------------------------------------------------------------------------------------------
 #
-# Invariants: one alarm at a time. Who failed for every image that came would else try as often each second,
-#     for ever.
+# Invariants: one alarm at a time. A log that failed for every image would otherwise retry as often each
+#     second, forever.
 # Concurrency: event loop.
 
 

@@ -1,7 +1,7 @@
 """The group coordinator: requests about groups and offsets, answered by pure groups and by shards of the log.
 
 Every request is planned by a pure group, made durable, and then shown. Until the partition of a group is
-loaded, its requests are told COORDINATOR_LOAD_IN_PROGRESS.
+loaded, its requests are answered COORDINATOR_LOAD_IN_PROGRESS.
 Invariants: nothing that clients send makes more than sparklog.group.max.groups groups, or makes members hold
     more than sparklog.group.max.bytes, or committed offsets more than sparklog.group.max.offset.bytes; a
     group fits its record (sparklog.group.max.record.bytes).
@@ -70,7 +70,7 @@ class ListedGroup:
 
 
 class GroupCoordinator:
-    """See the module's docstring."""
+    """Answers requests about groups and offsets."""
 
     def __init__(self, host: Host, settings: GroupSettings) -> None:
         self._host = host
@@ -98,18 +98,18 @@ class GroupCoordinator:
         self._expiry.start()
 
     async def stop(self) -> None:
-        """Answer whoever waits, and stop. Members find the group as it is in the log after a restart."""
+        """Answer requests that wait, and stop. After a restart members find the group as it is in the log."""
         self._expiry.stop()
         self.shards.close()
         self._background.cancel()
 
     def release(self) -> None:
-        """Refuse everything from now on, and send away whoever waits. Nothing is written."""
+        """Refuse everything from now on, requests that wait included. Nothing is written."""
         self._expiry.stop()
         self.shards.release()
 
     def resume(self) -> None:
-        """After `release`: load everything anew; other brokers may have had the groups meanwhile."""
+        """After `release`: load everything again; other brokers may have had the groups meanwhile."""
         self.shards.resume()
         self._expiry.start()
 
@@ -141,7 +141,7 @@ class GroupCoordinator:
     # Membership
 
     def new_member_id(self, client_id: str, instance_id: str | None) -> str:
-        """An id that nobody has."""
+        """Return an id that no member has."""
         prefix = client_id if instance_id is None else instance_id
         return f"{prefix[:MAX_CLIENT_ID_CHARACTERS]}-{uuid.uuid4()}"
 
@@ -169,8 +169,8 @@ class GroupCoordinator:
             return await future
         except asyncio.CancelledError:  # the connection is gone
             if member_id is not None and table.groups.get(group_id) is handle:
-                # Nobody knows the id: no request can ever come from this member, and no heartbeat. It would
-                # be waited for, and its subscription kept, until its session ends.
+                # No client knows the id, so no request or heartbeat can ever come from this member. The group
+                # would wait for it, and keep its subscription, until its session ends.
                 _, effects = handle.group.leave([Leaving(member_id=member_id)], table.now())
                 table.run(handle, effects)
             raise
@@ -202,7 +202,7 @@ class GroupCoordinator:
         """Heartbeat."""
         error = self._status_error(group_id)
         if error:
-            # Sessions begin anew when the group is loaded.
+            # Sessions begin again when the group is loaded.
             return ErrorCode.none if error == ErrorCode.coordinator_load_in_progress else error
         handle = self.table.groups.get(group_id)
         if handle is None:
@@ -307,7 +307,7 @@ class GroupCoordinator:
         return next(self.fetch_all([group_id]))
 
     def fetch_all(self, group_ids: Sequence[str]) -> Iterator[Committed]:
-        """The same of many groups. To be consumed at once, as of one moment."""
+        """Yield the same of many groups. To be consumed in one turn of the loop, as of one moment."""
         for name, (error, shard) in zip(group_ids, self.shards.look_up(group_ids), strict=True):
             if not _fits(name, MAX_GROUP_BYTES):
                 yield ErrorCode.invalid_group_id, {}
@@ -337,11 +337,11 @@ class GroupCoordinator:
         return None if handle is None else handle.group
 
     def describe_error(self, group_id: str) -> ErrorCode:
-        """May the group be described now?"""
+        """Return why the group cannot be described now."""
         return self._status_error(group_id, named=False)
 
     def exists(self, group_id: str) -> bool:
-        """Has it members, a history, or offsets?"""
+        """True if it has members, a history, or offsets."""
         return self.table.exists(group_id)
 
     def group_ids(self) -> tuple[ErrorCode, list[str]]:
@@ -360,19 +360,19 @@ class GroupCoordinator:
         return not any(shard.status is LogStatus.LOADING for shard in self.shards)
 
     def listed(self, group_id: str) -> ListedGroup:
-        """One of them, as it is now; who has only offsets, or nothing any more, is empty."""
+        """Return a group as it is now; one that has only offsets, or nothing any more, is empty."""
         group = self.find(group_id)
         if group is None:
             return ListedGroup(group_id=group_id, protocol_type="", state=GroupState.EMPTY)
         return ListedGroup(group_id=group_id, protocol_type=group.protocol_type or "", state=group.state)
 
     def list_groups(self) -> tuple[ErrorCode, list[ListedGroup]]:
-        """All of them at once."""
+        """Return all of them."""
         error, found = self.group_ids()
         return error, [self.listed(group_id) for group_id in found]
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
-        """DeleteGroups: empty groups and their offsets, each at once; an error for each."""
+        """DeleteGroups: empty groups and their offsets; an error for each."""
         errors: dict[str, ErrorCode] = {}
         # The tombstones of one turn share a commit; those of one partition an append, too.
         in_order: dict[Shard | None, list[str]] = {}
@@ -388,8 +388,8 @@ class GroupCoordinator:
                 else:
                     by_shard.setdefault(shard, []).append(group_id)
             deleting = [self._deletion.delete_groups(shard, names) for shard, names in by_shard.items()]
-            for told in await asyncio.gather(asyncio.sleep(0, {}), *deleting):
-                errors |= told
+            for of_shard in await asyncio.gather(asyncio.sleep(0, {}), *deleting):
+                errors |= of_shard
         return errors
 
     # Checks
@@ -434,5 +434,5 @@ class GroupCoordinator:
 
 
 def _fits(text: str, most_bytes: int) -> bool:
-    """Is it short enough for a record of __consumer_offsets?"""
+    """True if it is short enough for a record of __consumer_offsets."""
     return 4 * len(text) <= most_bytes or len(text.encode()) <= most_bytes

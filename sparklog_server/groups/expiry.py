@@ -1,16 +1,16 @@
-"""What is forgotten: expired offsets, offsets of deleted topics, groups that are empty and have none left.
+"""Deleting offsets that have expired or whose topics are deleted, and empty groups that have none left.
 
-Forgetting is writing tombstones; they count when they are durable, like everything else.
-Invariants: a group in which somebody is, or into which somebody came while its tombstones were on their way,
+Deleting is writing tombstones; they count when they are durable, like everything else.
+Invariants: a group that has members, or that a member joined while its tombstones were being appended,
     stays; so does what an open transaction may be about to commit. Tombstones are planned by what is applied
-    and what is on its way to be, and appended in the same turn of the loop, if nobody else appends first
-    (planned_writes.py): a commit that they were not planned by is behind them in the log, and counts. Nothing
+    and what is appended, and appended in the same turn of the loop, if no other record comes first
+    (state_log.py): a commit that they were not planned by is behind them in the log, and counts. Nothing
     expires by a wall clock that was set forward since the start: no more time has passed than the monotonic
     clock says; nor before the storage's clock says so, too. Offsets are kept for too long rather than for too
     short: after a suspend, too.
-Not kept out: of a topic that was deleted and made anew while no broker looked, the offsets stay: the image
-    has nothing to tell them by. Nor does anybody know for which topic a transaction has staged an offset,
-    if its topic is deleted and made anew before it ends.
+Not covered: where a topic was deleted and created again while no broker was running, the offsets stay: the
+    image does not distinguish them. Nor is it known for which topic a transaction has staged an offset, if
+    its topic is deleted and created again before it ends.
 Not here: when an offset expires (offsets.py).
 Concurrency: event loop; long lists are gone through in parts, so that requests get their turn.
 Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, cleanupGroupMetadata.
@@ -46,15 +46,15 @@ from sparklog_server.settings.groups import GroupSettings
 # --- deletion ----------------------------------------------------------------------------------------
 #
 # Deleting is writing tombstones; they count when they are durable, like everything else.
-# Invariants: what is deleted is what there is when the tombstones come to the log: planned anew where others
+# Invariants: what is deleted is what there is when the tombstones come to the log: planned again where others
 #     (Spark, a client without a broker) commit in between, so that no commit goes by halves; a group that
-#     somebody joined meanwhile stays; and so does what an open transaction may be about to commit.
+#     a member joined meanwhile stays; and so does what an open transaction may be about to commit.
 # Concurrency: event loop.
 # Sources: KIP-229, KIP-496; Kafka OffsetMetadataManager.deleteOffsets.
 
 
 class Deletion:
-    """Deleting groups and offsets because somebody asks for it."""
+    """Deletes groups and offsets for clients."""
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table
@@ -82,7 +82,7 @@ class Deletion:
         return results
 
     def generation_of(self, group_id: str) -> int:
-        """Of a group that is held; 0 as of one in which nobody ever was."""
+        """Return the generation of a group; 0 if it has never had a member."""
         handle = self._table.groups.get(group_id)
         return 0 if handle is None else handle.group.generation_id
 
@@ -147,8 +147,8 @@ class Deletion:
         return records
 
     def drop(self, shard: Shard, group_id: str, generation_id: int) -> None:
-        """Hold a group no longer that has its tombstones, unless somebody has come meanwhile: who has left
-        again since has left a later generation in the log, behind them. Who was only given an id asks again.
+        """Drop a group whose tombstones are durable, unless a member has joined meanwhile: if it has left
+        again, a later generation is in the log, after them. A client that was only given an id asks again.
         """
         handle = self._table.groups.get(group_id)
         if (
@@ -177,7 +177,7 @@ _Offsets = dict[OffsetKey, list[OffsetValue]]  # all that are, or will be, in th
 
 
 class Expiry:
-    """See the module's docstring."""
+    """Deletes what has expired, and offsets of deleted topics."""
 
     def __init__(
         self,
@@ -233,8 +233,8 @@ class Expiry:
 
     def _topics_deleted(self, names: Collection[str], image: Image) -> None:
         """What is on its way to the log now goes, and what is in it as of that image, read or not: whatever
-        is committed later is for other topics, of the same names. Of what is not read yet nobody knows for
-        which it is, where they were made anew in the same look: that stays.
+        is committed later is for other topics, of the same names. What is not read yet, of a topic that was
+        created again in the same refresh, may be for either: that stays.
         """
         made_anew = [name for name in names if name in image.topics]
         gone = [name for name in names if name not in image.topics]
@@ -262,7 +262,7 @@ class Expiry:
             shard.when_applied(end_offset, reached)
 
     def loaded(self, shard: Shard) -> None:
-        """Topics may have been deleted while nobody looked, or could do anything about it."""
+        """Delete the offsets of topics that were deleted before it was loaded."""
         topics = self._host.root.image.topics
         offsets = self._deleted_while_loading.pop(shard, {})
         gone = {name for name in shard.state.topics() if name not in topics}
@@ -336,7 +336,7 @@ class Expiry:
 
     def _delete(self, shard: Shard, offsets: _Offsets) -> None:
         """Those that are as they were, or whose topic is not there: else what has come is for another topic
-        of that name. They are known to be gone when their tombstones are durable, whoever wrote these.
+        of that name. They are known to be gone when their tombstones are durable, by whichever writer.
         """
 
         def plan(keys: Sequence[OffsetKey]) -> Sequence[Record]:
@@ -371,7 +371,7 @@ def _add_to(offsets: _Offsets, more: _Offsets) -> None:
 
 
 def _warn_of_damage(shard: Shard, names: Collection[str]) -> None:
-    """What it has of these topics is deleted when it is loaded again, unless they have been made anew."""
+    """Offsets of these topics are deleted when the log is loaded again, unless they are created again."""
     named = ", ".join(sorted(names)[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
     _log.warning(
         "what groups have committed for %s, which %s deleted, stays where %s cannot be read. Restore its "

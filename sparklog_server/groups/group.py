@@ -4,13 +4,13 @@
     # the caller answers each Answer, stores each StoreGroup and then calls group.stored(...);
     # and calls group.tick(now) at group.wake_at_ms
 
-Plan, make durable, then show: an assignment, and a static member's new id, are told to nobody before the
+Plan, make durable, then show: an assignment, and a static member's new id, are in no answer before the
 record that holds them is durable.
 Made of: the members and what is owed to them and to the log (members.py), the generation that they are in
     (messages.py), how they come and how they get from one generation to the next (rebalancing.py). All may
     look at them; requests change them.
 Invariants: states move as messages.py says; every ticket is answered once; one generation at a time, which
-    only grows; at most one leader, a member; whoever does not wait for an answer has a session deadline.
+    only grows; at most one leader, a member; a member without a waiting request has a session deadline.
 Beyond Kafka: a request that the same member repeats answers the older one (Kafka forgets it, and the
     connection hangs); a member that leaves while it syncs is answered.
 Not here: futures, records, timers (table.py); offsets (offsets.py).
@@ -72,7 +72,7 @@ class Group:
     # Requests
 
     def join(self, request: JoinRequest, ticket: Ticket, now: Instant) -> list[Effect]:
-        """JoinGroup: answered at once, or when the rebalance is over."""
+        """JoinGroup: answered immediately, or when the rebalance is over."""
         self._joining.join(request, ticket, now)
         return self._drain()
 
@@ -99,8 +99,8 @@ class Group:
     def refuse_assignment(
         self, request: SyncRequest, error: ErrorCode, now: Instant
     ) -> tuple[ErrorCode, list[Effect]]:
-        """The leader's assignment is more than can be kept: all are told so, and join again, as where it
-        could not be stored. What to tell the leader, who does not wait.
+        """Fail all members: the leader's assignment is too large, and they join again, as where it could not
+        be stored. Return the error for the leader, which does not wait.
         """
         refusal = self._refuse_sync(request)
         if refusal:
@@ -177,7 +177,7 @@ class Group:
         return self._drain()
 
     def close(self, error: ErrorCode, now: Instant) -> list[Effect]:
-        """The group is deleted, or moves away: whoever waits is told so."""
+        """The group is deleted, or moves away: requests that wait are answered `error`."""
         for member in list(self.members):
             self._replies.end_all(member, error)
             self.members.remove(member.member_id)
@@ -188,7 +188,7 @@ class Group:
         return self._drain()
 
     def restore(self, value: GroupValue, now: Instant) -> None:
-        """Go on from the log: members have fresh sessions, so that nobody needs to rebalance.
+        """Go on from the log: members have fresh sessions, so that no member needs to rebalance.
 
         A group that has become too large in the meantime (group.max.size) rebalances.
         """
@@ -212,7 +212,7 @@ class Group:
         generation.state_since_ms = since_ms if since_ms >= 0 else now.wall_ms
 
     def begin_sessions(self, now: Instant) -> None:
-        """Nobody could call until now: whoever is expected to has a whole session to do so."""
+        """Start the sessions of members that do not wait: none could send a heartbeat until now."""
         for member in self.members:
             if member.session_deadline_ms is not None:
                 self.rebalancing.touch(member, now)
@@ -231,7 +231,7 @@ class Group:
 
     @property
     def generation_id(self) -> int:
-        """How many generations there were; 0: nobody has ever been in it."""
+        """How many generations there were; 0: it has never had a member."""
         return self._generation.generation_id
 
     @property

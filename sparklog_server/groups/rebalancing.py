@@ -3,8 +3,8 @@
 Joins are gathered until everybody has come or the time is over; then there is a new generation, and one
 leader assigns for all. The deadlines lie in the members and here; `wake_at_ms` is never later than the first
 of them.
-Invariants: who is told of a generation has been taken into it; an assignment is shown only after it is
-    durable; whoever does not wait for an answer has a session deadline.
+Invariants: a member that is answered with a generation is in it; an assignment is shown only after it is
+    durable; a member that does not wait for an answer has a session deadline.
 Not here: members and votes (members.py).
 Concurrency: none; owned by one group.
 Sources: Kafka GroupCoordinator (prepareRebalance, onCompleteJoin, onExpirePendingSync); KIP-62, KIP-134.
@@ -94,7 +94,7 @@ class Rebalancing:
         self.end_if_all_joined(now)
 
     def add(self, member: Member, now: Instant, *, session_timeout_ms: int) -> None:
-        """Take in somebody new, whose session lasts so long while it waits."""
+        """Add a new member, whose session lasts so long while it waits."""
         if self._generation.state is GroupState.PREPARING_REBALANCE and self._generation.generation_id == 0:
             self._new_member_added = True
         self._members.add(member)
@@ -102,7 +102,7 @@ class Rebalancing:
         self.wake_by(member.session_deadline_ms)
 
     def end_if_all_joined(self, now: Instant) -> None:
-        """Wait no longer if there is nobody left to wait for."""
+        """Wait no longer if all members have joined."""
         if (
             self._generation.state is GroupState.PREPARING_REBALANCE
             and self._extension_left_ms is None
@@ -121,7 +121,7 @@ class Rebalancing:
         self._complete_join(now)
 
     def _complete_join(self, now: Instant) -> None:
-        """The waiting is over: whoever is dynamic and did not join is out."""
+        """The waiting is over: dynamic members that did not join are removed."""
         generation, members = self._generation, self._members
         for member in list(members):
             if member.join_ticket is None and member.instance_id is None:
@@ -167,7 +167,7 @@ class Rebalancing:
             self.touch(member, now)
 
     def _end_syncing(self, now: Instant) -> None:
-        """Whoever has not asked for its assignment in time is out."""
+        """Remove members that have not asked for their assignment in time."""
         self.sync_deadline_ms = None
         late = [self._members[member_id] for member_id in self.unsynced if member_id in self._members]
         for member in late:
@@ -210,7 +210,7 @@ class Rebalancing:
             self.unsynced.add(member_id)
 
     def stop(self) -> None:
-        """Wait for nobody any more."""
+        """Wait for no member any more."""
         self.unsynced.clear()
         self.join_deadline_ms = self.sync_deadline_ms = self.wake_at_ms = None
 
@@ -253,8 +253,8 @@ class Rebalancing:
 
 # --- joining -----------------------------------------------------------------------------------------
 #
-# Invariants: an id is given to one member; whoever has a place in the group keeps it; a static member's new
-#     id is told to nobody before it is durable.
+# Invariants: an id is given to one member; a member that has a place in the group keeps it; a static member's
+#     new id is in no answer before it is durable.
 # Beyond Kafka: a static member that comes back with other topics makes the group rebalance.
 # Not here: other requests (group.py).
 # Concurrency: none; owned by one group.
@@ -268,7 +268,7 @@ _REBALANCES_FROM: Final = (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, Gr
 
 
 class Joining:
-    """JoinGroup: who may become a member, and what that does to the generation there is."""
+    """JoinGroup: which clients may become members, and how that changes the generation."""
 
     __slots__ = ("_generation", "_limits", "_members", "_rebalancing", "_replies", "_writes")
 
@@ -289,7 +289,7 @@ class Joining:
         self._rebalancing = rebalancing
 
     def join(self, request: JoinRequest, ticket: Ticket, now: Instant) -> None:
-        """Answer at once, or have the member wait for the rebalance."""
+        """Answer immediately, or let the member wait for the rebalance."""
         error = self._refuse(request, now)
         if error:
             keeps_id = (
@@ -324,7 +324,7 @@ class Joining:
         return ErrorCode.none
 
     def _is_full_for(self, member_id: str) -> bool:
-        """Members count, and for who is none the ids given out; whoever has a place keeps it."""
+        """True if there is no room: members count, and for a new one the ids given out, too."""
         members = self._members
         member = members.get(member_id)
         others = len(members.pending.keys() - {member_id}) if member is None else 0
@@ -342,7 +342,7 @@ class Joining:
             else:
                 self._replace_static(old_member_id, request, ticket, now)
         elif request.needs_member_id:
-            # KIP-394: whoever never comes back with its id does not become a member to wait for.
+            # KIP-394: a client that never comes back with its id is no member to wait for.
             deadline_ms = now.monotonic_ms + request.session_timeout_ms
             self._members.pending[request.new_member_id] = deadline_ms
             self._rebalancing.wake_by(deadline_ms)
@@ -445,7 +445,7 @@ class Joining:
             leads = self._members.leader == member.member_id
             self._replies.joined(ticket, member, skip_assignment=leads)
         else:
-            # Told that somebody else leads, it does not assign: a stable group would ignore it.
+            # With another leader in its answer it does not assign: a stable group would ignore it.
             self._replies.joined(ticket, member, leader=one.leader_before)
 
 

@@ -1,6 +1,6 @@
 """All groups that this broker holds: their alarms, what members hold, what is on its way to the log.
 
-Invariants: a group that nobody is in, that never had a generation, is not kept; at most one timer per group;
+Invariants: a group without members that never had a generation is not kept; at most one timer per group;
     `held_bytes` is what all members' subscriptions and assignments take; records of a group are handed to the
     log in the order of its states.
 Not here: what requests mean (coordinator.py), what is forgotten (expiry.py), where groups are in the log and
@@ -78,7 +78,7 @@ class Handle:
 
 
 class GroupTable:
-    """See the module's docstring."""
+    """The groups that this broker holds, by their ids."""
 
     def __init__(
         self, host: Host, settings: GroupSettings, shards: GroupShards, background: Background
@@ -118,7 +118,7 @@ class GroupTable:
                 await asyncio.sleep(0)
 
     def send_away(self, shards: Collection[Shard]) -> None:
-        """Hold the groups of these shards no longer: whoever waits looks for their next coordinator."""
+        """Drop the groups of these shards: clients that wait look for their next coordinator."""
         gone = set(shards)
         for handle in list(self.groups.values()):
             if handle.shard in gone:
@@ -127,14 +127,14 @@ class GroupTable:
     # Groups
 
     def exists(self, group_id: str) -> bool:
-        """Has it members, a history, or offsets?"""
+        """True if it has members, a history, or offsets."""
         if group_id in self.groups:
             return True
         shard = self._shards.find(group_id)
         return shard is not None and bool(shard.state.committed(group_id))
 
     def is_full(self) -> bool:
-        """May there be no more groups?"""
+        """True if there may be no more groups."""
         room = self._settings.group_max_groups - len(self.groups)
         if sum(shard.state.most_groups for shard in self._shards) < room:
             return False
@@ -146,12 +146,12 @@ class GroupTable:
         return sum(shard.state.held_bytes for shard in self._shards)
 
     def has_room_for(self, shard: Shard, records: Iterable[OffsetRecord]) -> bool:
-        """May these be committed? Who needs no more than before always may."""
+        """True if these may be committed. What needs no more room than before always may."""
         growth = shard.state.growth(records)
         return growth <= 0 or self.offsets_bytes + growth <= self._settings.group_max_offset_bytes
 
     def has_room_to_stage(self, records: Iterable[OffsetRecord]) -> bool:
-        """May a transaction hold these?"""
+        """True if a transaction may hold these."""
         growth = sum(map(staged_bytes, records))
         return self.offsets_bytes + growth <= self._settings.group_max_offset_bytes
 
@@ -188,7 +188,7 @@ class GroupTable:
             self._arm(handle)
 
     def drop(self, handle: Handle, error: ErrorCode) -> None:
-        """Hold a group no longer; whoever waits is told `error`."""
+        """Drop a group; requests that wait are answered `error`."""
         del self.groups[handle.group.group_id]
         handle.cancel_alarm()
         for effect in handle.group.close(error, self.now()):
@@ -210,7 +210,7 @@ class GroupTable:
         return handle
 
     def _answer(self, handle: Handle, answer: Answer) -> None:
-        """Whoever waited may have waited for longer than this broker was in charge, or led the partition."""
+        """Answer a request, unless this broker lost its role or the partition while the request waited."""
         if answer.ticket.done():  # the client is gone
             return
         result = answer.result
@@ -244,14 +244,14 @@ class GroupTable:
 
 # --- room --------------------------------------------------------------------------------------------
 #
-# Invariants: who is there may go on as before, but not grow.
+# Invariants: a member that is there may go on as before, but not grow.
 # Concurrency: event loop only.
 # Sources: Kafka GroupMetadataManager.storeGroup, which answers UNKNOWN_SERVER_ERROR where a group's record is
 #     longer than message.max.bytes, once all its members have come.
 
 
 class Room:
-    """Is there room for what a member brings: in memory, and in the one record that says all of a group?"""
+    """Checks the room for what a member brings: in memory, and in the record of its group."""
 
     def __init__(self, settings: GroupSettings, table: GroupTable) -> None:
         self._settings = settings

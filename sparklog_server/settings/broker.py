@@ -362,5 +362,5 @@ class BrokerSettings:
                 "INVALID_CONFIG_VALUE",
                 f"broker.session.timeout.ms: found {self.broker_session_timeout_ms}, expected at least twice "
                 f"broker.heartbeat.interval.ms, {self.broker_heartbeat_interval_ms}",
-                fix="send signs of life more often, or wait longer for them",
+                fix="send heartbeats more often, or wait longer for them",
             )

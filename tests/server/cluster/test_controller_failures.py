@@ -95,7 +95,7 @@ def test_a_fault_of_the_controllers_own_stops_the_broker_unless_it_is_in_telling
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Signs of life go on: nobody would take the place of a controller that decides nothing."""
+    """Heartbeats go on: nobody would take the place of a controller that decides nothing."""
     log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     surroundings = Surroundings(log)
 
