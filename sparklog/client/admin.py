@@ -98,11 +98,11 @@ def plan_topic_configs(image: Image, name: str, changes: Mapping[str, str | None
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """What a partition holds, `size_bytes` as stored, and who leads it.
+    """What a partition holds, `size_bytes` as stored, and its leader.
 
     Fields:
-        leader: a broker's node id; None: nobody leads it.
-        replicas, isr: who may lead it, and who of them could now; empty where no broker is registered.
+        leader: a broker's node id; None: it has no leader.
+        replicas, isr: brokers that may lead it, and those that could now; empty where none is registered.
     """
 
     partition: int

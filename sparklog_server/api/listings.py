@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sparklog.metadata import Image, PartitionLeadership, PartitionState, Topic, is_internal
-from sparklog_server.cluster.elections import told_replicas
+from sparklog_server.cluster.elections import replica_view
 from sparklog_server.protocol.metadata_response import (
     Led,
     Replicas,
@@ -47,13 +47,13 @@ class TopicListing:
     """The topics of Metadata responses."""
 
     def __init__(self) -> None:
-        self._told: ToldTopics | None = None
+        self._told: TopicAnswers | None = None
 
-    def as_of(self, image: Image) -> "ToldTopics":
+    def as_of(self, image: Image) -> "TopicAnswers":
         """What is told of topics as of this image."""
         told = self._told
         if told is None or told.cluster_changed != image.cluster_changed:
-            told = self._told = ToldTopics(image, told)
+            told = self._told = TopicAnswers(image, told)
         return told
 
     async def of(self, image: Image, version: int, operations: int) -> list[bytes]:
@@ -61,10 +61,10 @@ class TopicListing:
         return await self.as_of(image).all(image, version, operations)
 
 
-class ToldTopics:
+class TopicAnswers:
     """What is told of topics until a commit changes it."""
 
-    def __init__(self, image: Image, before: "ToldTopics | None") -> None:
+    def __init__(self, image: Image, before: "TopicAnswers | None") -> None:
         self.cluster_changed = image.cluster_changed
         self._brokers = image.brokers
         self._led: dict[PartitionLeadership, Led] = {}
@@ -160,7 +160,7 @@ class ToldTopics:
     def _led_as(self, image: Image, partition: PartitionState) -> Led:
         led = self._led.get(partition.leadership)
         if led is None:
-            told = told_replicas(image, partition)
+            told = replica_view(image, partition)
             led = self._led[partition.leadership] = Led(
                 told.error.value,
                 told.leader,

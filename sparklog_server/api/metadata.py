@@ -13,7 +13,7 @@ from sparklog_server.admin.topics import create_missing
 from sparklog_server.api.cluster import nodes_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.cluster.elections import told_replicas
+from sparklog_server.cluster.elections import replica_view
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.messages import message_codec
 from sparklog_server.protocol.metadata_response import (
@@ -294,7 +294,7 @@ def _topic(types: Any, services: Services, image: Image, topic: Topic, numbers: 
 
 
 def _partition(types: Any, image: Image, topic: Topic, number: int) -> Any:
-    told = told_replicas(image, topic.partitions[number])
+    told = replica_view(image, topic.partitions[number])
     return make(
         types.DescribeTopicPartitionsResponsePartition,
         error_code=told.error,

@@ -58,7 +58,7 @@ from sparklog.metadata import Controller as ElectedController
 from sparklog_server.cluster.elections import Assigning, Duties, is_imbalanced, plan_preferred
 from sparklog_server.cluster.liveness import Looking, Observer, looks_until_dead
 from sparklog_server.cluster.membership import Membership, Registration
-from sparklog_server.cluster.state_log import tell_changes
+from sparklog_server.cluster.state_log import log_changes
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.config import ServerConfig
@@ -206,12 +206,12 @@ class Controller:
                 self._balance_due = loop.time() + self._settings.leader_imbalance_check_interval_seconds
                 await self._balance()
             if self._reported.cluster_changed != self._root.image.cluster_changed:
-                await self._tell_changes()  # after what others wait for
+                await self._log_changes()  # after what others wait for
 
-    async def _tell_changes(self) -> None:
+    async def _log_changes(self) -> None:
         reported, self._reported = self._reported, self._root.image
         try:
-            await self._run(tell_changes, reported, self._reported)
+            await self._run(log_changes, reported, self._reported)
         except Exception:  # noqa: BLE001 - a report must not stop what is decided
             _log.exception("changes up to commit %d could not be reported", self._reported.commit)
 

@@ -244,7 +244,7 @@ def _plan(
 # Sources: Kafka KRaftMetadataCache.getPartitionMetadata.
 
 
-class ToldReplicas(NamedTuple):
+class ReplicaView(NamedTuple):
     """Those of one partition; `leader` NO_NODE: it has no leader now."""
 
     leader: int
@@ -260,12 +260,12 @@ class ToldReplicas(NamedTuple):
         return ErrorCode.leader_not_available if self.leader == NO_NODE else ErrorCode.none
 
 
-def told_replicas(image: Image, partition: PartitionState) -> ToldReplicas:
+def replica_view(image: Image, partition: PartitionState) -> ReplicaView:
     """As of this image."""
     led = partition.leadership
     there = in_sync(led, image)
     offline = tuple(one for one in led.replicas if one not in there)
-    return ToldReplicas(led.leader, led.leader_epoch, led.replicas, there, offline, led.adding, led.removing)
+    return ReplicaView(led.leader, led.leader_epoch, led.replicas, there, offline, led.adding, led.removing)
 
 
 # --- unregistering -----------------------------------------------------------------------------------

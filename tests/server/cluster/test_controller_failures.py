@@ -87,7 +87,7 @@ def test_a_part_that_is_refused_is_told_once_and_tried_again(
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("broken", ["Duties", "tell_changes"])
+@pytest.mark.parametrize("broken", ["Duties", "log_changes"])
 def test_a_fault_of_the_controllers_own_stops_the_broker_unless_it_is_in_telling(
     broken: str,
     store: MemoryStore,
