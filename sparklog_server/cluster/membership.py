@@ -309,10 +309,9 @@ async def _watch(
             raise
         except (SparklogError, OSError) as error:
             unread += 1
-            if unread == 1:  # never again: who lives must get a word in
+            if unread == 1:  # once: a broker that lives must be able to write
                 await _replace(root, known, error)
-                observer = Observer(interval_ms=interval_ms, looks=looks)  # its own work was no silence of
-                others
+                observer = Observer(interval_ms=interval_ms, looks=looks)  # no other was silent meanwhile
             elif unread > looks and root.log.clock.monotonic_ms() >= until_ms:
                 raise
             await asyncio.sleep(interval_ms / 1000)
@@ -568,7 +567,7 @@ _log = logging.getLogger("sparklog_server")
 
 
 class Membership:
-    """This broker's registration, and what it allows."""
+    """Keeps the registration of this broker, and says what it allows."""
 
     def __init__(
         self,
