@@ -1,6 +1,6 @@
 """The brokers: which APIs they serve, where they are, and what their cluster is.
 
-Not here: who leads partitions (metadata.py).
+Not here: leaders of partitions (metadata.py).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,14 +21,15 @@ from sparklog_server.settings.network import AdvertisedListener
 
 # --- nodes -------------------------------------------------------------------------------------------
 #
-# Where clients reach the brokers of a root, and who leads a partition that was asked for at the wrong one.
+# Where clients reach the brokers of a root, and the leader of a partition that was asked for at the wrong
+# one.
 #
 # A client reaches this broker as the listener says that it is connected to. Others have registered their
 # listeners in the order of their settings, which all brokers of a root should have alike: theirs in the same
-# place is told, or the first one where they have fewer.
+# place is answered, or the first one where they have fewer.
 #
-# Invariants: as of one image; fenced brokers are told only to those who ask for them.
-# Not here: who leads (cluster/leadership.py), the bytes (protocol/metadata_response.py).
+# Invariants: as of one image; fenced brokers are listed only for clients that ask for them.
+# Not here: leaders (cluster/leadership.py), the bytes (protocol/metadata_response.py).
 # Concurrency: event loop only.
 
 NOWHERE = "", -1
@@ -54,7 +55,7 @@ def node_of(services: Services, listener: AdvertisedListener, node_id: int) -> N
 
 
 def hint_of(services: Services, partition: PartitionState) -> LeaderHint:
-    """Who leads a partition, for a client that has asked the wrong broker."""
+    """Return the leader of a partition, for a client that has asked the wrong broker."""
     leader = services.leadership.leader_of(partition)
     return LeaderHint(leader.node_id, leader.epoch)
 
@@ -222,13 +223,13 @@ UNKNOWN = -1
 async def handle_describe_quorum(request: Any, context: RequestContext, services: Services) -> Any:
     """DescribeQuorum (key 55), versions 0-2.
 
-    Does: tells of the metadata log in the words that Kafka has for its own, __cluster_metadata-0. Its leader
+    Does: describes the metadata log in the words that Kafka has for its own, __cluster_metadata-0. Its leader
         is the controller, its leader epoch the controller's, and its high watermark the number of the next
         commit. Its voters are the brokers that are registered: each of them publishes commits, and reads all.
-    Does not: replicate: there is one log, on the storage that all share, so nobody lags behind. What a broker
-        has seen of it is not known to others: the time at which it was caught up is told of the controller
-        alone, and the log end of a fenced one is -1 (unknown). Directory ids are zero: nobody has a directory
-        of its own.
+    Does not: replicate: there is one log, on the storage that all share, so no broker lags behind. What a
+        broker has seen of it is not known to others: the time at which it was caught up is that of the
+        controller alone, and the log end of a fenced one is -1 (unknown). Directory ids are zero: no broker
+        has a directory of its own.
     Versions: 1 times; 2 directory ids, where the nodes are, error messages (KIP-853).
     Sources: Kafka KafkaRaftClient.handleDescribeQuorumRequest; MetadataQuorumCommand, for what is made of it.
     """
@@ -319,7 +320,7 @@ async def handle_unregister_broker(request: Any, context: RequestContext, servic
     Does: forget a broker that will not come back; others are replicas in its place, in the same commit. Any
         broker does it, in the controller's name: Kafka's admin client asks whichever it likes, and knows
         nothing to do with NOT_CONTROLLER but to fail.
-    Does not: stop one: a broker that runs is refused (INVALID_REQUEST), for it would join again at once.
+    Does not: stop one: a broker that runs is refused (INVALID_REQUEST), for it would join again immediately.
     Versions: 0 (KIP-500).
     """
     unregistering = _Unregistering(request.broker_id)
@@ -380,7 +381,7 @@ async def handle_describe_acls(_request: Any, context: RequestContext, _services
     """DescribeAcls (key 29), versions 1-3.
 
     Does: answer as a Kafka broker without an authorizer does, with SECURITY_DISABLED: there are no ACLs here.
-        MirrorMaker copies those of topics unless told otherwise (sync.topic.acls.enabled); of this answer it
+        MirrorMaker copies those of topics by default (sync.topic.acls.enabled); of this answer it
         makes a line in its log, once, and of a broker that does not know the question an error with a stack
         at each round.
     Does not: CreateAcls, DeleteAcls.

@@ -108,7 +108,7 @@ class _Described:
         self._chosen: dict[Hashable, tuple[Any, ...]] = {}
 
     def of(self, resource: Any) -> tuple[Any, ...]:
-        """What is told of one resource."""
+        """Return the settings of one resource."""
         kind, name = resource.resource_type, resource.resource_name
         depends_on = self._depends_on(kind, name)
         if depends_on not in self._all:

@@ -35,7 +35,7 @@ _NULL_PROTOCOL_SINCE = 7
 _INSTANCE_ID_SINCE = 5
 _SKIP_ASSIGNMENT_SINCE = 9
 _MAX_REASON_CHARACTERS = 255
-_JOINED_MEMBER_BYTES: Final = 500  # in the leader's answer while it is made, beside its subscription
+_JOINED_MEMBER_BYTES: Final = 500  # in the leader's answer while it is made, without its subscription
 
 
 @api(ApiKey.JOIN_GROUP, versions=range(10), waits=True)
@@ -70,7 +70,7 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
     )
     del request  # it may wait for minutes
     result = await waiting
-    # A leader may ask a hundred times at once: each answer is megabytes, and waits before it is made.
+    # A leader may send a hundred requests: each answer is megabytes, and waits before it is made.
     await context.answer.hold(sum(_JOINED_MEMBER_BYTES + len(one.metadata) for one in result.members))
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug("%s: %r joins (%s): %s", group_id, result.member_id, reason, result.error.name)
@@ -93,10 +93,10 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
 def _joined_members(types: ModuleType, version: int, members: Sequence[JoinedMember]) -> Iterator[Any]:
     kind = types.JoinGroupResponseMember
     if version >= _INSTANCE_ID_SINCE:
-        told = maker(kind, "member_id", "group_instance_id", "metadata")
-        return (told(one.member_id, one.instance_id, one.metadata) for one in members)
-    told = maker(kind, "member_id", "metadata")
-    return (told(one.member_id, one.metadata) for one in members)
+        with_instance = maker(kind, "member_id", "group_instance_id", "metadata")
+        return (with_instance(one.member_id, one.instance_id, one.metadata) for one in members)
+    without = maker(kind, "member_id", "metadata")
+    return (without(one.member_id, one.metadata) for one in members)
 
 
 # --- SyncGroup ---------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ async def handle_sync_group(request: Any, context: RequestContext, services: Ser
 async def handle_heartbeat(request: Any, context: RequestContext, services: Services) -> Any:
     """Heartbeat (key 12), versions 0-4.
 
-    Does: keeps a member's session alive; tells of a rebalance.
+    Does: keeps a member's session alive; announces a rebalance.
     Versions: 3 static members (KIP-345); 4 flexible.
     """
     error = services.groups.heartbeat(
@@ -164,7 +164,7 @@ async def handle_leave_group(request: Any, context: RequestContext, services: Se
     """LeaveGroup (key 13), versions 0-5.
 
     Does: removes members, static ones also by their instance id alone (an administrator).
-    Versions: 3 several members at once (KIP-345); 4 flexible; 5 reason.
+    Versions: 3 several members in one request (KIP-345); 4 flexible; 5 reason.
     """
     types = context.types
     if context.api_version < _MEMBERS_SINCE:
@@ -203,11 +203,11 @@ async def handle_find_coordinator(request: Any, context: RequestContext, service
     """FindCoordinator (key 10), versions 0-4.
 
     Does: for each group the broker that leads its partition of __consumer_offsets, and where clients reach
-        it; creates the topic if there is none yet, as Kafka does. COORDINATOR_NOT_AVAILABLE while nobody
-        leads it, which is waited for a moment: the topic may have been made just now.
+        it; creates the topic if there is none yet, as Kafka does. COORDINATOR_NOT_AVAILABLE while it has
+        no leader, which is waited for a moment: the topic may have been made just now.
         For each transactional id one of the brokers that live, by the id: any of them can do the work, so
         this only spreads it.
-    Versions: 1 key types, error messages; 3 flexible; 4 several keys at once (KIP-699).
+    Versions: 1 key types, error messages; 3 flexible; 4 several keys in one request (KIP-699).
     """
     types = context.types
     if context.api_version < _KEYS_SINCE:
@@ -235,15 +235,15 @@ async def _find_coordinators(
         nodes = await in_slices(map(coordinators(services.root.image), keys))
     else:
         nodes = await services.groups.shards.coordinators_of(keys)
-    told = {node_id: _coordinator_at(node_id, context, services) for node_id in set(nodes)}
-    return [told[node_id] for node_id in nodes]
+    found = {node_id: _coordinator_at(node_id, context, services) for node_id in set(nodes)}
+    return [found[node_id] for node_id in nodes]
 
 
 def _coordinator_at(node_id: int, context: RequestContext, services: Services) -> _Coordinator:
     node = node_of(services, context.listener, node_id)
     if node is None:
         return _no_coordinator(
-            ErrorCode.coordinator_not_available, "nobody leads its partition now; ask again"
+            ErrorCode.coordinator_not_available, "its partition has no leader now; ask again"
         )
     return {
         "error_code": ErrorCode.none,
@@ -274,7 +274,7 @@ async def _refuse_key_type(key_type: int, services: Services) -> tuple[ErrorCode
 
 # --- DescribeGroups ----------------------------------------------------------------------------------
 
-_DESCRIBED_MEMBER_BYTES = 1000  # beside what it has sent itself
+_DESCRIBED_MEMBER_BYTES = 1000  # without what it has sent itself
 
 
 @api(ApiKey.DESCRIBE_GROUPS, versions=range(6))
@@ -282,8 +282,8 @@ async def handle_describe_groups(request: Any, context: RequestContext, services
     """DescribeGroups (key 15), versions 0-5.
 
     Does: state, protocol and members of groups; a group that has only offsets (Spark) is Empty, an unknown
-        one Dead, as in Kafka; authorized operations, if asked for: all, as nobody is authorized yet.
-    Beyond 32 MiB of members the rest of the groups is answered UNKNOWN_SERVER_ERROR: ask for fewer at once.
+        one Dead, as in Kafka; authorized operations, if asked for: all, as there is no authorization yet.
+    Beyond 32 MiB of members the rest of the groups is answered UNKNOWN_SERVER_ERROR: ask for fewer.
     Versions: 3 authorized operations; 4 static members; 5 flexible.
     """
     types = context.types
@@ -292,11 +292,11 @@ async def handle_describe_groups(request: Any, context: RequestContext, services
     names = dict.fromkeys(request.groups)
     fitting = {name for name in names if context.answer.fits(_description_bytes(services.groups.find(name)))}
     await context.answer.reserve()
-    told: _WithoutMembers = {}
+    known: _WithoutMembers = {}
     return make(
         types.DescribeGroupsResponse,
         groups=await in_slices(
-            _described_group(types, services, group_id, operations, told, fits=group_id in fitting)
+            _described_group(types, services, group_id, operations, known, fits=group_id in fitting)
             for group_id in names
         ),
     )
@@ -307,7 +307,7 @@ def _description_bytes(group: Group | None) -> int:
     return 0 if group is None else group.members.held_bytes + _DESCRIBED_MEMBER_BYTES * len(group.members)
 
 
-# What is told of groups without members, by error and state: thousands may be asked for.
+# Makers of groups without members, by error and state: thousands may be asked for.
 _WithoutMembers = dict[tuple[ErrorCode, str], Callable[[str], Any]]
 
 
@@ -316,7 +316,7 @@ def _described_group(
     services: Services,
     group_id: str,
     operations: int,
-    told: _WithoutMembers,
+    known: _WithoutMembers,
     *,
     fits: bool,
 ) -> Any:
@@ -327,8 +327,8 @@ def _described_group(
     if group is None:
         exists = not error and services.groups.exists(group_id)
         state = "" if error else (GroupState.EMPTY if exists else GroupState.DEAD).value
-        if (error, state) not in told:
-            told[error, state] = maker(
+        if (error, state) not in known:
+            known[error, state] = maker(
                 types.DescribedGroup,
                 "group_id",
                 error_code=error,
@@ -337,7 +337,7 @@ def _described_group(
                 protocol_data="",
                 authorized_operations=operations,
             )
-        return told[error, state](group_id)
+        return known[error, state](group_id)
     # During a rebalance the members' metadata and assignments are not those of any generation.
     is_stable = group.state is GroupState.STABLE
     return make(
@@ -370,7 +370,7 @@ def _described_members(types: ModuleType, group: Group, *, is_stable: bool) -> l
 # --- ListGroups --------------------------------------------------------------------------------------
 
 _GROUP_TYPE = "classic"
-_GROUP_BYTES = 160  # while the answer is made, beside the name
+_GROUP_BYTES = 160  # while the answer is made, without the name
 
 
 @api(ApiKey.LIST_GROUPS, versions=range(6))
@@ -391,7 +391,7 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
     await context.answer.reserve()
     types = context.types
 
-    def told(group_id: str) -> Any:
+    def listed(group_id: str) -> Any:
         """None: it was not asked for."""
         one = services.groups.listed(group_id)
         if (states and one.state.value.lower() not in states) or (kinds and _GROUP_TYPE not in kinds):
@@ -404,8 +404,7 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
             group_type=_GROUP_TYPE,
         )
 
-    listed = await in_slices(map(told, found))
-    groups = [one for one in listed if one is not None]
+    groups = [one for one in await in_slices(map(listed, found)) if one is not None]
     return make(types.ListGroupsResponse, error_code=error, groups=groups)
 
 
@@ -424,7 +423,7 @@ async def handle_delete_groups(request: Any, context: RequestContext, services: 
     await services.root.look()  # for what Spark has just committed
     types, names = context.types, list(dict.fromkeys(request.groups_names))
     errors = await services.groups.delete_groups(names)
-    told = maker(types.DeletableGroupResult, "group_id", "error_code")
+    deleted = maker(types.DeletableGroupResult, "group_id", "error_code")
     return make(
-        types.DeleteGroupsResponse, results=await in_slices(told(name, errors[name]) for name in names)
+        types.DeleteGroupsResponse, results=await in_slices(deleted(name, errors[name]) for name in names)
     )

@@ -37,7 +37,7 @@ from sparklog_server.protocol.wire import Pace, held_bytes
 MAX_PARTITION_BYTES: Final = 24 << 20  # of 150,000 partitions, in all versions, 18 MB
 MAX_ANSWERS_BYTES: Final = 12 << 20  # of 5,000 topics each has 0.3 MB
 MAX_LED = 10_000
-_KEPT_BYTES = 150  # beside a topic's partitions
+_KEPT_BYTES = 150  # of a topic, without its partitions
 _FEW, _AT_ONCE = 16, 1024  # partitions
 _A_PIECE = 16  # partitions take as long as an entity
 _SAYS_OPERATIONS_FROM = 8
@@ -47,14 +47,14 @@ class TopicListing:
     """The topics of Metadata responses."""
 
     def __init__(self) -> None:
-        self._told: TopicAnswers | None = None
+        self._answers: TopicAnswers | None = None
 
     def as_of(self, image: Image) -> "TopicAnswers":
-        """What is told of topics as of this image."""
-        told = self._told
-        if told is None or told.cluster_changed != image.cluster_changed:
-            told = self._told = TopicAnswers(image, told)
-        return told
+        """Return what is answered as of this image."""
+        answers = self._answers
+        if answers is None or answers.cluster_changed != image.cluster_changed:
+            answers = self._answers = TopicAnswers(image, answers)
+        return answers
 
     async def of(self, image: Image, version: int, operations: int) -> list[bytes]:
         """The array of all topics in a Metadata response."""
@@ -62,13 +62,13 @@ class TopicListing:
 
 
 class TopicAnswers:
-    """What is told of topics until a commit changes it."""
+    """What is answered of topics until a commit changes it."""
 
     def __init__(self, image: Image, before: "TopicAnswers | None") -> None:
         self.cluster_changed = image.cluster_changed
         self._brokers = image.brokers
         self._led: dict[PartitionLeadership, Led] = {}
-        # Who is in sync depends on who is fenced.
+        # Which replicas are in sync depends on which brokers are fenced.
         if before is not None and before._brokers == image.brokers and len(before._led) <= MAX_LED:
             self._led = before._led
         self._partitions: dict[int, dict[str, bytes]] = {}  # by version and topic id
@@ -132,7 +132,7 @@ class TopicAnswers:
             else:
                 made = await self._partitions_made(image, topic, like, pace)
             if topic.topic_id in kept:
-                return made  # somebody else has made it meanwhile
+                return made  # another request has made it meanwhile
             if self._partition_bytes + _KEPT_BYTES + len(made) <= MAX_PARTITION_BYTES:
                 kept[topic.topic_id] = made
                 self._partition_bytes += _KEPT_BYTES + len(made)
@@ -160,19 +160,19 @@ class TopicAnswers:
     def _led_as(self, image: Image, partition: PartitionState) -> Led:
         led = self._led.get(partition.leadership)
         if led is None:
-            told = replica_view(image, partition)
+            seen = replica_view(image, partition)
             led = self._led[partition.leadership] = Led(
-                told.error.value,
-                told.leader,
-                told.leader_epoch,
-                Replicas(told.replicas, told.in_sync, told.offline),
+                seen.error.value,
+                seen.leader,
+                seen.leader_epoch,
+                Replicas(seen.replicas, seen.in_sync, seen.offline),
             )
         return led
 
 
 # --- DescribeLogDirs ---------------------------------------------------------------------------------
 
-_LOG_DIRS_TOPIC_BYTES = 260  # beside its partitions; names have 249 at most
+_LOG_DIRS_TOPIC_BYTES = 260  # without its partitions; names have 249 at most
 _LOG_DIRS_AT_ONCE = 1024  # partitions
 _LOG_DIRS_A_PIECE = 8  # partitions take as long to look at as an entity to make
 
@@ -187,12 +187,12 @@ class LogDirListing:
         self._kept: dict[bool, tuple[int, bytes]] = {}
 
     def size(self) -> int:
-        """About how many bytes are told of all."""
+        """Return about how many bytes the answer about all has."""
         image = self._newest()
         return PARTITION_BYTES * image.partition_count + _LOG_DIRS_TOPIC_BYTES * len(image.topics)
 
     async def all(self, *, flexible: bool) -> tuple[int, bytes]:
-        """How many topics there are, and what is told of them."""
+        """Return how many topics there are, and the answer about them."""
         async with self._lock:
             image = self._newest()
             if image.commit_uuid != self._commit:
@@ -205,7 +205,7 @@ class LogDirListing:
 
 
 async def log_dir_topics(wanted: Sequence[tuple[Topic, Sequence[int]]], *, flexible: bool) -> bytes:
-    """What is told of these topics' partitions, one topic after the other."""
+    """Encode the partitions of these topics, one topic after the other."""
     pace = Pace()
     topics = []
     for topic, numbers in wanted:

@@ -41,7 +41,7 @@ class _LookUp(NamedTuple):
 
 @api(ApiKey.LIST_OFFSETS, versions=range(1, 10))
 async def handle_list_offsets(request: Any, context: RequestContext, services: Services) -> Any:
-    # Whoever asks where the log ends may come from Spark, whose commit the follower has not seen yet.
+    # The client may come from Spark, whose commit the follower has not seen yet.
     """ListOffsets (key 2), versions 1-9.
 
     Does: latest (-1: the high watermark, under both isolation levels), earliest (-2), max timestamp (-3),
@@ -66,13 +66,15 @@ async def handle_list_offsets(request: Any, context: RequestContext, services: S
                 answers.append(_failed(refusal))
             else:
                 answers.append(_list_offset(topic.name, one, context.api_version, services))
-    told = iter(await _look_up(answers, services))
+    answered = iter(await _look_up(answers, services))
     types = context.types
     topics = [
         make(
             types.ListOffsetsTopicResponse,
             name=topic.name,
-            partitions=[_listed_offset(types, one.partition_index, next(told)) for one in topic.partitions],
+            partitions=[
+                _listed_offset(types, one.partition_index, next(answered)) for one in topic.partitions
+            ],
         )
         for topic in request.topics
     ]
@@ -127,8 +129,8 @@ async def _look_up(answers: Sequence[_Answer | _LookUp], services: Services) -> 
         some_more = await services.root.run_at_length(_find_some, left, services)
         found |= some_more
         left = {number: one for number, one in left.items() if number not in some_more}
-    told = iter(range(len(wanted)))
-    return [found[next(told)] if isinstance(one, _LookUp) else one for one in answers]
+    numbers = iter(range(len(wanted)))
+    return [found[next(numbers)] if isinstance(one, _LookUp) else one for one in answers]
 
 
 def _find_together(wanted: Mapping[int, _LookUp], services: Services) -> dict[int, _Answer]:
@@ -151,7 +153,7 @@ def _find_some(wanted: Mapping[int, _LookUp], services: Services) -> dict[int, _
 
 
 def _by_time(one: _LookUp) -> Wanted | None:
-    """The largest timestamp is a time as well, where the image tells which it is."""
+    """The largest timestamp is a time as well, where the image says which it is."""
     name, state, timestamp_ms = one
     if timestamp_ms != MAX_TIMESTAMP:
         return Wanted(name, state, timestamp_ms)
@@ -202,10 +204,10 @@ UNDEFINED = -1
 async def handle_offset_for_leader_epoch(request: Any, context: RequestContext, services: Services) -> Any:
     """OffsetForLeaderEpoch (key 23), versions 2-4.
 
-    Does: tell where an epoch ended, so that consumers find out whether their log was truncated. It never is:
+    Does: say where an epoch ended, so that consumers find out whether their log was truncated. It never is:
         a new leader goes on where the old one ended, on the same storage. So every epoch up to the leader's
-        ends with the log, as it is now: an older end would look like a truncation to whoever has read on at
-        another broker, which is why the metadata log is looked at first. Only a restore from a backup
+        ends with the log, as it is now: an older end would look like a truncation to a client that has read
+        on at another broker, which is why the metadata log is looked at first. Only a restore from a backup
         truncates: epochs of before end where the partition did then. A later epoch is unknown (-1).
     Does not: followers, throttling.
     Versions: 2 current leader epoch (KIP-320); 3 replica id; 4 flexible.

@@ -1,4 +1,4 @@
-"""Topics and their partitions: where they are, and who leads them.
+"""Topics and their partitions: where they are, and their leaders.
 
 Not here: the answer about all topics, which is kept (listings.py); offsets (log_offsets.py).
 """
@@ -32,18 +32,18 @@ from sparklog_server.security.access import NOT_ASKED_FOR
 _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
 _ASSIGNED_WITHIN_S = 0.5
-_TOPIC_BYTES = 40  # beside its name and its partitions
+_TOPIC_BYTES = 40  # without its name and its partitions
 
 
 @api(ApiKey.METADATA, versions=range(14))
 async def handle_metadata(request: Any, context: RequestContext, services: Services) -> Any:
     """Metadata (key 3), versions 0-13.
 
-    Does: the brokers that are not fenced, with their racks; who is controller; topics by name or by id, all
+    Does: the brokers that are not fenced, with their racks; the controller; topics by name or by id, all
         of them when asked so, their partitions with leaders, replicas, and which of these are there; creates
         topics that are asked for by name and missing, in one commit, if request and settings allow it, and
         __consumer_offsets as it must be.
-    Does not: an error of the whole answer (a client would be told by it to begin anew at its first
+    Does not: an error of the whole answer (by it a client would begin again at its first
         addresses).
     Each topic that is asked for is answered once. Beyond 32 MiB, a million partitions, the rest of them is
         answered UNKNOWN_SERVER_ERROR: ask for fewer in one request, or for all.
@@ -52,7 +52,7 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
         answers (KIP-516); 12 topics by id; 13 top-level error (KIP-1102).
     """
     asked, version = request.topics, context.api_version
-    # Somebody else may have changed topics just now; a client that is told "unknown" comes back in a second.
+    # Another process may have changed topics just now; after "unknown" a client comes back in a second.
     await services.root.look()
     operations = services.access.topic_operations
     if not field(request, "include_topic_authorized_operations", False):
@@ -71,13 +71,13 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
         await _until_assigned(asked, services)
         size, refused = await _counted(asked, context, services)
     await context.answer.hold(size)
-    # What is told is of one image, and not of one from before a wait for room.
+    # The answer is of one image, and not of one from before a wait for room.
     image, brokers = services.root.image, nodes_of(services, context.listener)
     if is_of_all:
         chunks = await listing.of(image, version, operations)
     else:
-        told = _Told(services, image, version, errors, operations)
-        chunks = encode_topics(await told.topics(asked, refused), version)
+        answer = _Topics(services, image, version, errors, operations)
+        chunks = encode_topics(await answer.topics(asked, refused), version)
     cluster = field(request, "include_cluster_authorized_operations", False)
     return _response(
         context, services, brokers, chunks, services.access.cluster_operations if cluster else NOT_ASKED_FOR
@@ -87,7 +87,7 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
 async def _until_assigned(asked: Any, services: Services) -> None:
     """A topic of a moment ago has no leaders until the controller has seen it, which takes milliseconds.
 
-    Some clients give up when they are told so, and others come back in a tenth of a second.
+    Some clients give up at that error, and others come back in a tenth of a second.
     """
     due = asyncio.get_running_loop().time() + _ASSIGNED_WITHIN_S
     while any(_is_unassigned(one, services) for one in asked):
@@ -102,12 +102,12 @@ def _is_unassigned(one: Any, services: Services) -> bool:
 
 
 def _each_once(asked: Any) -> list[Any]:
-    """The entries of a request, without repeats: beside an id a name says nothing, and may be any."""
+    """The entries of a request, without repeats: next to an id a name says nothing, and may be any."""
     return list({_topic_id(one) or one.name: one for one in asked}.values())
 
 
 async def _counted(asked: list[Any], context: RequestContext, services: Services) -> tuple[int, set[Any]]:
-    """About how many bytes will be told of these topics, and which of them would be too much."""
+    """Return about how many bytes these topics take in the answer, and which of them would be too much."""
     size, refused = 0, set()
     sizes = await in_slices(_size_of(services, context.api_version, one) for one in asked)
     for one, of_one in zip(asked, sizes, strict=True):
@@ -119,7 +119,7 @@ async def _counted(asked: list[Any], context: RequestContext, services: Services
 
 
 def _size_of(services: Services, version: int, one: Any) -> int:
-    """About what is told of a topic that is asked for."""
+    """Return about how many bytes a topic takes in the answer."""
     image = services.root.image
     topic = _found(image, one)
     size = _TOPIC_BYTES + text_bytes(one.name or "")
@@ -151,8 +151,8 @@ def _response(
     return Response(chunks=[encoded[: after - count_bytes(version)], *topics, encoded[after:]])
 
 
-class _Told:
-    """What is told of the topics that one request asks for, as of one image."""
+class _Topics:
+    """The topics that one request asks for, as of one image."""
 
     def __init__(
         self, services: Services, image: Image, version: int, errors: dict[str, ErrorCode], operations: int
@@ -166,17 +166,17 @@ class _Told:
 
     async def topics(self, asked: list[Any], refused: set[Any]) -> list[list[bytes]]:
         """Of each entry the topic, or why not, with turns for others: one may have 10,000 partitions."""
-        told = []
+        topics = []
         for one in asked:
             topic = _found(self._image, one)
             if _is_misplaced(one) or topic is None:
-                told.append(self._why_not(one))
+                topics.append(self._why_not(one))
             elif one in refused:
-                told.append(self._error(ErrorCode.unknown_server_error, topic.name, _topic_id(one)))
+                topics.append(self._error(ErrorCode.unknown_server_error, topic.name, _topic_id(one)))
             else:
-                told.append(await self._topic(topic))
+                topics.append(await self._topic(topic))
             await self._pace.made(1)
-        return told
+        return topics
 
     async def _topic(self, topic: Topic) -> list[bytes]:
         return await self._topics.topic(self._image, topic, self._version, self._operations, self._pace)
@@ -294,16 +294,16 @@ def _topic(types: Any, services: Services, image: Image, topic: Topic, numbers: 
 
 
 def _partition(types: Any, image: Image, topic: Topic, number: int) -> Any:
-    told = replica_view(image, topic.partitions[number])
+    seen = replica_view(image, topic.partitions[number])
     return make(
         types.DescribeTopicPartitionsResponsePartition,
-        error_code=told.error,
+        error_code=seen.error,
         partition_index=number,
-        leader_id=told.leader,
-        leader_epoch=told.leader_epoch,
-        replica_nodes=told.replicas,
-        isr_nodes=told.in_sync,
-        offline_replicas=told.offline,
+        leader_id=seen.leader,
+        leader_epoch=seen.leader_epoch,
+        replica_nodes=seen.replicas,
+        isr_nodes=seen.in_sync,
+        offline_replicas=seen.offline,
         eligible_leader_replicas=(),  # never null: Kafka's admin client looks into them
         last_known_elr=(),
     )
@@ -317,7 +317,7 @@ def _unknown(error_of: "_Errors", name: str) -> Any:
 
 
 class _Errors:
-    """What makes topics of which there is only an error to tell: thousands have the same."""
+    """Makers of topics that have only an error: thousands have the same."""
 
     def __init__(self, types: Any, services: Services) -> None:
         self._types = types

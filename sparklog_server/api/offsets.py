@@ -138,7 +138,7 @@ async def handle_txn_offset_commit(request: Any, context: RequestContext, servic
 
     Does: offsets that are committed when the producer's transaction is, and not before; answers when they are
         staged, durably. Members are checked as they are now (generation, instance), and not again at the end.
-        Until the transaction is over OffsetFetch with `require_stable` is told UNSTABLE_OFFSET_COMMIT.
+        Until the transaction is over OffsetFetch with `require_stable` is answered UNSTABLE_OFFSET_COMMIT.
         The group must have been added to the transaction: INVALID_TXN_STATE, TRANSACTION_ABORTABLE in version
         4. Before version 5: COORDINATOR_NOT_AVAILABLE, which all clients send again, if another transaction
         is open than this broker knew when it read the request.
@@ -182,7 +182,7 @@ def _why_full(context: RequestContext, services: Services) -> ErrorCode:
 async def _stage_offsets(
     request: Any, version: int, offsets: list[OffsetToCommit], by: StagedBy, services: Services
 ) -> ErrorCode:
-    """What is told of all that was not refused before."""
+    """Return the error of all that was not refused before."""
     try:
         error = await services.groups.stage(
             request.group_id,
@@ -226,15 +226,14 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
     """OffsetFetch (key 9), versions 1-9.
 
     Does: committed offsets by partition, or (null topics) all of a group; -1 where nothing is committed. With
-        `require_stable` UNSTABLE_OFFSET_COMMIT for those that an open transaction may be about to commit: who
-        is told so asks again. What a transaction has committed, as far as this broker knows, is waited for,
-        1.5 s at most, whoever asks.
+        `require_stable` UNSTABLE_OFFSET_COMMIT for those that an open transaction may be about to commit: the
+        client asks again. What a transaction has committed, as far as this broker knows, is waited for, 1.5 s
+        at most, with and without `require_stable`.
     Does not: member epochs of KIP-848.
-    Errors are told for the group and for each partition that was asked for, also in versions where Kafka
-    tells
-        them for the group only: aiokafka looks at the partitions alone, and would start a group anew
-        (auto.offset.reset) while its offsets are still being loaded.
-    Beyond some 60,000 offsets, further groups are answered UNKNOWN_SERVER_ERROR: ask for fewer at once.
+    An error is answered for the group and for each partition that was asked for, also in versions where Kafka
+    answers it for the group only: aiokafka looks at the partitions alone, and would start a group from
+    auto.offset.reset while its offsets are still being loaded.
+    Beyond some 60,000 offsets, further groups are answered UNKNOWN_SERVER_ERROR: ask for fewer.
     Versions: 2 all topics, error code; 5 leader epochs; 6 flexible; 7 require_stable (KIP-447); 8 several
         groups (KIP-709).
     """
@@ -248,7 +247,7 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
     counts = await in_slices(_count_of(services, name, topics) for name, topics in asked.items())
     counted = dict(zip(asked, counts, strict=True))
     fitting = {name for name, count in counted.items() if context.answer.fits(_PARTITION_BYTES * count)}
-    await context.answer.reserve()  # before anything is made: a hundred may ask at once
+    await context.answer.reserve()  # before anything is made: there may be a hundred requests
     must_be_stable = field(request, "require_stable", False)
     maker_of = _Makers(types, "Topic" if version < _GROUPS_SINCE else "Topics")
     pace = Pace()
@@ -260,10 +259,10 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
             error, wanted = found.get(name, _TOO_LARGE)
             if not isinstance(wanted, dict):
                 wanted = await _by_topic(wanted, pace)
-            told = await _fetched_topics(wanted, error, maker_of.topic, pace)
+            topics = await _fetched_topics(wanted, error, maker_of.topic, pace)
             if version < _GROUPS_SINCE:
-                return make(types.OffsetFetchResponse, topics=told, error_code=error)
-            answers.append(maker_of.group(error)(name, told))
+                return make(types.OffsetFetchResponse, topics=topics, error_code=error)
+            answers.append(maker_of.group(error)(name, topics))
     return make(types.OffsetFetchResponse, groups=answers)
 
 
@@ -346,15 +345,15 @@ class _Makers:
 async def _fetched_topics(
     wanted: _Wanted, error: ErrorCode, topic: Callable[..., Any], pace: Pace
 ) -> tuple[Any, ...]:
-    told = []
+    topics = []
     for name, found in wanted.items():
         partitions = await in_slices(
             _fetched_partition(number, value, error) for number, value in found.items()
         )
-        told.append(topic(name, tuple(partitions)))
+        topics.append(topic(name, tuple(partitions)))
         await pace.made(1 + len(partitions) % SLICE)
     await pace.made(1)
-    return tuple(told)
+    return tuple(topics)
 
 
 def _fetched_partition(number: int, value: OffsetValue | None, error: ErrorCode) -> _Partition:

@@ -53,7 +53,7 @@ async def decide(services: Services, order: Order, *, timeout_ms: int) -> Outcom
 
 
 def _retrieve_error(deciding: "asyncio.Future[PublishResult]") -> None:
-    """Nobody waits any more; asyncio must not complain then."""
+    """No request waits any more; else asyncio would complain."""
     if not deciding.cancelled():
         deciding.exception()
 
@@ -68,10 +68,10 @@ async def handle_elect_leaders(request: Any, context: RequestContext, services: 
     """ElectLeaders (key 43), versions 0-2.
 
     Does: make the preferred replica lead (the first of the list), or give partitions without a leader one
-        that can lead; of partitions that are named, or of all, of which those that need none are not told.
-        NOT_CONTROLLER elsewhere than at the controller.
+        that can lead; of partitions that are named, or of all, of which those that need none are not in the
+        answer. NOT_CONTROLLER elsewhere than at the controller.
     Does not: lose records by an unclean election: all replicas read the same storage.
-    Versions: 0 preferred leaders only, NOT_CONTROLLER told of each partition; 1 election types, top-level
+    Versions: 0 preferred leaders only, NOT_CONTROLLER for each partition; 1 election types, top-level
         error (KIP-460); 2 flexible.
     """
     types = context.types
@@ -83,11 +83,11 @@ async def handle_elect_leaders(request: Any, context: RequestContext, services: 
         return make(types.ElectLeadersResponse, error_code=ErrorCode.invalid_request)
     elections = Elections(ElectionType(kind), asked)
     outcome = await decide(services, elections, timeout_ms=field(request, "timeout", 0))
-    told = elections.outcomes
+    outcomes = elections.outcomes
     if outcome.is_error:
-        told = {}
+        outcomes = {}
         if context.api_version < _TOP_LEVEL_FROM:
-            told = dict.fromkeys(asked or (), outcome)
+            outcomes = dict.fromkeys(asked or (), outcome)
 
     def result(number: int, of: Outcome) -> Any:
         return make(types.PartitionResult, partition_id=number, error_code=of.code, error_message=of.message)
@@ -97,7 +97,7 @@ async def handle_elect_leaders(request: Any, context: RequestContext, services: 
         error_code=outcome.code,
         replica_election_results=await in_slices(
             make(types.ReplicaElectionResult, topic=topic, partition_result=partitions)
-            for topic, partitions in by_topic(told, result).items()
+            for topic, partitions in by_topic(outcomes, result).items()
         ),
     )
 
@@ -126,7 +126,7 @@ async def handle_alter_partition_reassignments(
     }
     reassignments = Reassignments(targets, may_change_factor=may_change)
     outcome = await decide(services, reassignments, timeout_ms=field(request, "timeout", 0))
-    told = dict.fromkeys(targets, outcome) if outcome.is_error else reassignments.outcomes
+    outcomes = dict.fromkeys(targets, outcome) if outcome.is_error else reassignments.outcomes
 
     def response(number: int, of: Outcome) -> Any:
         return make(
@@ -143,7 +143,7 @@ async def handle_alter_partition_reassignments(
         error_message=outcome.message,
         responses=await in_slices(
             make(types.ReassignableTopicResponse, name=name, partitions=partitions)
-            for name, partitions in by_topic(told, response).items()
+            for name, partitions in by_topic(outcomes, response).items()
         ),
     )
 
@@ -188,7 +188,7 @@ async def handle_list_partition_reassignments(
 
 # --- DescribeLogDirs ---------------------------------------------------------------------------------
 
-_TOPIC_BYTES = 10  # beside its name and its partitions
+_TOPIC_BYTES = 10  # without its name and its partitions
 _NOBODY_COUNTS = -1, -1
 
 
@@ -196,11 +196,12 @@ _NOBODY_COUNTS = -1, -1
 async def handle_describe_log_dirs(request: Any, context: RequestContext, services: Services) -> Any:
     """DescribeLogDirs (key 35), versions 1-4.
 
-    Does: name the root, as a URL (file:///data/log): whoever sees the same storage can go there directly, and
-        Spark does (sparklog/client/brokers.py). The stored bytes of each partition, and those of the
-        file system.
-    Does not: tell what replication lags behind (nothing does) or is being moved.
-    Beyond 32 MiB, a million and a half partitions, the root is told with UNKNOWN_SERVER_ERROR: ask for fewer.
+    Does: name the root, as a URL (file:///data/log): a client that sees the same storage can go there
+        directly, and Spark does (sparklog/client/brokers.py). The stored bytes of each partition, and those
+        of the file system.
+    Does not: say what replication lags behind (nothing does) or is being moved.
+    Beyond 32 MiB, a million and a half partitions, the root is answered with UNKNOWN_SERVER_ERROR: ask for
+    fewer.
     Versions: 2 flexible; 3 top-level error; 4 total and usable bytes (KIP-827; -1 where storage does not
         tell).
     """
@@ -262,9 +263,9 @@ async def handle_alter_replica_log_dirs(request: Any, context: RequestContext, s
     for directory in request.dirs:
         is_ours = directory.path.rstrip("/") == services.root.store.url
         for topic in directory.topics:
-            told = errors.setdefault(topic.name, {})
+            of_topic = errors.setdefault(topic.name, {})
             for number in topic.partitions:
-                told[number] = (
+                of_topic[number] = (
                     _log_dir_error(image, services.node_id, topic.name, number)
                     if is_ours
                     else ErrorCode.log_dir_not_found
@@ -275,10 +276,10 @@ async def handle_alter_replica_log_dirs(request: Any, context: RequestContext, s
             topic_name=name,
             partitions=[
                 make(types.AlterReplicaLogDirPartitionResult, partition_index=number, error_code=error)
-                for number, error in told.items()
+                for number, error in of_topic.items()
             ],
         )
-        for name, told in errors.items()
+        for name, of_topic in errors.items()
     )
     return make(types.AlterReplicaLogDirsResponse, results=await in_slices(results))
 

@@ -1,4 +1,4 @@
-"""What handlers may use. Nobody below api/ sees all of it: each part was given what it needs.
+"""What handlers may use. No layer below api/ sees all of it: each part was given what it needs.
 
 Concurrency: made once, by broker.py.
 """
@@ -29,7 +29,7 @@ class Services:
     """The parts of one broker.
 
     Fields:
-        searching: whoever searches with a client's expression holds it.
+        searching: held while a client's expression is searched with.
     """
 
     node_id: int

@@ -64,7 +64,7 @@ def _answer_bytes(outcomes: Mapping[str, Outcome], types: Any) -> int:
 
 
 class _Settings:
-    """What is told of settings: thousands of topics have the same, or differ in one of them."""
+    """The settings in an answer: thousands of topics have the same, or differ in one of them."""
 
     def __init__(self, types: Any, services: Services) -> None:
         self._types = types

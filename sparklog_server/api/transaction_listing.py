@@ -29,7 +29,7 @@ from sparklog_server.transactions.coordinator import active_producers
 # --- ListTransactions --------------------------------------------------------------------------------
 
 PATTERN_SECONDS = 0.05
-_LISTED_BYTES = 160  # while the answer is made, beside the id
+_LISTED_BYTES = 160  # while the answer is made, without the id
 
 
 @api(ApiKey.LIST_TRANSACTIONS, versions=range(3))
@@ -38,8 +38,8 @@ async def handle_list_transactions(request: Any, context: RequestContext, servic
 
     Does: the transactional ids that this broker coordinates, with their producer ids and states, by filters
         of states, producer ids, and how long they have been open. So the union over brokers has each once, as
-        Kafka's admin client makes it. Names that are no states are told. A pattern is RE2's, as in Kafka; one
-        that is none, or takes more than 50 ms of CPU, is INVALID_REGULAR_EXPRESSION.
+        Kafka's admin client makes it. Names that are no states are named in the answer. A pattern is RE2's,
+        as in Kafka; one that is none, or takes more than 50 ms of CPU, is INVALID_REGULAR_EXPRESSION.
         An id that is not open has no duration: Kafka counts from 1970 there, and lists those that are idle,
         too.
     Beyond some 32 MB: UNKNOWN_SERVER_ERROR; use a filter.
@@ -103,7 +103,7 @@ def _choose(image: Image, wanted: Wanted, services: Services) -> list[Transactio
 # --- DescribeTransactions ----------------------------------------------------------------------------
 
 _NONE = -1
-_STATE_BYTES, _TOPIC_BYTES, _PARTITION_BYTES = 300, 150, 40  # while the answer is made, beside names
+_STATE_BYTES, _TOPIC_BYTES, _PARTITION_BYTES = 300, 150, 40  # while the answer is made, without names
 _A_PIECE = 16  # partitions take as long as an entity
 
 
@@ -114,7 +114,7 @@ async def handle_describe_transactions(request: Any, context: RequestContext, se
     Does: state, producer, time-out, start and partitions of transactional ids, whichever broker coordinates
         them; the partitions of __consumer_offsets are among them, where offsets are staged, as in Kafka.
         TRANSACTIONAL_ID_NOT_FOUND as of the newest image only.
-    Beyond 32 MiB of partitions the rest of the ids is answered UNKNOWN_SERVER_ERROR: ask for fewer at once.
+    Beyond 32 MiB of partitions the rest of the ids is answered UNKNOWN_SERVER_ERROR: ask for fewer.
     Versions: 0 (KIP-664).
     """
     await services.root.look(force=True)
@@ -146,7 +146,7 @@ async def _fitting(names: Iterable[str], image: Image, context: RequestContext, 
         one = image.transactions.get(name)
         size = _STATE_BYTES + 2 * text_bytes(name)
         if one is None:
-            context.answer.fits(size)  # there is an error to tell, whether it fits or not
+            context.answer.fits(size)  # the error is answered, whether it fits or not
         elif context.answer.fits(size + _PARTITION_BYTES * len(one.partitions)):
             if context.answer.fits(_size_of_topics(one, image)):
                 fitting.add(name)
@@ -155,7 +155,7 @@ async def _fitting(names: Iterable[str], image: Image, context: RequestContext, 
 
 
 def _size_of_topics(one: Transaction, image: Image) -> int:
-    """What its topics take beside their partitions."""
+    """Return what its topics take without their partitions."""
     topics = (image.topic_by_id.get(topic_id) for topic_id in one.partitions.by_topic)
     names = (topic.name for topic in topics if topic is not None)
     return sum(_TOPIC_BYTES + 2 * text_bytes(topic) for topic in names)
@@ -172,7 +172,7 @@ def _error(image: Image, name: str, fits: bool, in_charge: bool) -> ErrorCode:
 
 
 def _failed(types: ModuleType, error: ErrorCode) -> Callable[[str], Any]:
-    """What makes those of which there is only an error to tell, by their ids."""
+    """Return the maker of those that have only an error, by their ids."""
     return maker(
         types.TransactionState,
         "transactional_id",
@@ -205,11 +205,11 @@ async def _topics(types: ModuleType, image: Image, one: Transaction, pace: Pace)
         topic = image.topic_by_id.get(topic_id)
         if topic is not None:  # else it was deleted meanwhile, and its part is dropped
             numbers.setdefault(topic.name, []).append(partition)
-    told = []
+    topics = []
     for name, found in numbers.items():
-        told.append(make(types.TopicData, topic=name, partitions=found))
+        topics.append(make(types.TopicData, topic=name, partitions=found))
         await pace.made(1)
-    return told
+    return topics
 
 
 # --- DescribeProducers -------------------------------------------------------------------------------
@@ -227,12 +227,12 @@ async def handle_describe_producers(request: Any, context: RequestContext, servi
     Does: the producers that a partition remembers: epoch, last sequence, the time of the last batch. As of
         the newest image, whichever broker leads the partition. What is staged counts: sequences are those of
         staging.
-    Does not: tell where an open transaction begins (CurrentTxnStartOffset is -1): its records have no offsets
+    Does not: say where an open transaction begins (CurrentTxnStartOffset is -1): its records have no offsets
         yet. So `kafka-transactions abort` is to name the producer (--producer-id), and `find-hanging` finds
-        none, which is right: a transaction that nobody knows cannot have staged anything.
+        none, which is right: a transaction that is not known cannot have staged anything.
     Beyond MAX_PRODUCERS, or 32 MiB of partitions, the rest of the partitions is answered
     UNKNOWN_SERVER_ERROR:
-        ask for fewer at once.
+        ask for fewer.
     Versions: 0 (KIP-664).
     """
     await services.root.look(force=True)
@@ -263,7 +263,7 @@ class _Room:
         self._left = MAX_PRODUCERS
 
     def error(self, place: _Place) -> ErrorCode:
-        """Why nothing is told of this one; what is told counts."""
+        """Return why this one is not answered; what is answered counts."""
         name, number = place
         topic = self._image.topics.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):

@@ -200,8 +200,8 @@ async def handle_end_txn(request: Any, context: RequestContext, services: Servic
         of its groups: in one commit of the metadata log, after which it is visible, or gone. A repeated end
         of a transaction is answered by what was decided, whichever broker decided it: with NONE if it is the
         same, with INVALID_TXN_STATE if it is not. Version 5 is the second protocol's (KIP-890): the end
-        raises the epoch, and tells it; the repetition is known by the epoch before.
-    Does not: markers in partitions, and so nobody waits for any.
+        raises the epoch, and answers it; the repetition is known by the epoch before.
+    Does not: markers in partitions, and so there is no wait for any.
     Versions: 2 PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH before; 3 flexible; 4 TRANSACTION_ABORTABLE,
         which is never answered here; 5 the next epoch (KIP-890).
 
@@ -248,10 +248,10 @@ async def handle_write_txn_markers(request: Any, context: RequestContext, servic
     """
     types = context.types
 
-    def told(partition: int, error: ErrorCode) -> Any:
+    def result(partition: int, error: ErrorCode) -> Any:
         return make(types.WritableTxnMarkerPartitionResult, partition_index=partition, error_code=error)
 
-    await services.root.look(force=True)  # what the answers say is known by then; the commit is planned anew
+    await services.root.look(force=True)  # what the answers say is known by then; the commit is planned again
     found = [
         _checked_marker(marker, services.root.image)
         if number < MOST_MARKERS
@@ -265,7 +265,7 @@ async def handle_write_txn_markers(request: Any, context: RequestContext, servic
             producer_id=one.marked.producer.producer_id,
             topics=await in_slices(
                 make(types.WritableTxnMarkerTopicResult, name=name, partitions=partitions)
-                for name, partitions in by_topic(one.errors, told).items()
+                for name, partitions in by_topic(one.errors, result).items()
             ),
         )
         for one in found

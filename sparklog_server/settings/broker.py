@@ -24,7 +24,7 @@ class LogSettings:
         default="",
         doc="""Directory of the broker's own log files, rolled every midnight; another one for each
         broker; empty: to stderr.
-        controller.log: who is elected, which brokers come and go; state-change.log: states of this broker,
+        controller.log: elections, and brokers that come and go; state-change.log: states of this broker,
         and of brokers, topics, partitions and replicas as they change; log-cleaner.log: maintenance;
         request.log: requests; server.log: everything else.""",
     )
@@ -70,7 +70,7 @@ class ControllerSettings:
         "auto.leader.rebalance.enable",
         default=True,
         doc="""Once in a while, partitions are led again by the first of their replicas, where others came to
-        lead too many. false: until somebody asks for it (ElectLeaders). The controller's value counts.""",
+        lead too many. false: until a client asks for it (ElectLeaders). The controller's value counts.""",
     )
     leader_imbalance_per_broker_percentage: int = setting(
         "leader.imbalance.per.broker.percentage",
@@ -93,7 +93,7 @@ class ControllerSettings:
 
 # --- publish -----------------------------------------------------------------------------------------
 #
-# Settings of producing: what is checked, gathered and published at once.
+# Settings of producing: what is checked, gathered and published together.
 #
 # Sources: Kafka has no counterpart for most; there each partition syncs alone.
 
@@ -117,7 +117,7 @@ class PublishSettings:
         minimum=MIB,
         maximum=LONG_MAX,
         doc="""Memory in which compressed batches are looked at, over all connections; a batch that needs more
-        is looked at alone. Larger: more large batches at once; smaller: less memory.""",
+        is looked at alone. Larger: more large batches together; smaller: less memory.""",
     )
     publish_linger_ms: int = setting(
         "sparklog.publish.linger.ms",
@@ -237,13 +237,13 @@ class FetchSettings:
         choices=(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
         doc="""Who serves a consumer that says its rack (client.rack): the leader of the partition, or, with
         RackAwareReplicaSelector, a broker in that rack (broker.rack) that has a replica. The names are
-        Kafka's; no class is loaded. RackAwareReplicaSelector: nobody pays for records that leave a zone;
+        Kafka's; no class is loaded. RackAwareReplicaSelector: no cost for records that leave a zone;
         LeaderSelector: they come sooner, by up to sparklog.metadata.poll.ms.""",
     )
 
     @property
     def is_rack_aware(self) -> bool:
-        """Are consumers sent to replicas in their racks?"""
+        """True if consumers are sent to replicas in their racks."""
         return self.replica_selector_class == RACK_AWARE_SELECTOR
 
 
@@ -327,8 +327,8 @@ class BrokerSettings:
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable",
         default=True,
-        doc="""A broker that is told to stop hands over first what it leads, for at most
-        sparklog.shutdown.timeout.ms. false: it stops at once, and others lead when it is gone.""",
+        doc="""A broker that stops hands over first what it leads, for at most
+        sparklog.shutdown.timeout.ms. false: it stops immediately, and others lead when it is gone.""",
     )
     num_io_threads: int = setting(
         "num.io.threads",

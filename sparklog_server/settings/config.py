@@ -5,7 +5,7 @@ Invariants: an unknown key is refused with the nearest known one, a key that mea
     is refused by saying so (kafka_only.py); nothing is ignored. A key is declared in one area.
 Layers for what a root can say too (num.partitions, ...): the root's value, then the broker's, as in Kafka
     a cluster-wide value wins over server.properties. `root_defaults` is the broker's layer.
-Not here: the declarations (a file an area, beside this one), reading files, flags and the environment
+Not here: the declarations (the other files of this folder), reading files, flags and the environment
     (sources.py). A part of the broker gets the settings of its area, not all of them.
 Sources: Kafka SocketServerConfigs, KafkaConfig, GroupCoordinatorConfig, TransactionStateManagerConfig.
 """
@@ -69,7 +69,7 @@ class ServerConfig:
         return dataclasses.replace(self, **areas)
 
     def takes(self, values: Mapping[str, str]) -> bool:
-        """Could these be settings of this broker?"""
+        """True if these could be settings of this broker."""
         try:
             self.with_values(values)
         except SparklogError:
@@ -117,7 +117,7 @@ def describe_server_configs() -> str:
 _EXAMPLES = {
     "group.initial.rebalance.delay.ms": (
         "0",
-        "As in Kafka's own file: who tries something out does not wait. In production, comment it out.",
+        "As in Kafka's own file: a first trial does not wait. In production, comment it out.",
     )
 }
 
@@ -149,10 +149,10 @@ def render_server_properties() -> str:
 # The settings in force of a running broker: its own in the root, else those of all brokers, else what it was
 # started with.
 #
-# Invariants: what cannot be (a newer sparklog's, or somebody's who wrote to the log by himself) is passed
-#     over and told of; a broker starts in any case. In which order settings that need each other were stored
+# Invariants: what cannot be (a newer sparklog's, or written to the log by other means) is skipped and
+#     reported; a broker starts in any case. In which order settings that need each other were stored
 #     is no matter.
-# Not here: who may store what (admin/configs.py), who takes it up (root/live_root.py).
+# Not here: what clients may store (admin/configs.py), the parts that apply it (root/live_root.py).
 # Sources: Kafka DynamicBrokerConfig (the order of precedence; invalid values are ignored).
 
 

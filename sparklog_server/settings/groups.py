@@ -70,7 +70,7 @@ class TransactionSettings:
         maximum=INT_MAX,
         doc="""Longest time-out that a producer may ask for its transactions; more is refused
         (INVALID_TRANSACTION_TIMEOUT). Longer: slow jobs get through; shorter: what a producer that is gone
-        has staged takes space for less long. Nobody waits for an open transaction in either case.""",
+        has staged takes space for less long. No consumer waits for an open transaction in either case.""",
     )
     id_expiration_ms: int = root_default(
         "transactional.id.expiration.ms",
@@ -117,7 +117,7 @@ class MaintenanceSettings:
         "log.cleaner.enable",
         default=True,
         doc="""Merge small extents, compact, and remove dead files in the background, in a process of low
-        priority. false: somebody else does (`sparklog maintain`), or the log gets larger, and slower to read.
+        priority. false: another process does (`sparklog maintain`), or the log grows, and is slower to read.
         As in Kafka, records past their retention go in any case.""",
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
@@ -197,8 +197,8 @@ class MaintenanceSettings:
     log_retention_ms: int = root_default(
         "log.retention.ms",
         excluded=(0,),  # by which all records of all topics would go; Kafka refuses it, too
-        doc="""retention.ms of topics that do not say it, for what this broker removes and tells; -1: for
-        ever, which is not Kafka's default. log.retention.minutes and log.retention.hours say it in other
+        doc="""retention.ms of topics that do not say it, for what this broker removes and reports; -1:
+        forever, which is not Kafka's default. log.retention.minutes and log.retention.hours say it in other
         units; the smallest unit that is given wins. Only log.retention.hours=168 in a file counts for
         nothing, since Kafka's own file has it: for a week write log.retention.ms=604800000. A value on the
         root wins, and is what `sparklog expire` and streams know, too.""",
@@ -210,7 +210,7 @@ class MaintenanceSettings:
     producer_id_expiration_ms: int = root_default(
         "producer.id.expiration.ms",
         doc="""How long partitions remember idempotent producers that write nothing, at least; they are
-        forgotten within twice that. Longer: late repetitions of a batch are still told from new ones;
+        forgotten within twice that. Longer: late repetitions of a batch are still recognised;
         shorter: less to remember where each job is a new producer. A value on the root wins.""",
     )
 
@@ -315,7 +315,7 @@ class GroupSettings:
         minimum=64 << 10,
         maximum=15 * MIB,  # the whole record, with the group's own names, has 16 (coordination/records.py)
         doc="""Longest record of one group: names, subscriptions and assignments of all its members, which are
-        written together and told to their leader together. Members beyond it are refused
+        written together and sent to their leader together. Members beyond it are refused
         (GROUP_MAX_SIZE_REACHED), and so are assignments (UNKNOWN_SERVER_ERROR, as where Kafka's record is
         longer than message.max.bytes, 1 MiB). Higher: more members, or longer subscriptions, of one group;
         lower: less to write when a member comes.""",

@@ -1,6 +1,6 @@
 """Which settings can change while brokers run, for a single broker or for all of them.
 
-    PER_BROKER      for one broker, or for all that have none of their own; taken up at once.
+    PER_BROKER      for one broker, or for all that have none of their own; applied immediately.
     CLUSTER_WIDE    for all, as the root says: what becomes of records, which are no broker's own, and what
                     every process that uses the root must know.
     READ_ONLY       from flags, the environment or server.properties, when the broker starts.
@@ -8,7 +8,7 @@
 Kafka has the same words for the settings of its reference, and allows a single broker's value of what is
 CLUSTER_WIDE "for testing". Here a retention of one broker would remove everybody's records whenever that one
 happens to be controller, so it is refused.
-Invariants: what is PER_BROKER is acted on by the broker itself, and by nobody else.
+Invariants: what is PER_BROKER is acted on by the broker itself only.
 Not here: the values in force (config.py), taking them up (the part whose setting it is).
 Sources: Kafka DynamicBrokerConfig (AllDynamicConfigs), KIP-226.
 """
