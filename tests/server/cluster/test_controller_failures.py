@@ -109,7 +109,7 @@ def test_a_fault_of_the_controllers_own_stops_the_broker_unless_it_is_in_telling
         log.create_topic("orders", 1)
         surroundings.root.show()
         while True:
-            if surroundings.failures or "could not be told" in caplog.text:
+            if surroundings.failures or "could not be reported" in caplog.text:
                 break
             await asyncio.sleep(0)
         if not surroundings.failures:
