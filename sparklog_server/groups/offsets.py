@@ -174,11 +174,9 @@ class GroupsState:
         place = key.topic, key.partition
         offsets = self._ahead[key.group]
         entries = offsets[place]
-        number = next(
-            number
-            for number, ahead in enumerate(entries)
-            if ahead.value is value and ahead.is_staged is is_staged
-        )
+        number = 0  # as a rule
+        while entries[number].value is not value or entries[number].is_staged is not is_staged:
+            number += 1
         self.held_bytes -= entries.pop(number).held_bytes
         if not entries:
             del offsets[place]
@@ -269,10 +267,10 @@ class GroupsState:
 
     def _is_counted(self, group_id: str) -> bool:
         """True if what a group takes is in `held_bytes`, apart from its offsets."""
-        ahead = self._ahead.get(group_id, {})
-        return group_id in self._committed or any(
-            not one.is_staged for entries in ahead.values() for one in entries
-        )
+        if group_id in self._committed:
+            return True
+        ahead = self._ahead.get(group_id)
+        return ahead is not None and any(not one.is_staged for entries in ahead.values() for one in entries)
 
 
 def _latest(entries: Sequence[_Ahead], committed: OffsetValue | None) -> OffsetValue | None:
