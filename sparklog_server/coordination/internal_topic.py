@@ -157,12 +157,14 @@ class OffsetListeners:
 
     def next_in(self, start_offset: int, end_offset: int) -> int:
         """Return up to where records may be applied in one batch."""
-        return min((one for one, _ in self._ahead if start_offset < one < end_offset), default=end_offset)
+        return min(
+            (offset for offset, _ in self._ahead if start_offset < offset < end_offset), default=end_offset
+        )
 
     def applied(self, next_offset: int) -> None:
         """Everything below is applied."""
         passed = [reached for offset, reached in self._ahead if offset <= next_offset]
-        self._ahead = [one for one in self._ahead if one[0] > next_offset]
+        self._ahead = [listener for listener in self._ahead if listener[0] > next_offset]
         for reached in passed:
             reached()
 

@@ -261,7 +261,7 @@ class Reading(Generic[RecordT]):
 
     def _begin(self) -> None:
         wanted, self._wanted = self._wanted, []
-        wanted = [one for one in wanted if not one.future.done()]
+        wanted = [call for call in wanted if not call.future.done()]
         if wanted:
             self._background.spawn(self._read_all(wanted))
 
@@ -270,31 +270,33 @@ class Reading(Generic[RecordT]):
             await self._root.run_apart(self._work, asyncio.get_running_loop(), wanted)
             await asyncio.sleep(0)  # the last caller gets its outcome before this goes on
         except Exception as error:  # noqa: BLE001 - the callers get it, whatever it is
-            for one in wanted:
-                _resolve(one.future, error)
+            for call in wanted:
+                _resolve(call.future, error)
         finally:
-            for one in wanted:
-                one.future.cancel()  # the broker stops
+            for call in wanted:
+                call.future.cancel()  # the broker stops
 
     def _work(self, loop: asyncio.AbstractEventLoop, wanted: Sequence[_Wanted[RecordT]]) -> None:
         """In a thread."""
         outcomes = replay_together(
             self._root.store,
             self._topic,
-            [one.stretch for one in wanted],
-            is_wanted=lambda: not all(one.future.done() for one in wanted),
+            [call.stretch for call in wanted],
+            is_wanted=lambda: not all(call.future.done() for call in wanted),
         )
         for number, outcome in outcomes:
-            one = wanted[number]
+            call = wanted[number]
             if isinstance(outcome, SegmentMissingError):  # merged or compacted since; or lost
-                outcome = self._read_alone(one.stretch)  # noqa: PLW2901
+                outcome = self._read_alone(call.stretch)  # noqa: PLW2901
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_resolve, one.future, outcome)
+                loop.call_soon_threadsafe(_resolve, call.future, outcome)
 
-    def _read_alone(self, one: Stretch) -> Replayed[RecordT] | SparklogError:
+    def _read_alone(self, wanted: Stretch) -> Replayed[RecordT] | SparklogError:
         root = self._root
         try:
-            return replay(root.metadata, root.image, self._topic, one.state.partition, one.start, one.end)
+            return replay(
+                root.metadata, root.image, self._topic, wanted.state.partition, wanted.start, wanted.end
+            )
         except SparklogError as error:
             return error
 

@@ -135,10 +135,10 @@ class Shards(Generic[RecordT, StateT]):
         clock = self._host.clock
         until_ms = clock.monotonic_ms() + LEADER_WAIT_MS
         while True:
-            nodes = {one: self._coordinator_of(one) for one in wanted}
+            nodes = {partition: self._coordinator_of(partition) for partition in wanted}
             left_ms = until_ms - clock.monotonic_ms()
             if left_ms <= 0 or not self.is_active or NO_NODE not in nodes.values():
-                return [nodes[one] for one in partitions]
+                return [nodes[partition] for partition in partitions]
             await self._news(left_ms)
 
     def _coordinator_of(self, partition: int) -> int:
@@ -222,7 +222,9 @@ class Shards(Generic[RecordT, StateT]):
             for number, partition in enumerate(partitions)
             if number >= len(known) or known[number] is not partition
         ]
-        self._hand_over([one.partition for one in changed if self._has_moved(one)], is_moved=True)
+        self._hand_over(
+            [partition.partition for partition in changed if self._has_moved(partition)], is_moved=True
+        )
         for partition in changed:
             self._review(partition)
 

@@ -162,7 +162,7 @@ class Staging(Generic[RecordT]):
     @property
     def _ended_at(self) -> int:
         """Where the log ended when the last of those ended that are not let go."""
-        ended = (one.leaves_at for one in self._by_transaction.values() if one.leaves_at is not None)
+        ended = (staged.leaves_at for staged in self._by_transaction.values() if staged.leaves_at is not None)
         return max(ended, default=0)
 
     async def settled(self) -> None:
@@ -215,7 +215,11 @@ class Staging(Generic[RecordT]):
         if found is None or not (staging or self._by_transaction):
             return  # as nearly always
         open_ones = [transactions.of_producer(producer_id) for producer_id in staging]
-        numbers = {(one.producer_id, one.number): one for one in open_ones if one is not None}
+        numbers = {
+            (transaction.producer_id, transaction.number): transaction
+            for transaction in open_ones
+            if transaction is not None
+        }
         for number, staged in self._by_transaction.items():
             if number not in numbers and staged.leaves_at is None:
                 staged.leaves_at = found.log_end_offset

@@ -238,7 +238,7 @@ class StateLog(Generic[RecordT, StateT]):
         ended = [append.ended for append in self._appends]
         if ended:
             await asyncio.wait(ended)
-        return all(one.result() for one in ended)
+        return all(future.result() for future in ended)
 
     def when_applied(self, end_offset: int, reached: Callable[[], None]) -> None:
         """Call `reached` when all below that offset is applied, and nothing above; now, if it has been."""

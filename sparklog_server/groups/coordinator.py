@@ -351,7 +351,7 @@ class GroupCoordinator:
             return ErrorCode.coordinator_not_available, []
         found = list(table.groups)
         for shard in self.shards:
-            found += [one for one in shard.state.groups() if one not in table.groups]
+            found += [group_id for group_id in shard.state.groups() if group_id not in table.groups]
         return ErrorCode.none if self.are_loaded else ErrorCode.coordinator_load_in_progress, found
 
     @property
@@ -379,7 +379,7 @@ class GroupCoordinator:
         for group_id in group_ids:
             in_order.setdefault(self.shards.find(group_id), []).append(group_id)
         every = itertools.chain.from_iterable(in_order.values())
-        for some in in_turns(every, lambda one: 1 + self.committed_count(one), DELETED_AT_ONCE):
+        for some in in_turns(every, lambda group_id: 1 + self.committed_count(group_id), DELETED_AT_ONCE):
             by_shard: dict[Shard, list[str]] = {}
             for group_id in some:
                 error, shard = self._status_error(group_id, named=False), self.shards.find(group_id)

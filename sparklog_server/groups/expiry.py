@@ -282,7 +282,7 @@ class Expiry:
                 continue
             handles, ids = self._table.groups, [*shard.state.groups()]
             known = set(ids)
-            ids += [name for name, one in handles.items() if one.shard is shard and name not in known]
+            ids += [name for name, handle in handles.items() if handle.shard is shard and name not in known]
             for some in in_turns(ids, functools.partial(self._weight, shard), LOOKED_AT_ONCE):
                 if not await shard.catch_up():
                     break  # no longer ours, or not to be read
@@ -311,7 +311,7 @@ class Expiry:
                 retention_ms=self._settings.offsets_retention_minutes * 60_000,
             )
             unstable = self._table.unstable(group_id)
-            expired = [one for one in expired if one not in unstable]
+            expired = [place for place in expired if place not in unstable]
             is_empty = group is None or (group.state is GroupState.EMPTY and not group.members.pending)
             is_empty = is_empty and self._table.is_stable(group_id)
             goes = is_empty and len(expired) == len(offsets)

@@ -92,7 +92,7 @@ class Group:
         member.sync_ticket = ticket
         if self.members.leader == member.member_id and not self.writes.have_assignment:
             given = dict(request.assignments)
-            assignments = {one.member_id: given.get(one.member_id, b"") for one in self.members}
+            assignments = {member.member_id: given.get(member.member_id, b"") for member in self.members}
             self.writes.begin(Stores.ASSIGNMENT, assignments, now)
         return self._drain()
 
@@ -125,7 +125,7 @@ class Group:
         """LeaveGroup: an error per member."""
         if self.state is GroupState.DEAD:
             return [ErrorCode.coordinator_not_available] * len(leaving), []
-        errors = [self._leave_one(one, now) for one in leaving]
+        errors = [self._leave_one(member, now) for member in leaving]
         return errors, self._drain()
 
     def check_commit(

@@ -514,7 +514,7 @@ class Writes:
         """In this generation, unless such a write is on its way: then again when it has arrived."""
         if self._coming_back and not self._are_on_their_way(Stores.STATIC_MEMBER):
             coming_back, self._coming_back = tuple(self._coming_back.values()), {}
-            assignments = {one.member_id: one.assignment for one in self._members}
+            assignments = {member.member_id: member.assignment for member in self._members}
             self.begin(Stores.STATIC_MEMBER, assignments, now, coming_back)
 
     def take(self, write_id: int) -> Write | None:

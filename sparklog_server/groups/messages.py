@@ -72,12 +72,12 @@ def names_in(topics: bytes) -> Iterator[bytes]:
 
 def named_among(subscriptions: Collection[bytes], topics: Collection[str]) -> frozenset[str] | None:
     """Which of these topics any of them (`topics_of`) names; None: they are too many to go through."""
-    if sum(int.from_bytes(one[:_COUNT_BYTES]) for one in subscriptions) > MOST_TOPICS:
+    if sum(int.from_bytes(topics_named[:_COUNT_BYTES]) for topics_named in subscriptions) > MOST_TOPICS:
         return None
     wanted = {topic.encode(): topic for topic in topics}
     found: set[bytes] = set()
-    for one in subscriptions:
-        found.update(name for name in names_in(one) if name in wanted)
+    for topics_named in subscriptions:
+        found.update(name for name in names_in(topics_named) if name in wanted)
     return frozenset(wanted[name] for name in found)
 
 

@@ -212,7 +212,9 @@ class GroupsState:
         ahead = self._ahead.get(group_id)
         if ahead is None:
             return frozenset()
-        return frozenset(place for place, entries in ahead.items() if any(one.is_staged for one in entries))
+        return frozenset(
+            place for place, entries in ahead.items() if any(entry.is_staged for entry in entries)
+        )
 
     def has_offsets(self, group_id: str) -> bool:
         """True if a group has committed any, or is about to."""
@@ -251,7 +253,7 @@ class GroupsState:
         found: dict[OffsetKey, list[OffsetValue]] = {}
         for group_id, offsets in self._ahead.items():
             for (topic, partition), entries in offsets.items():
-                appended = [one.value for one in entries if not one.is_staged] if topic in names else ()
+                appended = [entry.value for entry in entries if not entry.is_staged] if topic in names else ()
                 if appended:
                     key = OffsetKey(group=group_id, topic=topic, partition=partition)
                     found[key] = [value for value in appended if value is not None]
@@ -270,12 +272,14 @@ class GroupsState:
         if group_id in self._committed:
             return True
         ahead = self._ahead.get(group_id)
-        return ahead is not None and any(not one.is_staged for entries in ahead.values() for one in entries)
+        return ahead is not None and any(
+            not entry.is_staged for entries in ahead.values() for entry in entries
+        )
 
 
 def _latest(entries: Sequence[_Ahead], committed: OffsetValue | None) -> OffsetValue | None:
     """Return what an offset is once all that is appended is applied."""
-    return next((one.value for one in reversed(entries) if not one.is_staged), committed)
+    return next((entry.value for entry in reversed(entries) if not entry.is_staged), committed)
 
 
 def _offset_bytes(topic: str, value: OffsetValue | None) -> int:
@@ -307,7 +311,7 @@ def expired_offsets(
     consumer loses its position in a quiet partition, and reads that again from its start. The expiry that a
     client chose itself (OffsetCommit 2 to 4) takes precedence.
     """
-    may_expire_from_ms = max((one.commit_timestamp_ms for one in offsets.values()), default=0)
+    may_expire_from_ms = max((value.commit_timestamp_ms for value in offsets.values()), default=0)
     is_at_work = False
     if group is not None and group.protocol_type is not None:
         may_expire_from_ms = 0
@@ -329,7 +333,7 @@ def expired_offsets(
     if not expired or group is None or not is_at_work:
         return expired
     kept = group.subscribed_among({topic for topic, _ in expired})
-    return [] if kept is None else [one for one in expired if one[0] not in kept]
+    return [] if kept is None else [place for place in expired if place[0] not in kept]
 
 
 # --- log ---------------------------------------------------------------------------------------------
@@ -394,14 +398,14 @@ def records_of(
     expire_ms = min(now_ms + retention_ms, LAST_MS) if retention_ms >= 0 else NO_EXPIRY
     return [
         OffsetRecord(
-            OffsetKey(group=group_id, topic=one.topic, partition=one.partition),
+            OffsetKey(group=group_id, topic=offset.topic, partition=offset.partition),
             OffsetValue(
-                offset=one.offset,
-                leader_epoch=one.leader_epoch,
-                metadata=one.metadata,
+                offset=offset.offset,
+                leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata,
                 commit_timestamp_ms=now_ms,
                 expire_timestamp_ms=expire_ms,
             ),
         )
-        for one in offsets
+        for offset in offsets
     ]

@@ -427,12 +427,12 @@ class Joining:
 
     def static_members_stored(self, write: Write, error: ErrorCode, now: Instant) -> None:
         """Static members' new ids are durable, or (`error`) could not be stored."""
-        for one in write.coming_back:
-            self._answer(one, error, now)
+        for coming_back in write.coming_back:
+            self._answer(coming_back, error, now)
         self._writes.store_who_came_back(now)
 
-    def _answer(self, one: ComingBack, error: ErrorCode, now: Instant) -> None:
-        member = self._members.get(one.member_id)
+    def _answer(self, coming_back: ComingBack, error: ErrorCode, now: Instant) -> None:
+        member = self._members.get(coming_back.member_id)
         ticket = None if member is None else self._members.take_join_ticket(member)
         if member is None or ticket is None:
             return  # replaced once more, or gone
@@ -441,12 +441,12 @@ class Joining:
             self._replies.not_joined(ticket, UNKNOWN_MEMBER, error)
             return
         member.is_new = False
-        if one.can_skip_assignment:
+        if coming_back.can_skip_assignment:
             leads = self._members.leader == member.member_id
             self._replies.joined(ticket, member, skip_assignment=leads)
         else:
             # With another leader in its answer it does not assign: a stable group would ignore it.
-            self._replies.joined(ticket, member, leader=one.leader_before)
+            self._replies.joined(ticket, member, leader=coming_back.leader_before)
 
 
 def _topics_of(member: Member, protocol: str | None) -> frozenset[bytes] | None:
