@@ -298,8 +298,8 @@ class NetworkSettings:
         maximum=INT_MAX,
         unit="connections",
         doc="""Connections from one address; a further one is closed immediately. Lower keeps one client from
-        using up all of max.connections. 0, as in Kafka, only with max.connections.per.ip.overrides: no client
-        else can connect.""",
+        using up all of max.connections. 0, as in Kafka, only with max.connections.per.ip.overrides: no other
+        client can connect.""",
     )
     max_connections_per_ip_overrides: str = setting(
         "max.connections.per.ip.overrides",
