@@ -1,8 +1,7 @@
 """The partitions of an internal topic that this broker coordinates: opened, followed, handed over.
 
 A broker coordinates what lies in the partitions that it leads. One that it does not lead any more is handed
-over: clients that wait for it are sent away, and nothing of it is applied; its next leader reads it from the
-log.
+over: clients that wait for it are sent away, and nothing of it is applied; its next leader reads the log.
 So it is with one that went to another broker and came back between two looks at the metadata log, although
 this broker led it before and leads it after: who had it meanwhile has answered, and perhaps appended, in an
 epoch of its own, and what has been accepted here before cannot be published any more.
@@ -10,8 +9,7 @@ With another number of partitions, or another topic of that name, everything lie
 Invariants: a log is open exactly while this broker leads its partition in one leader epoch, as of the newest
     image that was installed; no client is answered from one that is another's as of the newest image,
     installed or not; `on_resigned` gets every log before it is closed, and all when the role is lost;
-    `on_loaded` only
-    of logs that are open, while the role is held.
+    `on_loaded` gets only logs that are open, while the role is held.
 Not here: a partition's records (state_log.py), what they mean (the coordinator's state), the leaders
     (cluster/leadership.py) and whether that still holds (cluster/membership.py).
 Concurrency: event loop only.
