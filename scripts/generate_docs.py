@@ -11,7 +11,7 @@ from sparklog.errors import CODES
 from sparklog.failpoints import FAILPOINTS, VARIABLE
 from sparklog.log.config import describe_configs, render_properties
 from sparklog.spark.option_table import SINK_OPTIONS, SOURCE_OPTIONS, Option
-from sparklog_server.api.documentation import describe_apis
+from sparklog_server.api.registry import describe_apis
 from sparklog_server.observe.collector import describe_metrics
 from sparklog_server.settings.config import describe_server_configs, render_server_properties
 

@@ -16,10 +16,9 @@ from typing import Protocol
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
 from sparklog_server.admin.changes import Changes
-from sparklog_server.api.log_dir_listing import LogDirListing
+from sparklog_server.api.listings import LogDirListing, TopicListing
 from sparklog_server.api.registry import bind_apis
 from sparklog_server.api.services import Services
-from sparklog_server.api.topic_listing import TopicListing
 from sparklog_server.cluster.controller import Controller
 from sparklog_server.cluster.elections import FACTORS, Assigning
 from sparklog_server.cluster.following import Follower
@@ -232,7 +231,7 @@ class Broker:
         return network
 
     def _have_clients_back(self) -> None:
-        """Whoever cannot must not live on: its signs of life would have it lead what nobody reaches."""
+        """Whoever cannot must not live on: its heartbeats would have it lead what nobody reaches."""
         try:
             self.network.listen()
         except OSError as error:

@@ -15,7 +15,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "Vacuum judges by an image from before its horizon: what was published between is removed.",
         "sparklog/maintenance/sweep.py",
         "classifier = Classifier(self._with_horizon(horizon), past)",
-        "planned = self._with_horizon(horizon).sweep_horizon\n            classifier = Classifier(image, past, planned_horizon=planned)",
+        "moved = self._with_horizon(horizon).sweep_horizon\n"
+        "            classifier = Classifier(image, past, planned_horizon=moved)",
         "tests/maintenance/test_vacuum.py",
     ),
     edit(

@@ -1,6 +1,8 @@
 """Topics and settings: create, alter, describe. Each change is one metadata commit.
 
-Invariants: only declared settings with legal values are stored (log/config.py).
+The embedded client and the broker share the plans here; the broker adds Kafka's shapes and errors.
+Invariants: only declared settings with legal values are stored (log/config.py); __consumer_offsets keeps its
+    number of partitions and its cleanup.policy (topic_plan.py).
 Not here: deleting (groups.py); what the metadata log checks itself: legal and colliding names,
     numbers of partitions.
 Concurrency: any thread; conflicts are resolved by planning again.
@@ -8,7 +10,7 @@ Sources: kafka-topics, kafka-configs.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from sparklog.client.cluster_view import describe_partition
 from sparklog.client.topic_plan import (
@@ -28,9 +30,12 @@ from sparklog.log.config import (
 from sparklog.metadata import (
     NO_NODE,
     Action,
+    AddPartitions,
+    CreateTopic,
     Image,
     MetadataLog,
     PartitionState,
+    SetConfigs,
     is_internal,
     new_id,
     plan_add_partitions,
@@ -38,14 +43,66 @@ from sparklog.metadata import (
     plan_set_configs,
 )
 
+# --- plans -------------------------------------------------------------------------------------------
+
+
+def plan_new_topic(
+    image: Image,
+    name: str,
+    *,
+    topic_id: str,
+    root: RootConfig,
+    partitions: int | None = None,
+    configs: Mapping[str, str] | None = None,
+) -> CreateTopic:
+    """Plan a topic, by default with as many partitions as the root's settings say.
+
+    Raises:
+        InvalidRequestError: TOPIC_EXISTS; an illegal name, number of partitions or setting.
+    """
+    validate_topic_configs(configs or {})
+    count = partitions_of_new(name, root) if partitions is None else partitions
+    return plan_create_topic(image, name, count, topic_id=topic_id, configs=configs_of_new(name, configs))
+
+
+def plan_more_partitions(image: Image, name: str, total: int) -> AddPartitions | None:
+    """Plan that a topic has `total` partitions; None: it has.
+
+    Raises:
+        InvalidRequestError: INVALID_PARTITION_COUNT: fewer than it has, or __consumer_offsets.
+        UnknownTopicError: there is no such topic.
+    """
+    validate_partitions(image, name, total)
+    return plan_add_partitions(image, name, total)
+
+
+def plan_topic_configs(image: Image, name: str, changes: Mapping[str, str | None]) -> SetConfigs | None:
+    """Plan to set (text) and delete (None) overrides of a topic; None: there is nothing to do.
+
+    Deleting what is not set, known or not, is done already: MirrorMaker deletes every setting that has its
+    default at the source.
+
+    Raises:
+        InvalidRequestError: an unknown setting, or an illegal value.
+        UnknownTopicError: there is no such topic.
+    """
+    overrides = image.topic(name).configs
+    validate_settings(image, name, changes)
+    validate_topic_configs({key: value for key, value in changes.items() if value is not None})
+    changes = {key: value for key, value in changes.items() if value is not None or key in overrides}
+    return plan_set_configs(image, name, changes)
+
+
+# --- changes -----------------------------------------------------------------------------------------
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """What a partition holds, `size_bytes` as stored, and who leads it.
+    """What a partition holds, `size_bytes` as stored, and its leader.
 
     Fields:
-        leader: a broker's node id; None: nobody leads it.
-        replicas, isr: who may lead it, and who of them could now; empty where no broker is registered.
+        leader: a broker's node id; None: it has no leader.
+        replicas, isr: brokers that may lead it, and those that could now; empty where none is registered.
     """
 
     partition: int
@@ -87,23 +144,23 @@ def create_topic(
     Raises:
         InvalidRequestError: TOPIC_EXISTS; an illegal name, number of partitions or setting.
     """
-    validate_topic_configs(configs or {})
+    validate_topic_configs(configs or {})  # also of a topic that is there
     topic_id = new_id()
 
     def plan(image: Image) -> list[Action]:
         if if_not_exists and name in image.topics:
             return []
         root = RootConfig.parse(image.configs)
-        count = partitions_of_new(name, root) if partitions is None else partitions
-        made_with = configs_of_new(name, configs)
-        return [plan_create_topic(image, name, count, topic_id=topic_id, configs=made_with)]
+        return [
+            plan_new_topic(image, name, topic_id=topic_id, root=root, partitions=partitions, configs=configs)
+        ]
 
-    return bool(_publish(metadata, plan))
+    return bool(metadata.publish(plan).actions)
 
 
 def add_partitions(metadata: MetadataLog, name: str, total: int) -> None:
     """Let a topic have `total` partitions. Keys move: new records of a key may go elsewhere than the old."""
-    metadata.publish(lambda image: _some(_grown(image, name, total)))
+    metadata.publish(lambda image: _planned(plan_more_partitions(image, name, total)))
 
 
 def alter_topic(
@@ -115,20 +172,24 @@ def alter_topic(
     partitions: int | None = None,
 ) -> None:
     """Set and delete overrides of a topic, and let it have `partitions`: all, or nothing."""
+    validate_topic_configs(changed)
     configs = _config_changes(changed, list(deleted), root=False)
 
     def plan(image: Image) -> list[Action]:
-        grown = None if partitions is None else _grown(image, name, partitions)
-        validate_settings(image, name, configs)
-        return _some(plan_set_configs(image, name, configs)) + _some(grown)
+        more = None if partitions is None else plan_more_partitions(image, name, partitions)
+        return _planned(plan_topic_configs(image, name, configs), more)
 
-    _publish(metadata, plan)
+    metadata.publish(plan)
 
 
 def alter_root(metadata: MetadataLog, changed: Mapping[str, str], deleted: Iterable[str] = ()) -> None:
     """Set and delete settings of the root, among them the defaults of its topics."""
+    validate_root_configs(changed)
     configs = _config_changes(changed, list(deleted), root=True)
-    _publish(metadata, lambda image: _some(plan_set_configs(image, None, configs)))
+    metadata.publish(lambda image: _planned(plan_set_configs(image, None, configs)))
+
+
+# --- descriptions ------------------------------------------------------------------------------------
 
 
 def describe_topic(image: Image, name: str) -> TopicDescription:
@@ -159,13 +220,7 @@ def _describe_partition(image: Image, topic: str, state: PartitionState) -> Part
     )
 
 
-def _grown(image: Image, name: str, total: int) -> Action | None:
-    validate_partitions(image, name, total)
-    return plan_add_partitions(image, name, total)
-
-
 def _config_changes(changed: Mapping[str, str], deleted: list[str], *, root: bool) -> dict[str, str | None]:
-    (validate_root_configs if root else validate_topic_configs)(changed)
     validate_config_keys(deleted, root=root)
     both = sorted(set(changed) & set(deleted))
     if both:
@@ -177,9 +232,5 @@ def _config_changes(changed: Mapping[str, str], deleted: list[str], *, root: boo
     return {**changed, **dict.fromkeys(deleted)}
 
 
-def _publish(metadata: MetadataLog, plan: Callable[[Image], list[Action]]) -> tuple[Action, ...]:
-    return metadata.publish(plan).actions
-
-
-def _some(action: Action | None) -> list[Action]:
-    return [] if action is None else [action]
+def _planned(*actions: Action | None) -> list[Action]:
+    return [action for action in actions if action is not None]

@@ -2,7 +2,7 @@
 
 Who it is, any broker says (Metadata). Which brokers there are, the root says, or the user. A controller that
 has just been deposed answers NOT_CONTROLLER, and one that was killed does not answer; then it is looked for
-again, until there is another one or the time is up. Where no broker answers, nobody waits.
+again, until there is another one or the time is up. Where no broker answers, there is no wait.
 
 Invariants: nothing is asked of a broker of another cluster. What was asked and not answered may be done: all
     three requests may be repeated.
@@ -182,7 +182,7 @@ NAMES = {
 NO_ERROR = 0
 NOT_CONTROLLER = 41
 ELECTION_NOT_NEEDED = 84
-# Those that these requests may be answered with; any other is told by its number.
+# Those that these requests may be answered with; any other is named by its number.
 ERRORS = {
     -1: "UNKNOWN_SERVER_ERROR",
     3: "UNKNOWN_TOPIC_OR_PARTITION",
@@ -449,11 +449,11 @@ def _remaining(deadline: float) -> float:
 # The root behind a broker: asks a bootstrap server where its log is, so that we can go there ourselves.
 #
 # Two requests over one connection: Metadata v2 for the cluster id, DescribeLogDirs v1 for the directory. A
-# sparklog broker answers with one URL (file:///data/log); Apache Kafka with plain paths, of use to nobody but
-# itself. Whoever answers at the address chooses what this process opens next, with the credentials that it
+# sparklog broker answers with one URL (file:///data/log); Apache Kafka with plain paths, of use to
+# itself only. The server at the address chooses what this process opens next, with the credentials that it
 # has. So the place is judged by rules (storage/root_rules.py) before anything of it is looked at.
 # Invariants: what is returned is a root that this machine sees, and it is the broker's: the cluster id in
-#     its meta.properties is the one that the broker told. Every wait and every answer's size is bounded.
+#     its meta.properties is the one that the broker names. Every wait and every answer's size is bounded.
 # Not here: reading and writing of records, which go to the storage.
 # Concurrency: no state; any thread or process.
 # Sources: Kafka's MetadataRequest v2, DescribeLogDirsRequest v1 (requests with header v1, responses v0).
@@ -487,7 +487,7 @@ def find_broker_root(
         InvalidRequestError: INVALID_OPTION, not host:port; NOT_A_SPARKLOG_BROKER; ROOT_NOT_VISIBLE, this
             machine does not see the broker's root (or another root in its place); WRONG_ROOT and
             ROOT_NOT_ALLOWED by the rules, whereupon no other server is asked.
-        RetriableError: BROKER_UNREACHABLE, nobody answered.
+        RetriableError: BROKER_UNREACHABLE, no broker answered.
     """
     rules = root_rules(None, None, os.environ) if rules is None else rules
     failures = []
@@ -514,7 +514,7 @@ def find_broker_root(
 
 
 def _ask(address: tuple[str, int], deadline: float) -> tuple[str | None, list[str]]:
-    """The cluster id and the log directories that one server tells."""
+    """Return the cluster id and the log directories that one server names."""
     with BrokerConnection(address, deadline) as connection:
         metadata = connection.ask(METADATA, METADATA_VERSION, NO_TOPICS)
         cluster_id = read_cluster(metadata).cluster_id
@@ -528,7 +528,7 @@ def _root_of(server: str, log_dirs: list[str]) -> str:
     if not log_dirs:
         raise InvalidRequestError(
             "NOT_A_SPARKLOG_BROKER",
-            f"{server} tells no log directory: it is a Kafka broker that does not let us ask",
+            f"{server} names no log directory: it is a Kafka broker that does not allow the request",
             fix='give the root as option path or --root; for Apache Kafka use format("kafka")',
         )
     raise InvalidRequestError(
@@ -548,7 +548,7 @@ def _few(log_dirs: list[str]) -> str:
 def _known(server: str, cluster_id: str | None) -> str:
     if cluster_id is None:
         raise InvalidRequestError(
-            "NOT_A_SPARKLOG_BROKER", f"{server} tells no cluster id", fix="name a sparklog broker"
+            "NOT_A_SPARKLOG_BROKER", f"{server} names no cluster id", fix="name a sparklog broker"
         )
     return cluster_id
 
@@ -600,7 +600,7 @@ class _Place(NamedTuple):
 
 
 class ControllerClient:
-    """See the module's docstring."""
+    """Asks the controller, wherever it is."""
 
     def __init__(
         self,
@@ -704,7 +704,7 @@ def _told(address: Address, problem: Exception | str) -> str:
 
 
 def _is_elsewhere(answer: Answer | Answers) -> bool:
-    """Is another one controller by now?"""
+    """True if another one is controller by now."""
     if isinstance(answer, Answer):
         return answer.error_code == NOT_CONTROLLER
     codes = {one.error_code for one in answer.partitions.values()}

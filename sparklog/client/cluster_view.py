@@ -1,7 +1,7 @@
-"""What an image says of brokers, controller and leaders, as clients are told of them.
+"""What an image says of brokers, controller and leaders, as clients see them.
 
-Invariants: pure; of what an image says, nothing is left out, and nothing is added that clients are not told.
-Not here: whether a broker lives: an image knows who is fenced, and nothing of processes.
+Invariants: pure; of what an image says, nothing is left out, and nothing is added that clients do not see.
+Not here: whether a broker lives: an image says which are fenced, and nothing of processes.
 Concurrency: pure functions of an immutable image.
 Sources: kafka-topics --describe, kafka-cluster list-endpoints; sparklog_server/cluster/leadership.py.
 """
@@ -35,7 +35,7 @@ from sparklog.storage import Store
 # coordinates.
 #
 # Of Kafka's states there are four: what a coordinator there has decided, and is still telling partitions
-# (PrepareCommit, PrepareAbort), is one commit here, so that nobody can see it; nor an id that is being
+# (PrepareCommit, PrepareAbort), is one commit here, so that it cannot be seen; nor an id that is being
 # forgotten (Dead), or a producer that is being fenced (PrepareEpochFence). A filter may name them, and finds
 # none.
 #
@@ -121,7 +121,7 @@ def coordinator_of(transactional_id: str, image: Image) -> int:
 
 
 def coordinators(image: Image) -> Callable[[str], int]:
-    """What tells that of each of many ids: which brokers there are is found once."""
+    """Return the function that finds it for each of many ids: which brokers there are is found once."""
     return functools.partial(_one_of, _nodes(image))
 
 
@@ -146,12 +146,12 @@ def _one_of(nodes: Sequence[int], transactional_id: str) -> int:
     return nodes[zlib.crc32(transactional_id.encode()) % len(nodes)] if nodes else NO_NODE
 
 
-# --- signs of life -----------------------------------------------------------------------------------
+# --- heartbeats -----------------------------------------------------------------------------------
 #
-# When a broker was last seen alive: how old its sign of life is, by the storage's clock.
+# When a broker was last seen alive: how old its heartbeat is, by the storage's clock.
 #
-# For people only: an age may be wrong by as much as two clocks differ. Whoever decides counts looks, and
-# goes by no clock (sparklog_server/cluster/liveness.py).
+# For people only: an age may be wrong by as much as two clocks differ. Decisions count
+# looks, and go by no clock (sparklog_server/cluster/liveness.py).
 #
 # Not here: what is in such an object.
 # Concurrency: any thread.
@@ -180,7 +180,7 @@ def last_seen_ms(store: Store, clock: Clock) -> dict[int, int]:
 #
 # Invariants: pure; each list has as many different brokers as were asked for. Each broker is the first of as
 #     many partitions as any other, or of one more.
-# Not here: whether lists that somebody names are legal, and who leads (sparklog_server).
+# Not here: whether lists that clients name are legal, and leaders (sparklog_server).
 # Concurrency: pure functions.
 # Sources: Kafka AdminUtils.assignReplicasToBrokers (KIP-36).
 
@@ -274,10 +274,10 @@ class BrokerView:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """Who leads a partition, and who may.
+    """The leader of a partition, and the brokers that may lead it.
 
     Fields:
-        leader: NO_NODE: nobody.
+        leader: NO_NODE: there is none.
         isr: those of the replicas that could lead it now.
     """
 
@@ -299,18 +299,18 @@ class PartitionView:
 
     @property
     def is_unavailable(self) -> bool:
-        """Can clients of brokers do nothing with it, though there are brokers?"""
+        """True if clients of brokers cannot use it, though there are brokers."""
         return self.leader == NO_NODE
 
     @property
     def is_not_preferred(self) -> bool:
-        """Does another than the first of its replicas lead it?"""
+        """True if another than the first of its replicas leads it."""
         return self.leader != NO_NODE and self.replicas[:1] != (self.leader,)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerView:
-    """Who controls the brokers; `node_id` is NO_NODE when nobody does."""
+    """The controller of the brokers; `node_id` is NO_NODE when there is none."""
 
     node_id: int
     broker_epoch: int
@@ -356,7 +356,7 @@ def describe_controller(image: Image) -> ControllerView:
 
 
 def describe_partition(image: Image, topic: str, state: PartitionState) -> PartitionView:
-    """Who leads it."""
+    """Its leader."""
     found = state.leadership
     return PartitionView(
         topic=topic,

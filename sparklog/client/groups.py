@@ -192,7 +192,7 @@ class OffsetTable:
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
 
     def after_fork_in_child(self) -> None:
-        """Another thread of the parent may have had the lock, with the table half followed: begin anew."""
+        """Another thread of the parent may have had the lock, with the table half followed: begin again."""
         if self._lock.locked():
             self._start()
 
@@ -277,7 +277,7 @@ class OffsetTable:
             if not isinstance(decoded, OffsetKey):
                 return  # group metadata: the broker's
             stored = None if value is None else decode_offset_value(value, where=where)
-        except (CorruptLogError, UnsupportedVersionError) as error:  # whoever wrote it closes it to nobody
+        except (CorruptLogError, UnsupportedVersionError) as error:  # must not close it to all
             self.skipped += 1
             _log.warning("skipped a record: %s", error)
             return
@@ -296,13 +296,13 @@ class OffsetTable:
 # Deleting a topic, and what groups have committed for it: one metadata commit.
 #
 # A topic of the same name that is made later is another one. A group that found its old offsets there would
-# leave out the first records of it, and nobody can tell by then: offsets name their topic, not its id.
+# leave out its first records, and that cannot be detected by then: offsets name their topic, not its id.
 #
 # Invariants: tombstones for all that is committed by then are in the commit that deletes the topic. For that,
 #     nothing may have been committed since it was looked up; so it is looked up again, a few times. Where
 #     others commit all the time, a partition for which a group commits for the first time between the last
 #     look and the commit keeps its offset. What cannot be read of __consumer_offsets, since it is damaged,
-#     keeps no topic: its offsets stay, which is told of.
+#     keeps no topic: its offsets stay, with a warning.
 # Not here: what is committed after the deletion, by readers that have not noticed, or by a transaction that
 #     was open. A broker, where there is one, removes that as well.
 # Concurrency: any process; the metadata log orders them. Brokers follow records that others append to groups.

@@ -111,7 +111,6 @@ class RootConfig:
         default=_DAY_MS,
         minimum=1,
         maximum=_INT_MAX,
-        unit="ms",
         doc="""How long a partition remembers an idempotent producer that writes nothing, at least; it is
         forgotten within twice that. Longer: late repetitions of a batch are still told from new ones;
         shorter: less to remember where each job is a new producer. Keep it above delivery.timeout.ms.""",
@@ -121,7 +120,6 @@ class RootConfig:
         default=7 * _DAY_MS,
         minimum=1,
         maximum=_INT_MAX,
-        unit="ms",
         doc="""A transactional id that is not used for so long is forgotten by brokers; its producer has to be
         initialised again. Ids with an open transaction stay. Longer: producers may stay away longer; shorter:
         less to remember where each job has an id of its own.""",
@@ -289,7 +287,6 @@ class TopicConfig:
         default=DAY_MS,
         minimum=0,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""How long a tombstone stays in a compacted topic. Longer: a slow consumer still learns of
         the deletion; shorter: less space.""",
     )
@@ -298,7 +295,6 @@ class TopicConfig:
         default=60_000,
         minimum=0,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""Of the root: how long readers still have a file of which all was committed, and has gone since.
         A topic's has no effect. Longer: readers seldom have to look again; shorter: space sooner.""",
     )
@@ -316,7 +312,6 @@ class TopicConfig:
         default=LONG_MAX,
         minimum=0,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""Sync a segment at the first append after so long. As flush.messages: smaller spreads the
         disk's work, larger costs fewer syncs; what is published is durable either way.""",
     )
@@ -325,7 +320,6 @@ class TopicConfig:
         default=4096,
         minimum=0,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""One index entry per so many bytes of segment. Smaller: reads start closer to their offset,
         larger index; larger: more bytes are skipped over, smaller index.""",
     )
@@ -334,7 +328,6 @@ class TopicConfig:
         default=LONG_MAX,
         minimum=1,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""What is compacted by itself, or with --due, is so at the latest after so long. Shorter:
         deletions take effect sooner; longer: less rewriting.""",
     )
@@ -343,7 +336,6 @@ class TopicConfig:
         default=1_048_588,
         minimum=0,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""Largest record batch, after compression. Larger: larger records fit, and every reader needs
         the memory for them; smaller: more, smaller batches.""",
     )
@@ -352,7 +344,6 @@ class TopicConfig:
         default=3_600_000,
         minimum=0,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""How far a record's CreateTime may lie in the future. Smaller protects retention and time
         lookups from wrong clocks; larger accepts more writers.""",
     )
@@ -361,7 +352,6 @@ class TopicConfig:
         default=LONG_MAX,
         minimum=0,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""How far a record's CreateTime may lie in the past. Smaller keeps records out that retention
         would remove at once; larger allows loading history.""",
     )
@@ -385,7 +375,6 @@ class TopicConfig:
         default=0,
         minimum=0,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""A record stays untouched by compaction for at least so long. Longer: consumers see every
         version for that time; shorter: less space.""",
     )
@@ -408,7 +397,6 @@ class TopicConfig:
         default=-1,
         minimum=-1,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Keep at most this much per partition; -1: no limit. Smaller: less space; larger: consumers may
         lag further behind.""",
     )
@@ -417,7 +405,6 @@ class TopicConfig:
         default=-1,
         minimum=-1,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""Keep records for this long after their timestamp; -1: forever, which is not Kafka's default.
         Shorter: less space; longer: consumers may lag further behind, and more can be replayed.""",
     )
@@ -433,7 +420,6 @@ class TopicConfig:
         default=1024 * MIB,
         minimum=14,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""A writer rolls its segment at this size. Larger: fewer files; smaller: retention and
         compaction free space sooner.""",
     )
@@ -442,7 +428,6 @@ class TopicConfig:
         default=10 * MIB,
         minimum=4,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""A writer rolls its segment when the index is full. Larger: room for a denser index;
         smaller: less to map into memory.""",
     )
@@ -451,7 +436,6 @@ class TopicConfig:
         default=0,
         minimum=0,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""Kept for Kafka's tools, no effect: the partitions of a writer share its segments, so they do
         not all roll at once.""",
     )
@@ -460,7 +444,6 @@ class TopicConfig:
         default=7 * DAY_MS,
         minimum=1,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""A writer rolls its segment at its next append after so long, and after half a week at the
         latest. Longer: fewer files; shorter: retention and compaction reach quiet topics sooner.""",
     )

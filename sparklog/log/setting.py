@@ -108,7 +108,7 @@ def setting(
     *,
     default: Any,
     doc: str,
-    unit: str = "",
+    unit: str | None = None,
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
@@ -118,12 +118,13 @@ def setting(
     """Declare a field of a configuration class.
 
     Args:
+        unit: by default that with which the key ends, ms or bytes.
         excluded: values between the bounds that are not allowed.
     """
     declared = Setting(
         key=key,
         kind=type(default),
-        unit=unit,
+        unit=_unit_of(key) if unit is None else unit,
         default=default,
         minimum=minimum,
         maximum=maximum,
@@ -133,6 +134,11 @@ def setting(
         excluded=excluded,
     )
     return dataclasses.field(default=default, metadata={"setting": declared})
+
+
+def _unit_of(key: str) -> str:
+    unit = key.rpartition(".")[2]
+    return unit if unit in {"ms", "bytes"} else ""
 
 
 def declared_settings(cls: type) -> dict[str, tuple[str, Setting]]:

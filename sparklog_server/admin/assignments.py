@@ -105,7 +105,7 @@ class Placements:
         first: int = 0,
     ) -> None:
         """These lists, or so many brokers each: what is legal, for partitions from `first` on."""
-        if image.controller.node_id == NO_NODE:  # in whose name they are assigned; who asks, asks again
+        if image.controller.node_id == NO_NODE:  # in whose name they are assigned; the client asks again
             raise RefusedError(ErrorCode.not_controller, "There is no controller at this moment.")
         self._wanted[topic_id] = first, [tuple(one) for one in lists] if lists else (), factor
 
@@ -134,7 +134,7 @@ class Placements:
 
 
 def _assigned(image: Image, topic_id: str, wanted: _Wanted) -> Mapping[TopicPartition, PartitionLeadership]:
-    """Nothing, where the change was refused after all: then nobody made them."""
+    """Nothing, where the change was refused after all: then they were not made."""
     first, lists, factor = wanted
     topic = image.topic_by_id.get(topic_id)
     new = () if topic is None else topic.partitions[first:]

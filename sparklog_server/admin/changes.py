@@ -1,11 +1,11 @@
-"""Changes of metadata asked for over the network: many at once, each with an outcome of its own.
+"""Changes of metadata asked for over the network: many in one request, each with an outcome of its own.
 
 Invariants: the parts of a request do not depend on each other (callers refuse duplicates), so all that can
     be done are done in one commit, and one that cannot harms no other. Outcomes are those of the plan that
     was committed: a plan that lost a race is made again from scratch. Every part has an outcome, whether its
     plan has run or not; what timed out before its turn came is never done.
 Not here: what a part does (the API's module), fencing and bundling (publish/).
-Sources: Kafka ReplicationControlManager (per-topic ApiError beside one atomic list of records;
+Sources: Kafka ReplicationControlManager (per-topic ApiError and one atomic list of records;
     MAX_PARTITIONS_PER_BATCH).
 """
 
@@ -85,7 +85,7 @@ class Change(Generic[K]):
         self.outcomes: dict[K, Outcome] = {}
 
     def give_up(self) -> bool:
-        """Do nothing when its turn comes; False: it has come."""
+        """Do nothing when its turn comes. False: it has come."""
         with self._turn:
             self._is_given_up = not self._has_begun
             return self._is_given_up
@@ -172,7 +172,7 @@ class Changes:
 
 
 def _look_at(publishing: "asyncio.Future[Any]") -> None:
-    """Nobody may be waiting any more (timeout, connection gone); asyncio must not complain then."""
+    """Retrieve the error: if no request waits any more (timeout, connection gone) asyncio would complain."""
     if not publishing.cancelled():
         publishing.exception()
 

@@ -12,7 +12,7 @@ import enum
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from sparklog.client.topic_plan import validate_settings
+from sparklog.client.admin import plan_topic_configs
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
     TopicConfig,
@@ -85,7 +85,7 @@ def plan_one_broker(config: ServerConfig, image: Image, changes: ConfigChanges) 
     validate_topic_configs(defaults)
     stored = {broker_key(node_id, name): value for name, value in changes.items()}
     _validate_values(config, image, given, stored)
-    return plan_set_configs(image, None, that_matter(stored, image.configs))
+    return plan_set_configs(image, None, stored)
 
 
 def plan_all_brokers(config: ServerConfig, image: Image, changes: ConfigChanges) -> Action | None:
@@ -100,12 +100,7 @@ def plan_all_brokers(config: ServerConfig, image: Image, changes: ConfigChanges)
     stored = {ROOT_KEYS[name]: value for name, value in changes.items() if name in ROOT_KEYS}
     stored |= {broker_key(None, name): value for name, value in changes.items() if name in DYNAMIC}
     _validate_values(config, image, given, stored)
-    return plan_set_configs(image, None, that_matter(stored, image.configs))
-
-
-def that_matter(changes: ConfigChanges, current: Mapping[str, str]) -> dict[str, str | None]:
-    """Without deletions of what is not set: they are done already, known or not."""
-    return {key: value for key, value in changes.items() if value is not None or key in current}
+    return plan_set_configs(image, None, stored)
 
 
 def _validate_dynamic(name: str) -> None:
@@ -129,7 +124,7 @@ def _validate_dynamic(name: str) -> None:
 def _validate_values(
     config: ServerConfig, image: Image, given: Mapping[str, str], stored: Mapping[str, str | None]
 ) -> None:
-    """Could this broker run with what is given?"""
+    """Refuse what this broker could not run with."""
     for name, value in given.items():
         if len(value) > MAX_VALUE_LENGTH:
             raise _refused(f"{name}: {len(value)} characters, expected at most {MAX_VALUE_LENGTH}")
@@ -148,11 +143,11 @@ def _validate_values(
     if THREADS not in given:
         return
     before, after = in_force.broker.num_io_threads, to_be.broker.num_io_threads
-    told = f"Dynamic thread count update validation failed for {THREADS}={after}, value should "
+    failed = f"Dynamic thread count update validation failed for {THREADS}={after}, value should "
     if after < before // 2:
-        raise _refused(f"{told}be at least half the current value {before}")
+        raise _refused(f"{failed}be at least half the current value {before}")
     if after > 2 * before:
-        raise _refused(f"{told}not be greater than double the current value {before}")
+        raise _refused(f"{failed}not be greater than double the current value {before}")
 
 
 def _refused(message: str) -> RefusedError:
@@ -460,7 +455,7 @@ def refuse_nulls(keys: list[str]) -> None:
 def _part(config: ServerConfig, resource_type: int, name: str, target: Target) -> Part:
     match ResourceType(resource_type):
         case ResourceType.TOPIC:
-            return lambda image: _plan_topic(image, name, target)
+            return lambda image: plan_topic_configs(image, name, target(image, image.topic(name).configs))
         case ResourceType.BROKER if name:
             node_id = config.broker.node_id
             validate_broker_name(node_id, name)
@@ -471,13 +466,6 @@ def _part(config: ServerConfig, resource_type: int, name: str, target: Target) -
             return lambda image: plan_all_brokers(config, image, target(image, cluster_values(image.configs)))
         case unsupported:
             raise invalid_request(f"Unsupported resource type: {unsupported.name} ({resource_type})")
-
-
-def _plan_topic(image: Image, name: str, target: Target) -> Action | None:
-    changes = target(image, image.topic(name).configs)
-    validate_settings(image, name, changes)
-    validate_topic_configs({key: value for key, value in changes.items() if value is not None})
-    return plan_set_configs(image, name, that_matter(changes, image.topic(name).configs))
 
 
 # --- config increments -------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ On shared storage no replica is behind another one, so that an "unclean" electio
 same as that which the controller holds by itself as soon as a replica is there.
 
 Invariants: each partition that was asked for has an outcome, computed from the image that the commit follows.
-Not here: who may decide it (cluster/controller.py).
+Not here: which broker may decide it (cluster/controller.py).
 Concurrency: a thread of the controller's runs it; the outcomes are read when that is over.
 Sources: Kafka ReplicationControlManager.electLeaders (KIP-460).
 """
@@ -34,8 +34,8 @@ from sparklog_server.protocol.apis import ErrorCode
 #
 # Invariants: each partition that was asked for has an outcome, computed from the image that the commit
 #     follows; one that is refused harms no other.
-# Not here: how a reassignment goes on (cluster/elections.py), who may decide it (cluster/controller.py),
-#     Kafka's entities (api/).
+# Not here: how a reassignment goes on (cluster/elections.py), which broker decides it
+#     (cluster/controller.py), Kafka's entities (api/).
 # Concurrency: a thread of the controller's runs it; the outcomes are read when that is over.
 # Sources: Kafka ReplicationControlManager.alterPartitionReassignments (KIP-455, KIP-860).
 

@@ -1,7 +1,7 @@
-"""Creating topics: what is asked for, checked and planned; and those that are missing when somebody asks.
+"""Topics that clients create, grow and delete; and missing ones that are created when a client asks for them.
 
-What is asked for is looked at as it came: whatever has these attributes will do, a request's entity too, for
-thousands of topics may be named at once.
+Requests are read as they came: anything with these attributes will do, Kafka's entities too, since thousands
+of topics may be named in one request. The plans are the embedded client's (sparklog/client/admin.py).
 Invariants: a topic is planned by itself, against the image that its commit follows; names that would be the
     same in metrics are refused within one request, too.
 Not here: carrying the parts out (changes.py), Kafka's entities (api/).
@@ -12,9 +12,10 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
-from sparklog.client.topic_plan import OFFSETS_TOPIC, configs_of_new, partitions_of_new
+from sparklog.client.admin import plan_more_partitions, plan_new_topic
+from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.errors import UnknownTopicError
-from sparklog.log.config import RootConfig, validate_topic_configs
+from sparklog.log.config import RootConfig
 from sparklog.metadata import (
     NEVER_TOPICS,
     Action,
@@ -23,8 +24,6 @@ from sparklog.metadata import (
     Topic,
     collision_key,
     new_id,
-    plan_add_partitions,
-    plan_create_topic,
     plan_delete_topic,
     why_no_new_topic_name,
 )
@@ -89,10 +88,12 @@ def _partitions_part(topic: MorePartitions, placements: Placements, *, duplicate
                 ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition."
             ) from None
         count = len(found.partitions)
-        factor = len(found.partitions[0].leadership.replicas)  # 0: nobody has assigned it yet
-        _validate(image, topic, count, factor)
-        action = plan_add_partitions(image, topic.name, topic.count)
+        factor = len(found.partitions[0].leadership.replicas)  # 0: it is not assigned yet
+        if topic.count <= count:
+            raise RefusedError(ErrorCode.invalid_partitions, _why_no_increase(topic, count))
+        action = plan_more_partitions(image, topic.name, topic.count)
         if topic.assignments is not None:
+            _validate_assignments(image, topic, topic.assignments, count, factor)
             lists = [one.broker_ids for one in topic.assignments]
             placements.want(image, found.topic_id, lists=lists, first=count)
         elif 1 <= factor <= len(image.brokers):
@@ -102,30 +103,24 @@ def _partitions_part(topic: MorePartitions, placements: Placements, *, duplicate
     return plan
 
 
-def _validate(image: Image, topic: MorePartitions, count: int, factor: int) -> None:
-    if topic.name == OFFSETS_TOPIC:
-        raise RefusedError(
-            ErrorCode.invalid_partitions,
-            f"{OFFSETS_TOPIC} has {count} partitions for ever: by another number groups' committed offsets "
-            "would not be found any more.",
-        )
+def _why_no_increase(topic: MorePartitions, count: int) -> str:
     if topic.count == count:
-        raise RefusedError(ErrorCode.invalid_partitions, f"Topic already has {count} partition(s).")
-    if topic.count < count:
-        raise RefusedError(
-            ErrorCode.invalid_partitions,
-            f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not be an "
-            "increase.",
-        )
-    if topic.assignments is None:
-        return
-    if len(topic.assignments) != topic.count - count:
+        return f"Topic already has {count} partition(s)."
+    return (
+        f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not be an increase."
+    )
+
+
+def _validate_assignments(
+    image: Image, topic: MorePartitions, assignments: Sequence[Replicas], count: int, factor: int
+) -> None:
+    if len(assignments) != topic.count - count:
         raise RefusedError(
             ErrorCode.invalid_replica_assignment,
             f"Attempted to add {topic.count - count} additional partition(s), but only "
-            f"{len(topic.assignments)} assignment(s) were specified.",
+            f"{len(assignments)} assignment(s) were specified.",
         )
-    for place, assignment in enumerate(topic.assignments):
+    for place, assignment in enumerate(assignments):
         validate_assignment(image.brokers, assignment.broker_ids, factor=factor or None)
         validate_usable(image, count + place, assignment.broker_ids)
 
@@ -194,7 +189,7 @@ def _plan(
 # --- topic creation ----------------------------------------------------------------------------------
 
 
-MAX_CREATED = 100  # missing topics that one request can create; who asks again gets the next ones
+MAX_CREATED = 100  # missing topics that one request can create; the next request gets the next ones
 
 
 class NewAssignment(Protocol):
@@ -241,11 +236,11 @@ def creations(root: LiveRoot, topics: Sequence[NewTopic], placements: Placements
     names = [topic.name for topic in topics]
     twice = duplicates(names)
     colliding = duplicates([collision_key(name) for name in dict.fromkeys(names)])
-    default = _default_partitions(root)
+    settings = _root_settings(root)
     return {
         topic.name: _part(
             topic,
-            default,
+            settings,
             placements,
             duplicate=topic.name in twice,
             colliding=collision_key(topic.name) in colliding,
@@ -272,38 +267,38 @@ async def create_missing(root: LiveRoot, changes: Changes, names: Iterable[str])
             later[name] = ErrorCode.leader_not_available  # "ask again", as Kafka while it creates
             continue
         collisions.add(key)
-        parts[name] = _creation(name, partitions_of_new(name, config), configs_of_new(name))
+        parts[name] = _creation(name, config)
     outcomes = await changes.make(parts) if parts else {}
     return later | {name: outcome.code for name, outcome in outcomes.items() if outcome.is_error}
 
 
-def _creation(name: str, partitions: int, configs: dict[str, str]) -> Part:
+def _creation(name: str, config: RootConfig) -> Part:
     topic_id = new_id()
 
     def plan(image: Image) -> Action | None:
         if name in image.topics:
             return None
-        return plan_create_topic(image, name, partitions, topic_id=topic_id, configs=configs)
+        return plan_new_topic(image, name, topic_id=topic_id, root=config)
 
     return plan
 
 
-def _default_partitions(root: LiveRoot) -> Callable[[Image, str], int]:
-    """Of a name, as of an image; settings are parsed once, not once for each of thousands of topics."""
+def _root_settings(root: LiveRoot) -> Callable[[Image], RootConfig]:
+    """Return what parses the settings of an image once, not once for each of thousands of topics."""
     known: tuple[Image, RootConfig] | None = None
 
-    def default(image: Image, name: str) -> int:
+    def settings(image: Image) -> RootConfig:
         nonlocal known
         if known is None or known[0] is not image:
             known = image, root.root_config(image)
-        return partitions_of_new(name, known[1])
+        return known[1]
 
-    return default
+    return settings
 
 
 def _part(
     topic: NewTopic,
-    default: Callable[[Image, str], int],
+    settings: Callable[[Image], RootConfig],
     placements: Placements,
     *,
     duplicate: bool,
@@ -323,8 +318,14 @@ def _part(
                 "in metric names",
             )
         asked = _assigned(image, topic) if topic.assignments else _partitions(image, topic)
-        partitions = asked or default(image, topic.name)
-        action = plan_create_topic(image, topic.name, partitions, topic_id=topic_id, configs=_configs(topic))
+        action = plan_new_topic(
+            image,
+            topic.name,
+            topic_id=topic_id,
+            root=settings(image),
+            partitions=asked or None,
+            configs=_configs(topic),
+        )
         if topic.assignments:
             lists = sorted(topic.assignments, key=lambda one: one.partition_index)
             placements.want(image, topic_id, lists=[one.broker_ids for one in lists])
@@ -383,6 +384,4 @@ def _configs(topic: NewTopic) -> dict[str, str]:
         raise RefusedError(
             ErrorCode.invalid_config, f"Null value not supported for topic configs: {','.join(nulls)}"
         )
-    configs = {one.name: one.value for one in topic.configs if one.value is not None}
-    validate_topic_configs(configs)
-    return configs_of_new(topic.name, configs)
+    return {one.name: one.value for one in topic.configs if one.value is not None}

@@ -1,1 +1,1 @@
-"""One module per Kafka API; registry.py imports every module found here."""
+"""The Kafka APIs, one module per family; registry.py imports every module found here."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sparklog.metadata import why_illegal_topic_name
-from sparklog_server.api.nodes import hint_of, nodes_of_leaders
+from sparklog_server.api.cluster import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.cluster.leadership import NO_EPOCH

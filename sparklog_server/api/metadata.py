@@ -1,26 +1,19 @@
-"""Metadata (key 3), versions 0-13.
+"""Topics and their partitions: where they are, and their leaders.
 
-Does: the brokers that are not fenced, with their racks; who is controller; topics by name or by id, all of
-    them when asked so, their partitions with leaders, replicas, and which of these are there; creates topics
-    that are asked for by name and missing, in one commit, if request and settings allow it, and
-    __consumer_offsets as it must be.
-Does not: an error of the whole answer (a client would be told by it to begin anew at its first addresses).
-Each topic that is asked for is told once. Beyond 32 MiB the rest of them is answered UNKNOWN_SERVER_ERROR: a
-    million partitions; ask for fewer at once, or for all.
-Versions: 0 no topics means all; 1 null means all, controller, racks; 4 auto-creation can be refused; 5
-    offline replicas; 7 leader epochs; 8 authorized operations (KIP-430); 9 flexible; 10 topic ids in answers
-    (KIP-516); 12 topics by id; 13 top-level error (KIP-1102).
+Not here: the answer about all topics, which is kept (listings.py); offsets (log_offsets.py).
 """
 
 import asyncio
 import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sparklog.metadata import Image, Topic, is_internal, why_illegal_topic_name
 from sparklog_server.admin.topics import create_missing
-from sparklog_server.api.nodes import nodes_of
+from sparklog_server.api.cluster import nodes_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
+from sparklog_server.cluster.elections import replica_view
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.messages import message_codec
 from sparklog_server.protocol.metadata_response import (
@@ -30,21 +23,36 @@ from sparklog_server.protocol.metadata_response import (
     encode_topic,
     encode_topics,
 )
-from sparklog_server.protocol.responses import field, make, topic_id_text
+from sparklog_server.protocol.responses import field, make, maker, topic_id_text
 from sparklog_server.protocol.wire import Pace, Response, held_bytes, in_slices, text_bytes
 from sparklog_server.security.access import NOT_ASKED_FOR
+
+# --- Metadata ----------------------------------------------------------------------------------------
 
 _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
 _ASSIGNED_WITHIN_S = 0.5
-_TOPIC_BYTES = 40  # beside its name and its partitions
+_TOPIC_BYTES = 40  # without its name and its partitions
 
 
 @api(ApiKey.METADATA, versions=range(14))
 async def handle_metadata(request: Any, context: RequestContext, services: Services) -> Any:
-    """Answer from the newest image."""
+    """Metadata (key 3), versions 0-13.
+
+    Does: the brokers that are not fenced, with their racks; the controller; topics by name or by id, all
+        of them when asked so, their partitions with leaders, replicas, and which of these are there; creates
+        topics that are asked for by name and missing, in one commit, if request and settings allow it, and
+        __consumer_offsets as it must be.
+    Does not: an error of the whole answer (by it a client would begin again at its first
+        addresses).
+    Each topic that is asked for is answered once. Beyond 32 MiB, a million partitions, the rest of them is
+        answered UNKNOWN_SERVER_ERROR: ask for fewer in one request, or for all.
+    Versions: 0 no topics means all; 1 null means all, controller, racks; 4 auto-creation can be refused; 5
+        offline replicas; 7 leader epochs; 8 authorized operations (KIP-430); 9 flexible; 10 topic ids in
+        answers (KIP-516); 12 topics by id; 13 top-level error (KIP-1102).
+    """
     asked, version = request.topics, context.api_version
-    # Somebody else may have changed topics just now; a client that is told "unknown" comes back in a second.
+    # Another process may have changed topics just now; after "unknown" a client comes back in a second.
     await services.root.look()
     operations = services.access.topic_operations
     if not field(request, "include_topic_authorized_operations", False):
@@ -63,13 +71,13 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
         await _until_assigned(asked, services)
         size, refused = await _counted(asked, context, services)
     await context.answer.hold(size)
-    # What is told is of one image, and not of one from before a wait for room.
+    # The answer is of one image, and not of one from before a wait for room.
     image, brokers = services.root.image, nodes_of(services, context.listener)
     if is_of_all:
         chunks = await listing.of(image, version, operations)
     else:
-        told = _Told(services, image, version, errors, operations)
-        chunks = encode_topics(await told.topics(asked, refused), version)
+        answer = _Topics(services, image, version, errors, operations)
+        chunks = encode_topics(await answer.topics(asked, refused), version)
     cluster = field(request, "include_cluster_authorized_operations", False)
     return _response(
         context, services, brokers, chunks, services.access.cluster_operations if cluster else NOT_ASKED_FOR
@@ -79,7 +87,7 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
 async def _until_assigned(asked: Any, services: Services) -> None:
     """A topic of a moment ago has no leaders until the controller has seen it, which takes milliseconds.
 
-    Some clients give up when they are told so, and others come back in a tenth of a second.
+    Some clients give up at that error, and others come back in a tenth of a second.
     """
     due = asyncio.get_running_loop().time() + _ASSIGNED_WITHIN_S
     while any(_is_unassigned(one, services) for one in asked):
@@ -94,12 +102,12 @@ def _is_unassigned(one: Any, services: Services) -> bool:
 
 
 def _each_once(asked: Any) -> list[Any]:
-    """The entries of a request, without repeats: beside an id a name says nothing, and may be any."""
+    """The entries of a request, without repeats: next to an id a name says nothing, and may be any."""
     return list({_topic_id(one) or one.name: one for one in asked}.values())
 
 
 async def _counted(asked: list[Any], context: RequestContext, services: Services) -> tuple[int, set[Any]]:
-    """About how many bytes will be told of these topics, and which of them would be too much."""
+    """Return about how many bytes these topics take in the answer, and which of them would be too much."""
     size, refused = 0, set()
     sizes = await in_slices(_size_of(services, context.api_version, one) for one in asked)
     for one, of_one in zip(asked, sizes, strict=True):
@@ -111,7 +119,7 @@ async def _counted(asked: list[Any], context: RequestContext, services: Services
 
 
 def _size_of(services: Services, version: int, one: Any) -> int:
-    """About what is told of a topic that is asked for."""
+    """Return about how many bytes a topic takes in the answer."""
     image = services.root.image
     topic = _found(image, one)
     size = _TOPIC_BYTES + text_bytes(one.name or "")
@@ -143,8 +151,8 @@ def _response(
     return Response(chunks=[encoded[: after - count_bytes(version)], *topics, encoded[after:]])
 
 
-class _Told:
-    """What is told of the topics that one request asks for, as of one image."""
+class _Topics:
+    """The topics that one request asks for, as of one image."""
 
     def __init__(
         self, services: Services, image: Image, version: int, errors: dict[str, ErrorCode], operations: int
@@ -158,17 +166,17 @@ class _Told:
 
     async def topics(self, asked: list[Any], refused: set[Any]) -> list[list[bytes]]:
         """Of each entry the topic, or why not, with turns for others: one may have 10,000 partitions."""
-        told = []
+        topics = []
         for one in asked:
             topic = _found(self._image, one)
             if _is_misplaced(one) or topic is None:
-                told.append(self._why_not(one))
+                topics.append(self._why_not(one))
             elif one in refused:
-                told.append(self._error(ErrorCode.unknown_server_error, topic.name, _topic_id(one)))
+                topics.append(self._error(ErrorCode.unknown_server_error, topic.name, _topic_id(one)))
             else:
-                told.append(await self._topic(topic))
+                topics.append(await self._topic(topic))
             await self._pace.made(1)
-        return told
+        return topics
 
     async def _topic(self, topic: Topic) -> list[bytes]:
         return await self._topics.topic(self._image, topic, self._version, self._operations, self._pace)
@@ -202,3 +210,128 @@ def _is_misplaced(one: Any) -> bool:
 def _topic_id(one: Any) -> uuid.UUID | None:
     value: uuid.UUID | None = getattr(one, "topic_id", None)
     return None if value is None or value == _ZERO else value
+
+
+# --- DescribeTopicPartitions -------------------------------------------------------------------------
+
+MAX_PARTITIONS = 2000  # Kafka's max.request.partition.size.limit
+
+
+@api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=range(1))
+async def handle_describe_topic_partitions(request: Any, context: RequestContext, services: Services) -> Any:
+    """DescribeTopicPartitions (key 75), version 0.
+
+    Does: partitions of topics by name, or of all topics, in the order of their names: leaders, replicas, and
+        which of these are there. At most 2,000 partitions (MAX_PARTITIONS), or as many as the request allows;
+        the answer says where to go on.
+    Does not: eligible leader replicas: records are on shared storage, so every replica that comes back may
+        lead, and none is remembered as the last one that had them all.
+    Versions: 0 (KIP-966).
+    Sources: Kafka DescribeTopicPartitionsRequestHandler.
+    """
+    await services.root.look()
+    image = services.root.image
+    types, cursor = context.types, request.cursor
+    asked = {one.name for one in request.topics}
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        error_of = _Errors(types, services)
+        refused = (error_of(name, ErrorCode.invalid_request) for name in sorted(asked))
+        return make(types.DescribeTopicPartitionsResponse, topics=await in_slices(refused))
+    first = "" if cursor is None else cursor.topic_name
+    names = sorted(name for name in asked or image.topics if name >= first)
+    start = 0 if cursor is None or names[:1] != [first] else cursor.partition_index
+    limit = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    pages = _Pages(image, names, start, limit)
+    error_of = _Errors(types, services)
+    topics = await in_slices(
+        _unknown(error_of, name) if topic is None else _topic(types, services, image, topic, numbers)
+        for name, topic, numbers in pages.taken()
+    )
+    fields: dict[str, Any] = {}
+    if pages.next is not None:
+        name, number = pages.next
+        fields["next_cursor"] = make(types.Cursor, topic_name=name, partition_index=number)
+    return make(types.DescribeTopicPartitionsResponse, topics=topics, **fields)
+
+
+class _Pages:
+    """Which partitions go into this answer, and with which one the next begins."""
+
+    def __init__(self, image: Image, names: list[str], start: int, limit: int) -> None:
+        self._image = image
+        self._names = names
+        self._start = start
+        self._left = limit
+        self.next: tuple[str, int] | None = None
+
+    def taken(self) -> Iterator[tuple[str, Topic | None, range]]:
+        start = self._start
+        for name in self._names:
+            if self._left == 0:
+                self.next = name, 0
+                return
+            topic = self._image.topics.get(name)
+            count = 0 if topic is None else len(topic.partitions)
+            end = min(count, start + self._left)
+            yield name, topic, range(start, end)
+            if end < count:
+                self.next = name, end
+                return
+            self._left -= max(0, end - start)
+            start = 0
+
+
+def _topic(types: Any, services: Services, image: Image, topic: Topic, numbers: range) -> Any:
+    return make(
+        types.DescribeTopicPartitionsResponseTopic,
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=[_partition(types, image, topic, number) for number in numbers],
+        topic_authorized_operations=services.access.topic_operations,
+    )
+
+
+def _partition(types: Any, image: Image, topic: Topic, number: int) -> Any:
+    seen = replica_view(image, topic.partitions[number])
+    return make(
+        types.DescribeTopicPartitionsResponsePartition,
+        error_code=seen.error,
+        partition_index=number,
+        leader_id=seen.leader,
+        leader_epoch=seen.leader_epoch,
+        replica_nodes=seen.replicas,
+        isr_nodes=seen.in_sync,
+        offline_replicas=seen.offline,
+        eligible_leader_replicas=(),  # never null: Kafka's admin client looks into them
+        last_known_elr=(),
+    )
+
+
+def _unknown(error_of: "_Errors", name: str) -> Any:
+    illegal = why_illegal_topic_name(name) is not None
+    return error_of(
+        name, ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition
+    )
+
+
+class _Errors:
+    """Makers of topics that have only an error: thousands have the same."""
+
+    def __init__(self, types: Any, services: Services) -> None:
+        self._types = types
+        self._operations = services.access.topic_operations
+        self._makers: dict[tuple[ErrorCode, bool], Callable[[str], Any]] = {}
+
+    def __call__(self, name: str, code: ErrorCode) -> Any:
+        key = code, is_internal(name)
+        if key not in self._makers:
+            self._makers[key] = maker(
+                self._types.DescribeTopicPartitionsResponseTopic,
+                "name",
+                error_code=code,
+                is_internal=key[1],
+                topic_authorized_operations=self._operations,
+            )
+        return self._makers[key](name)

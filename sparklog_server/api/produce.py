@@ -31,7 +31,7 @@ import msgspec
 from sparklog.errors import SparklogError, as_value
 from sparklog.format.record_batch import HEADER, NO_PRODUCER_ID
 from sparklog.metadata import MOST_STAGED_WEIGHT, Image, Topic, is_internal
-from sparklog_server.api.nodes import hint_of, nodes_of_leaders
+from sparklog_server.api.cluster import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext, error_code

@@ -1,28 +1,33 @@
-"""The APIs that are served: one declaration per key, made by the modules of this package.
+"""The APIs that are served: one declaration per key, made by the modules of this package; their reference.
 
-Invariants: ApiVersions tells exactly what is declared here (and Produce from 0, see api_versions.py); a key
-    is declared once.
+Invariants: ApiVersions lists exactly what is declared here (and Produce from 0, see cluster.py); a key is
+    declared once. The docstring of a handler, or of a module with one handler, says what the API does, does
+    not do, and which versions there are: docs/apis.md is made of it, and a test compares the versions.
 Not here: reading and writing of bytes (protocol/messages.py), sockets (network/).
 Sources: Kafka ApiKeys, KafkaApis.
 """
 
 import functools
 import importlib
+import inspect
 import pkgutil
+import re
+import sys
 import types
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.apis import ApiEntry, ApiKey, RequestContext
 
 Handler = Callable[[Any, RequestContext, Services], Awaitable[Any]]
+_PART = re.compile(r"^(Does not|Does|Versions|Sources):(?= )", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredApi:
-    """What a module of this package declares; see ApiEntry for the fields."""
+    """What a handler declares; see ApiEntry for the fields."""
 
     key: ApiKey
     name: str
@@ -32,8 +37,14 @@ class DeclaredApi:
     waits: bool
     counts: bool
 
+    @property
+    def header(self) -> str:
+        """What the docstring of the handler, or of a module with this handler only, says of the API."""
+        own = inspect.getdoc(self.handler) or ""
+        return own if own.startswith(self.name) else sys.modules[self.handler.__module__].__doc__ or ""
+
     def bind(self, services: Services) -> ApiEntry:
-        """The API, served with these."""
+        """Return the API, served with these."""
         return ApiEntry(
             key=self.key,
             name=self.name,
@@ -60,8 +71,9 @@ def api(
     """
 
     def declare(handler: Handler) -> Handler:
-        if key in _declared and _declared[key].handler.__module__ != handler.__module__:
-            raise RuntimeError(f"API {key}: registered by {_declared[key].handler.__module__} already")
+        known = _declared.get(key)
+        if known is not None and _place(known.handler) != _place(handler):
+            raise RuntimeError(f"API {key}: registered by {'.'.join(_place(known.handler))} already")
         _declared[key] = DeclaredApi(
             key=key,
             name=handler.__name__.removeprefix("handle_").title().replace("_", ""),
@@ -92,3 +104,53 @@ def bind_apis(services: Services) -> dict[int, ApiEntry]:
 
 def _call(handler: Handler, services: Services, body: Any, context: RequestContext) -> Awaitable[Any]:
     return handler(body, context, services)
+
+
+def _place(handler: Handler) -> tuple[str, str]:
+    return handler.__module__, handler.__name__
+
+
+# --- reference ---------------------------------------------------------------------------------------
+
+
+class ApiText(NamedTuple):
+    """What docs/apis.md says of an API."""
+
+    name: str
+    key: int
+    versions: str
+    does: str
+    does_not: str
+
+
+def describe_apis() -> list[ApiText]:
+    """Return the reference of every API, by key."""
+    described = []
+    for declared in declared_apis().values():
+        parts = _parts(declared.header)
+        first, last = declared.versions.start, declared.versions.stop - 1
+        versions = str(first) if first == last else f"{first}-{last}"
+        described.append(
+            ApiText(
+                declared.name,
+                int(declared.key),
+                versions,
+                parts.get("Does", ""),
+                parts.get("Does not", ""),
+            )
+        )
+    return described
+
+
+def _parts(header: str) -> dict[str, str]:
+    """Return each part up to the next one, or to a line that is indented no more, as one line."""
+    found = list(_PART.finditer(header))
+    ends = [part.start() for part in found[1:]] + [len(header)]
+    return {
+        part[1]: _one_line(header[part.end() : end].strip()) for part, end in zip(found, ends, strict=True)
+    }
+
+
+def _one_line(text: str) -> str:
+    own = re.split(r"\n(?! )", text)[0]
+    return " ".join(own.split())

@@ -1,4 +1,4 @@
-"""What handlers may use. Nobody below api/ sees all of it: each part was given what it needs.
+"""What handlers may use. No layer below api/ sees all of it: each part was given what it needs.
 
 Concurrency: made once, by broker.py.
 """
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from sparklog.clock import Clock
 from sparklog_server.admin.changes import Changes
-from sparklog_server.api.log_dir_listing import LogDirListing
-from sparklog_server.api.topic_listing import TopicListing
+from sparklog_server.api.listings import LogDirListing, TopicListing
 from sparklog_server.cluster.controller import Controller
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
@@ -30,7 +29,7 @@ class Services:
     """The parts of one broker.
 
     Fields:
-        searching: whoever searches with a client's expression holds it.
+        searching: held while a client's expression is searched with.
     """
 
     node_id: int

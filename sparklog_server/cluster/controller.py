@@ -1,20 +1,21 @@
-"""The controller: the broker that says who is dead, who leads what, and what comes next.
+"""The controller: the broker that decides which brokers are dead and which lead what.
 
-Each broker has one of these, and all watch. Who is not the controller looks at the controller's signs of life
-only, and takes its place when it is gone: at once if the image has none, and after a session of silence if it
-is dead. Who is looks at everybody's, once an interval, and at each image that changes the cluster:
+Each broker has one of these, and all watch. A broker that is not the controller reads the controller's
+heartbeats only, and takes its place when it is gone: immediately if the image has none, and after a session
+of silence if it is dead. The controller reads all heartbeats, once an interval, and looks at each image that
+changes the cluster:
 
     a broker is dead                    others lead what it led, and it is fenced: in one commit
-    partitions nobody has assigned      get replicas and a leader, whoever made them
+    partitions that are not assigned    get replicas and a leader, by whichever process they were made
     a broker is about to stop           others lead what it leads
-    a broker has joined                 leads what nobody leads, and what it is to be a replica of
+    a broker has joined                 leads what has no leader, and what it is to be a replica of
     others lead what it is first of     it leads that, if it is too much (auto.leader.rebalance.enable)
     requests                            elections and reassignments that clients ask for
 
-All of it goes through one queue, in one task, and looks beside it (liveness.py). What it commits is computed
-from the newest image, in a thread of its own: storage threads that all wait must not delay a failover. This
-is safe because the order of commits does not come from threads: a plan is called with the newest image, under
-the log's lock, and applies in this controller's epoch, or not at all.
+All of it goes through one queue, in one task; heartbeats are read apart (liveness.py). What it commits is
+computed from the newest image, in a thread of its own: storage threads that all wait must not delay a
+failover. This is safe because the order of commits does not come from threads: a plan is called with the
+newest image, under the log's lock, and applies in this controller's epoch, or not at all.
 
 1. the controller stands still for a minute, between looking and committing;
 2. another broker takes it for dead, has itself elected, and fences it;
@@ -23,7 +24,7 @@ the log's lock, and applies in this controller's epoch, or not at all.
 
 Invariants: what a controller commits says its epoch. What is due waits for one request, not for the queue to
     be empty, and for no look.
-Not here: what is due (elections.py), who is dead (liveness.py, liveness.py), the rules (elections.py).
+Not here: what is due, and its rules (elections.py); which brokers are dead (liveness.py).
 Concurrency: one task on the event loop, one thread for storage; `submit` on the loop.
 After a crash: another broker takes over; this one starts as a watcher.
 Sources: Kafka's ControllerEventManager (one queue), KafkaController before KRaft.
@@ -57,7 +58,7 @@ from sparklog.metadata import Controller as ElectedController
 from sparklog_server.cluster.elections import Assigning, Duties, is_imbalanced, plan_preferred
 from sparklog_server.cluster.liveness import Looking, Observer, looks_until_dead
 from sparklog_server.cluster.membership import Membership, Registration
-from sparklog_server.cluster.state_log import tell_changes
+from sparklog_server.cluster.state_log import log_changes
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.config import ServerConfig
@@ -72,14 +73,14 @@ _AGAIN_SECONDS = 0.5  # after what came to nothing
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ordered:
-    """A request: a plan from an image and a controller epoch, and who waits for it."""
+    """A request: a plan from an image and a controller epoch, and its caller's future."""
 
     order: Order
     future: "asyncio.Future[PublishResult]"
 
 
 class Controller:
-    """See the module's docstring."""
+    """Watches the cluster, and decides while this broker is the controller."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Controller:
         metrics: Metrics,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """`on_fatal`: told of what must stop the broker: a failed fsync, or a fault of ours."""
+        """`on_fatal`: gets what must stop the broker: a failed fsync, or a bug."""
         settings = config.broker
         self._root = root
         self._membership = membership
@@ -121,7 +122,7 @@ class Controller:
         self._has_news = self._was_controller = False
         self._waited_for: ElectedController | None = None
         self._problem = ""
-        self._told = root.image  # whose changes are in the log of state changes
+        self._reported = root.image  # whose changes are in the log of state changes
         root.on_image(self._on_image)
 
     # --- life ---------------------------------------------------------------------------------------
@@ -150,9 +151,7 @@ class Controller:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _has_ended(self, task: "asyncio.Task[None]") -> None:
-        """Not as stop() ends it: by a fault of ours. The broker must not go on: as controller it would give
-        signs of life, and nobody would take its place.
-        """
+        """Stop the broker if a bug ended the task: else it sends heartbeats, and stays controller."""
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("the controller has ended", exc_info=error)
             self._on_fatal(error)
@@ -178,8 +177,8 @@ class Controller:
     # --- the queue ----------------------------------------------------------------------------------
 
     def _on_image(self, _old: Image, new: Image) -> None:
-        if self._told.cluster_changed == new.cluster_changed:
-            self._told = new  # which says the same; else the extents of then would stay in memory
+        if self._reported.cluster_changed == new.cluster_changed:
+            self._reported = new  # which says the same; else the extents of then would stay in memory
         if self._reviewed != new.cluster_changed and not self._has_news:
             self._has_news = True
             self._queue.put_nowait(None)
@@ -194,7 +193,7 @@ class Controller:
                     event = await self._queue.get()
             if event is not None:
                 await self._carry_out(event)
-                if loop.time() < due:  # else a queue that is never empty would put it off for ever
+                if loop.time() < due:  # else a queue that is never empty would delay it forever
                     continue
             if loop.time() >= self._look_due:
                 self._look_due = loop.time() + self._interval_ms / 1000 + _NOT_TOO_EARLY_SECONDS
@@ -206,24 +205,24 @@ class Controller:
             if loop.time() >= self._balance_due:
                 self._balance_due = loop.time() + self._settings.leader_imbalance_check_interval_seconds
                 await self._balance()
-            if self._told.cluster_changed != self._root.image.cluster_changed:
-                await self._tell_changes()  # after what others wait for
+            if self._reported.cluster_changed != self._root.image.cluster_changed:
+                await self._log_changes()  # after what others wait for
 
-    async def _tell_changes(self) -> None:
-        told, self._told = self._told, self._root.image
+    async def _log_changes(self) -> None:
+        reported, self._reported = self._reported, self._root.image
         try:
-            await self._run(tell_changes, told, self._told)
-        except Exception:  # noqa: BLE001 - what is told must not stop what is decided
-            _log.exception("what has changed up to commit %d could not be told", self._told.commit)
+            await self._run(log_changes, reported, self._reported)
+        except Exception:  # noqa: BLE001 - a report must not stop what is decided
+            _log.exception("changes up to commit %d could not be reported", self._reported.commit)
 
     async def _carry_out(self, ordered: _Ordered) -> None:
         plan = _as_controller(self._membership.current(), ordered.order)
         try:
             result = await self._run(self._publish, plan)
-        except Exception as error:  # noqa: BLE001 - for whoever waits
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             if not ordered.future.done():
                 ordered.future.set_exception(error)
-                ordered.future.exception()  # seen: whoever waited may be gone
+                ordered.future.exception()  # retrieved: the caller may be gone
         else:
             self._root.show()
             if not ordered.future.done():
@@ -247,7 +246,7 @@ class Controller:
     def _note_dead(self, dead: Collection[RegisteredBroker]) -> None:
         for broker in dead:
             _log.warning(
-                "broker %d of epoch %d gave no sign of life at %d looks: it is taken for dead",
+                "broker %d of epoch %d gave no heartbeat at %d looks: it is taken for dead",
                 broker.node_id,
                 broker.broker_epoch,
                 self._looks,
@@ -347,7 +346,7 @@ class Controller:
         """In the controller's thread."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
-        except FatalStorageError as error:  # to try again would come to the same, for ever
+        except FatalStorageError as error:  # a retry would always fail the same way
             self._on_fatal(error)
             raise
 
@@ -356,7 +355,7 @@ class Controller:
         self._review_due = asyncio.get_running_loop().time() + _AGAIN_SECONDS
 
     def _tell(self, problem: str) -> None:
-        """What is as it was before is not told again."""
+        """Log a problem, unless it is the same as before."""
         if problem != self._problem:
             _log.warning("%s", problem)
         self._problem = problem

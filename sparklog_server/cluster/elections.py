@@ -47,11 +47,11 @@ from sparklog_server.protocol.apis import ErrorCode
 #
 # Which of its replicas is to lead a partition: the four rules by which a controller chooses.
 #
-# Data is on shared storage, so no replica is behind another one: who is not fenced can lead. What the rules
-# differ in is when they are asked, and whom they prefer:
+# Data is on shared storage, so no replica is behind another one: each that is not fenced can lead. What the
+# rules differ in is when they are asked, and whom they prefer:
 #
 #     offline              the leader is gone: the first replica that can
-#     preferred            the first of the list is there again: it, and nobody else
+#     preferred            the first of the list is there again: it, and no other
 #     reassigned           the list is to be another: the leader, if it stays, else the first of the new ones
 #     that can controlled_shutdown  the leader is about to stop: the first other one that can, if there is one
 #
@@ -81,13 +81,13 @@ def offline(partition: PartitionLeadership, usable: Collection[int]) -> int:
 
 
 def preferred(partition: PartitionLeadership, usable: Collection[int]) -> int:
-    """The first of the list, or who leads now."""
+    """The first of the list, or the present leader."""
     first = partition.replicas[0] if partition.replicas else NO_NODE
     return first if first in usable else partition.leader
 
 
 def reassigned(partition: PartitionLeadership, target: Sequence[int], usable: Collection[int]) -> int:
-    """One of those that stay, or who leads now: then the reassignment has to wait."""
+    """One of those that stay, or the present leader: then the reassignment has to wait."""
     if partition.leader in target and partition.leader in usable:
         return partition.leader
     chosen = _first(target, usable)
@@ -95,7 +95,7 @@ def reassigned(partition: PartitionLeadership, target: Sequence[int], usable: Co
 
 
 def controlled_shutdown(partition: PartitionLeadership, usable: Collection[int]) -> int:
-    """Another one, or who leads now: the partition has no leader when that has stopped."""
+    """Another one, or the present leader: the partition has no leader when that has stopped."""
     chosen = _first(partition.replicas, usable)
     return partition.leader if chosen == NO_NODE else chosen
 
@@ -114,7 +114,7 @@ def _first(replicas: Sequence[int], usable: Collection[int]) -> int:
 #     begun        replicas: the target, and after it those that are to go
 #     over         every broker of the target is usable: one of them leads, and they are all the replicas
 #     called off   one of the old replicas leads, if one can, and they are all
-#     void         nobody of the target is left, as its brokers were forgotten: called off
+#     void         no broker of the target is left, as all were forgotten: called off
 #
 # Invariants: pure; a leader is one of the replicas before and after each action. What is planned applies in
 #     the controller's epoch only.
@@ -130,7 +130,7 @@ def begun(partition: PartitionLeadership, target: Sequence[int]) -> PartitionLea
     """With both lists; a reassignment that was begun before is replaced."""
     original = _original(partition)
     removing = tuple(node_id for node_id in original if node_id not in target)
-    # Who leads stays a replica until another one leads, even if it came with the reassignment before.
+    # The leader stays a replica until another one leads, even if it came with the reassignment before.
     staying = (partition.leader,) if partition.leader not in (NO_NODE, *target, *removing) else ()
     return PartitionLeadership(
         replicas=(*target, *removing, *staying),
@@ -144,7 +144,7 @@ def begun(partition: PartitionLeadership, target: Sequence[int]) -> PartitionLea
 def plan_reassignments(
     image: Image, targets: Mapping[TopicPartition, Sequence[int] | None], *, controller_epoch: int
 ) -> list[Action]:
-    """Begin these, or call them off (None), and end at once those that nothing holds up.
+    """Begin these, or call them off (None), and end immediately those that nothing holds up.
 
     Raises:
         UnknownTopicError: a topic or partition is not there.
@@ -198,7 +198,7 @@ def _completed(image: Image, partition: PartitionLeadership) -> PartitionLeaders
 
 
 def _called_off(image: Image, partition: PartitionLeadership) -> PartitionLeadership:
-    """As it was, unless nobody of then could lead it, and somebody does now."""
+    """As it was, unless none of its brokers could lead it, and one does now."""
     original = _original(partition)
     if partition.leader in (NO_NODE, *original):
         return _ended(partition, original)
@@ -235,17 +235,17 @@ def _plan(
 
 # --- replicas ----------------------------------------------------------------------------------------
 #
-# What clients are told of a partition: who leads it, who could, and which of those are there.
+# What clients get of a partition: its leader, its replicas, and which of those are there.
 #
-# Invariants: as of one image. The leader is told as long as it may lead; without one the partition is
+# Invariants: as of one image. The leader is named as long as it may lead; without one the partition is
 #     LEADER_NOT_AVAILABLE, so that clients ask again.
 # Not here: the bytes (protocol/metadata_response.py), whether this broker may answer (membership.py).
 # Concurrency: pure.
 # Sources: Kafka KRaftMetadataCache.getPartitionMetadata.
 
 
-class ToldReplicas(NamedTuple):
-    """Those of one partition; `leader` NO_NODE: nobody leads it now."""
+class ReplicaView(NamedTuple):
+    """Those of one partition; `leader` NO_NODE: it has no leader now."""
 
     leader: int
     leader_epoch: int
@@ -260,12 +260,12 @@ class ToldReplicas(NamedTuple):
         return ErrorCode.leader_not_available if self.leader == NO_NODE else ErrorCode.none
 
 
-def told_replicas(image: Image, partition: PartitionState) -> ToldReplicas:
+def replica_view(image: Image, partition: PartitionState) -> ReplicaView:
     """As of this image."""
     led = partition.leadership
     there = in_sync(led, image)
     offline = tuple(one for one in led.replicas if one not in there)
-    return ToldReplicas(led.leader, led.leader_epoch, led.replicas, there, offline, led.adding, led.removing)
+    return ReplicaView(led.leader, led.leader_epoch, led.replicas, there, offline, led.adding, led.removing)
 
 
 # --- unregistering -----------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def plan_hand_over(image: Image, *, controller_epoch: int) -> list[Action]:
 
 
 def plan_preferred(image: Image, *, controller_epoch: int) -> list[Action]:
-    """Everybody leads what he is the first of, if he can. Partitions that nobody leads are not touched."""
+    """Let each broker lead what it is the first of, if it can. Partitions without a leader stay so."""
     usable = usable_brokers(image)
     return _elections(
         image,
@@ -434,7 +434,7 @@ def plan_preferred(image: Image, *, controller_epoch: int) -> list[Action]:
 
 
 def is_imbalanced(image: Image, most_percent: int) -> bool:
-    """Do others lead more than that of the partitions that a broker is the first of, and could lead?"""
+    """True if others lead more than that of the partitions that a broker is the first of, and could lead."""
     own, of_others = Counter[int](), Counter[int]()
     for _, partition in _partitions(image):
         first = partition.replicas[0]
@@ -446,7 +446,7 @@ def is_imbalanced(image: Image, most_percent: int) -> bool:
 def plan_new_partitions(
     image: Image, factor_of: Callable[[str], int], *, controller_epoch: int, start: int
 ) -> list[Action]:
-    """Partitions that nobody has assigned, whoever made them, get replicas, and their first one to lead.
+    """Partitions that are not assigned, by whichever process they were made, get replicas and a leader.
 
     Args:
         factor_of: how many replicas a topic's partitions are to have, by its name. There are as many as there
@@ -457,7 +457,7 @@ def plan_new_partitions(
     racks = {node_id: image.brokers[node_id].rack for node_id in usable}
     if not racks:
         return []
-    others = sorted(image.brokers.keys() - usable)  # who may lead when they are back
+    others = sorted(image.brokers.keys() - usable)  # they may lead when they are back
     assigned: dict[TopicPartition, PartitionLeadership] = {}
     for topic in image.topics.values():
         new = [one.partition for one in topic.partitions if not one.leadership.replicas]
@@ -483,11 +483,12 @@ def plan_new_partitions(
 def plan_growth(
     image: Image, newcomer: int, factor_of: Callable[[str], int], *, controller_epoch: int, start: int
 ) -> list[Action]:
-    """A broker that nobody knew becomes a replica where there were too few brokers for as many as there are
+    """A broker that is new becomes a replica where there were too few brokers for as many as there are
     to be: where all others are replicas, and those are fewer than the factor says.
 
     So a root whose first broker made the topics does not stop with it, once others have come. All are
-    replicas then, spread anew, so that each is the first of as many. Who leads stays; leaders go back later.
+    replicas then, spread again, so that each is the first of as many. The leader stays; leaders go back
+    later.
     """
     others = image.brokers.keys() - {newcomer}
     racks = {node_id: broker.rack for node_id, broker in image.brokers.items()}
@@ -552,12 +553,12 @@ def _partitions(image: Image) -> Iterator[tuple[TopicPartition, PartitionLeaders
 # How many replicas partitions get, and who assigns them first.
 #
 # Data is on shared storage, so a replica costs nothing: the factor says among how many brokers leading moves
-# when one stops. So topics have three if nobody says otherwise, where Kafka has one; as many as there are
+# when one stops. So topics have three by default, where Kafka has one; as many as there are
 # brokers, if those are fewer.
 #
 # Partitions that a broker makes are assigned in the same commit, in the name of the controller, so that
-# whoever asked for a topic finds it led. What others make (Spark, the command line) the controller assigns
-# when it sees it.
+# a client that asked for a topic finds it led. What others make (Spark, the command line) the controller
+# assigns when it sees it.
 #
 # Invariants: pure. What is assigned in the controller's name applies in its epoch, or the commit is void.
 # Concurrency: pure functions.
@@ -587,7 +588,7 @@ class Assigning:
             return ()
         making = [action for action in actions if isinstance(action, _MAKING)]
         if not any(isinstance(action, CreateTopic | AddPartitions) for action in making):
-            return ()  # what is there already is assigned anew
+            return ()  # what is there already is assigned again
         grown = {
             one.topic_id: image.topic_by_id[one.topic_id] for one in making if isinstance(one, AddPartitions)
         }
@@ -596,7 +597,7 @@ class Assigning:
         return self.plan(after, after.controller.controller_epoch)
 
     def plan(self, image: Image, controller_epoch: int) -> list[Action]:
-        """What assigns all partitions that nobody has assigned; each commit begins with another broker."""
+        """What assigns all partitions that are not assigned; each commit begins with another broker."""
         return plan_new_partitions(
             image,
             lambda name: self.factor_of(image, name),
@@ -605,7 +606,7 @@ class Assigning:
         )
 
     def growth(self, image: Image, controller_epoch: int, newcomer: int) -> list[Action]:
-        """What makes a broker that nobody knew a replica, where there were too few."""
+        """What makes a new broker a replica, where there were too few."""
         return plan_growth(
             image,
             newcomer,
@@ -624,7 +625,7 @@ class Assigning:
 #
 # Invariants: pure; each part is planned against the image after the parts before it, and one that is refused
 #     is left out: it holds up no failover. Nothing is due twice: what has been applied is not planned again.
-# Not here: who is dead (liveness.py), when to look.
+# Not here: which brokers are dead (liveness.py), when to look.
 # (controller.py).
 # Concurrency: pure functions.
 # Sources: the controller of Kafka before KRaft: onControllerFailover, and what elections.py names.
@@ -636,7 +637,7 @@ _log = logging.getLogger("sparklog_server.controller")
 
 
 def tell_refused(error: Exception) -> None:
-    """For who does not try again."""
+    """For a caller that does not try again."""
     _log.warning("a part of what is due was refused, and is left out: %s", error)
 
 
@@ -660,7 +661,7 @@ class Duties:
         """Everything that is due; nothing, if another broker is to do it.
 
         Args:
-            on_refused: told of each part that is left out, as it was refused.
+            on_refused: gets each part that is left out, as it was refused.
         """
         now = (image.controller.node_id, image.controller.broker_epoch)
         if not _stands(image, self.registration):
@@ -689,13 +690,13 @@ class Duties:
 def plan_entering(before: Image, after: Image, joined: Known, assigning: Assigning) -> list[Action]:
     """What goes with the commit by which a broker joins; the images without it, and with it.
 
-    Who finds nobody becomes the controller at once, and all is led with one commit. A broker that nobody knew
-    becomes a replica in the controller's name, as only this commit knows that it is new.
+    A broker that finds no other becomes the controller immediately, and all is led with one commit. One that
+    is new becomes a replica in the controller's name, as only this commit knows that it is new.
 
-    What nobody leads, as the registration that led it ends with this commit, is led again, in the
+    What has no leader, as the registration that led it ends with this commit, is led again, in the
     controller's name, too. So no client sees it without a leader: aiokafka's producers give a batch up then
-    that has waited for long. If the controller itself ends with the commit, whoever is elected next sees to
-    it, in a moment: nobody here knows which of the others are alive.
+    that has waited for long. If the controller itself ends with the commit, the next one sees to it,
+    in a moment: it is not known here which of the others are alive.
     """
     node_id, _ = joined
     newcomer = NO_NODE if node_id in before.brokers else node_id

@@ -1,10 +1,10 @@
-"""Following the metadata log: the image is refreshed every so often, whoever commits.
+"""Following the metadata log: the image is refreshed at intervals, whichever process commits.
 
-Invariants: a damaged commit, a root that was restored from a backup, a failed fsync, and a fault of ours stop
-    the broker: its signs of life go on, so
-    that it would lead what it cannot serve for ever. Any other failure is told once, and tried again. The
+Invariants: a damaged commit, a root that was restored from a backup, a failed fsync, and a bug stop the
+    broker: its heartbeats go on, so that it would lead forever what it cannot serve. Any other failure is
+    logged once, and tried again. The
     role is reviewed (membership.py) after every look, and while one takes too long.
-While nobody waits for news (root/live_root.py), and each look is a request, it is seldom looked.
+While no request waits for news (root/live_root.py), and each refresh is a request, refreshes are rare.
 Not here: looking because a request may know of something newer (root/live_root.py, `look`).
 Concurrency: one task on the event loop; the looking itself is in a storage thread.
 Sources: Kafka BrokerMetadataPublisher; docs/adr/0013.
@@ -25,7 +25,7 @@ _log = logging.getLogger("sparklog_server")
 
 
 class Follower:
-    """See the module's docstring."""
+    """Refreshes the image at intervals."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Follower:
         poll_ms: int,
         idle_ms: Callable[[], float],
     ) -> None:
-        """`idle_ms`: how often to look while nobody waits for news, where each look is a request."""
+        """`idle_ms`: how often to refresh while no request waits for news, on an object store."""
         self._root = root
         self._membership = membership
         self._lifecycle = lifecycle
@@ -72,7 +72,7 @@ class Follower:
                 await self._nap()
                 await self._refresh()
             except (CorruptLogError, FencedError, FatalStorageError) as error:
-                # It would come to the same, for ever.
+                # A retry would always fail the same way.
                 self._lifecycle.fail(error)
                 return
             except (SparklogError, OSError) as error:

@@ -1,6 +1,6 @@
-"""Who leads a partition and in which epoch, who is controller, who coordinates a group: the one place to ask.
+"""The leader of a partition and its epoch, the controller, the coordinator of a group: the one place to ask.
 
-The image says it. A partition that the controller has not assigned yet is nobody's.
+The image says it. A partition that the controller has not assigned yet has no leader.
 Whether this broker may answer now is another question (membership.py).
 Invariants: an epoch that clients know is never taken back, so that they find their logs as they left them.
 Concurrency: asks the newest image at each call; any thread.
@@ -28,7 +28,7 @@ class Images(Protocol):
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """Of one partition; NO_NODE: nobody."""
+    """Of one partition; NO_NODE: there is none."""
 
     node_id: int
     epoch: int
@@ -43,7 +43,7 @@ class Leader(msgspec.Struct, frozen=True):
 
 
 class Leadership:
-    """See the module's docstring."""
+    """Answers from the newest image."""
 
     def __init__(self, node_id: int, images: Images) -> None:
         self.node_id = node_id
@@ -51,7 +51,7 @@ class Leadership:
 
     @property
     def controller_id(self) -> int:
-        """Who changes leaderships; NO_NODE while nobody does."""
+        """The broker that changes leaderships; NO_NODE while there is none."""
         return self._images.image.controller.node_id
 
     @property
@@ -61,20 +61,20 @@ class Leadership:
 
     @property
     def has_others(self) -> bool:
-        """Could another broker that is known lead what this one leads? A fenced one may come back."""
+        """True if another broker that is known could lead what this one leads. A fenced one may come back."""
         return any(node_id != self.node_id for node_id in self._images.image.brokers)
 
     def leader_of(self, partition: PartitionState) -> Leader:
-        """Who leads a partition."""
+        """Return the leader of a partition."""
         leadership = partition.leadership
         return Leader(leadership.leader, leadership.leader_epoch)
 
     def leads(self, partition: PartitionState) -> bool:
-        """Does this broker lead a partition, and so coordinate what an internal topic says in it?"""
+        """True if this broker leads a partition, and so coordinates what an internal topic says in it."""
         return self.leader_of(partition).node_id == self.node_id
 
     def coordinator_of(self, partition: PartitionState) -> int:
-        """Who coordinates what an internal topic says in this partition; NO_NODE: nobody does now."""
+        """Return the coordinator of what an internal topic says in this partition; NO_NODE: there is none."""
         return self.leader_of(partition).node_id
 
     def leader_error(self, partition: PartitionState, current_leader_epoch: int) -> ErrorCode:

@@ -1,20 +1,20 @@
-"""Giving signs of life: a thread that replaces this broker's object once an interval.
+"""Sending heartbeats: a thread that replaces this broker's object once an interval.
 
-A thread of its own, so that neither a busy event loop nor storage threads that all wait hold it up, and
-nobody is fenced for being busy. But a broker whose event loop does not come round any more answers nobody,
-and leads: its clients would wait for ever, beside brokers that could serve them. So the thread asks the loop
-for a turn with each beat, and falls silent when it has got none for a session. Rounds are counted, and not
-time, as by those who look: of a process that stood still the thread stood still, too.
+It has a thread of its own, so that neither a busy event loop nor storage threads that all wait hold it up,
+and no broker is fenced for being busy. But a broker whose event loop hangs answers no request, and still
+leads: its clients would wait forever, while other brokers could serve them. So the thread asks the loop for a
+turn with each heartbeat, and falls silent when it has got none for a session. Rounds are counted, and not
+time, as by the observer: of a process that stood still the thread stood still, too.
 
 A write that hangs in the storage does not hold up the next one, which has a thread of its own, up to a bound:
 one connection that is dead would else keep a broker silent for as long as its time-out.
 
 Invariants: nothing is written before a registration is made, nor once it is over: another process may have
-    the node id by then, and the object. The counter begins anew with each registration. A write that fails is
-    no failure: the next one counts as well.
+    the node id by then, and the object. The counter begins again with each registration. A write that fails
+    is no failure: the next one counts as well.
 Concurrency: `start`, `stop` on the event loop; one thread, and one a write, which end with the process.
 After a crash: nothing more comes, which is what it is for.
-Sources: Kafka's BrokerLifecycleManager, which beats from an event queue beside those that serve requests.
+Sources: Kafka's BrokerLifecycleManager, which beats from an event queue of its own.
 """
 
 import asyncio
@@ -39,19 +39,19 @@ from sparklog_server.runtime.lifecycle import Background
 
 # --- heartbeats --------------------------------------------------------------------------------------
 #
-# Signs of life: a small object for each broker, beside the metadata log, which the broker replaces.
+# Heartbeats: a small object for each broker, next to the metadata log, which the broker replaces.
 #
 # No broker needs to reach another one. What an object says is the broker epoch of a registration, and a
 # counter that the broker raises with each write. Replacing is no commit: a PUT that was repeated may land
-# late, and take the object back to an older state for a moment. So a sign of life is what is newer than all
+# late, and take the object back to an older state for a moment. So a heartbeat is what is newer than all
 # that were seen before, and nothing else is: by broker epoch first, so that a registration's first counters
 # are newer than the last ones of the registration before.
 #
-# Invariants: a counter is written once. An object that is missing, or is none, is no sign of life, and no
+# Invariants: a counter is written once. An object that is missing, or is none, is no heartbeat, and no
 # error. Not here: whom to take for dead, and the fence itself, which is a commit
 #     (sparklog/metadata/model/registry.py).
 # Concurrency: one thread says what comes next; any may write it, and read.
-# After a crash: the counter of the next registration begins anew.
+# After a crash: the counter of the next registration begins again.
 # Sources: FORMAT.md#metadata-log; tests/models/liveness.py.
 
 
@@ -94,10 +94,10 @@ class Heartbeat:
 
 
 def say_nothing(store: Store, node_id: int, broker_epoch: int) -> None:
-    """Replace an object that cannot be read by one that can, and is above nothing that anybody has seen.
+    """Replace an object that cannot be read by one that can, and is above nothing that was seen.
 
-    Whoever lives replaces it by the next sign of life, an interval later; whoever is dead does not, and that
-    can be seen now. If it could be read by then, one sign of life is lost, as by a PUT that lands late.
+    A broker that lives replaces it by its next heartbeat, an interval later; one that is dead does not, and
+    that can be seen now. If it could be read by then, one heartbeat is lost, as by a PUT that lands late.
     """
     Heartbeat(store, node_id, broker_epoch).write(Beat(broker_epoch, 0))
 
@@ -111,7 +111,7 @@ def read_heartbeats(store: Store, node_ids: Iterable[int]) -> dict[int, Beat]:
     """What is there of these brokers: one request each, together.
 
     Raises:
-        StorageError: the storage does not answer. Then nobody has looked, and nobody has missed anything.
+        StorageError: the storage does not answer. Then no look counts, and no broker has missed one.
     """
     nodes = list(node_ids)
     names = [heartbeat_name(node_id) for node_id in nodes]
@@ -125,13 +125,13 @@ def read_heartbeats(store: Store, node_ids: Iterable[int]) -> dict[int, Beat]:
 
 # --- observer ----------------------------------------------------------------------------------------
 #
-# Looks are counted, not time. Time passes while this process stands still, and while the storage answers
-# nobody; whoever goes by it then takes everybody for dead that he has not looked at. Each look that counts
+# Looks are counted, not time. Time passes while this process stands still, and while the storage answers no
+# request: by time, every broker that was not looked at would be dead then. Each look that counts
 # has an interval of its own, and a living broker writes in each, whatever else happens:
 #
-# 1. the storage is away for 20 s, for this broker and for B, who writes every 2 s;
+# 1. the storage is away for 20 s, for this broker and for B, which writes every 2 s;
 # 2. it is back: this one looks before B has written again, and finds what it saw 20 s ago;
-# 3. by the clock B was silent for longer than its session, and would be fenced, with everybody else.
+# 3. by the clock B was silent for longer than its session, and would be fenced, with all others.
 #
 # A look is not a moment: what an answer says was read between the question and the answer, half a minute
 # apart where a request hangs, and a later look's may have been read first. So a look counts against a broker
@@ -149,11 +149,11 @@ def read_heartbeats(store: Store, node_ids: Iterable[int]) -> dict[int, Beat]:
 #
 # Being wrong costs clients a pause, and B a new registration: what B may do is decided by commits.
 #
-# Invariants: a look counts against a broker as said above; a newer sign of life always counts. Registrations
+# Invariants: a look counts against a broker as said above; a newer heartbeat always counts. Registrations
 #     are observed from the first image on that has them, with nothing against them.
 # Not here: what follows from a death.
 # Concurrency: belongs to one thread.
-# After a crash: whoever observes next counts from the beginning.
+# After a crash: the next observer counts from the beginning.
 # Sources: tests/models/liveness.py, which says how many looks it takes: 2, and 2 more for each write that
 #     lands late, 1 where the storage may be full; Kafka's broker.session.timeout.ms,
 #     broker.heartbeat.interval.ms.
@@ -180,7 +180,7 @@ class _Observed:
         self._looked_ms: int | None = None  # when its answer came
 
     def is_next(self, began_ms: int, now_ms: int) -> bool:
-        """Has a look an interval of its own that was begun then, and answered now?"""
+        """True if a look that was begun then, and answered now, has an interval of its own."""
         if self._looked_ms is not None and now_ms - self._looked_ms < self._interval_ms:
             return False
         return self._looked_ms is None or began_ms >= self._looked_ms
@@ -246,35 +246,35 @@ class Observer:
 #
 # A request to the storage may hang for as long as its time-out: for half a minute, where a connection is
 # dead. Neither the controller waits for it, nor the next look, an interval later, which has another
-# connection; up to a bound, so that a storage that answers nobody does not gather threads. A look that a
-# later one has overtaken says nothing.
+# connection; up to a bound, so that a storage that does not answer does not gather threads. A look that ends
+# after a later one says nothing.
 #
-# Nor does one broker's object keep others waiting: all are asked for together, and who has not been told of
-# an interval later, or when as much time again has passed as the first answer took, is as if nobody had
-# looked. So a storage that is slow for all still says who is dead, and one that hangs for one object, or
-# cannot read it (a bad sector), says so of the others. Each request has a thread of its own: those of a pool
-# would all be taken by a few objects that hang. Who gets none (a limit of the machine's) is as if nobody had
-# looked, too.
+# Nor does one broker's object keep others waiting: all are read together, and one that is not read an
+# interval later, or when as much time again has passed as the first answer took, counts as if it were not
+# looked at. So a storage that is slow for all still says which brokers are dead, and one that hangs for one
+# object, or cannot read it (a bad sector), says so of the others. Each request has a thread of its own: those
+# of a pool would all be taken by a few objects that hang. An object for which there is no thread (a limit of
+# the machine's) counts as if it were not looked at, too.
 #
-# An object that could not be read so many times in a row is replaced by one that says nothing
-#: a broker that has died would else never be found dead.
+# An object that could not be read so many times in a row is replaced by one that says nothing: a broker that
+# has died would otherwise never be found dead.
 #
-# A look counts if a sign of life of our own had arrived since the last one that did, when it was begun. Where
+# A look counts if a heartbeat of our own had arrived since the last one that did, when it was begun. Where
 # the storage is read, but takes nothing (a full disk), all fall silent together, and that is no evidence:
 #
-# 1. the disk is full for 20 s: nobody's sign of life arrives, and nobody's commit;
+# 1. the disk is full for 20 s: no heartbeat arrives, and no commit;
 # 2. there is room again, and this broker looks before the others have written;
 # 3. it would take all of them for dead, and commit that.
 #
-# What was found is told late where others hang. So what it is worth depends on nothing that happens
-# meanwhile: our own signs of life are counted before anybody is asked for, and the observer is told when that
-# was, and when each answer came.
+# What was found is reported late where others hang. So what it is worth depends on nothing that happens
+# meanwhile: our own heartbeats are counted before any request, and the observer gets the times of the request
+# and of each answer.
 #
-# Invariants: as liveness.py. Of what was found nothing is told after `stop`. There are at most as many
+# Invariants: as above. Nothing that was found is reported after `stop`. There are at most as many
 #     threads for a broker's object as requests for it may be under way, and one that replaces it.
 # Not here: whom to look at, and what follows from a death (controller.py).
 # Concurrency: event loop; a thread for each request, which keeps no process from ending.
-# After a crash: whoever looks next counts from the beginning.
+# After a crash: the next observer counts from the beginning.
 
 
 _LOOKING_MOST_UNDER_WAY: Final = 4  # requests for one object
@@ -307,9 +307,9 @@ class _Threads(Generic[_T]):
         def run() -> None:
             try:
                 result: _T | Exception = call()
-            except Exception as error:  # noqa: BLE001 - for whoever waits
+            except Exception as error:  # noqa: BLE001 - the caller gets it
                 result = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
                 loop.call_soon_threadsafe(self._end, node_id, future, result)
 
         try:
@@ -328,7 +328,7 @@ class _Threads(Generic[_T]):
 
 
 class Looking:
-    """Looking at signs of life: beside what the controller does, and each look beside those that hang."""
+    """Reads heartbeats: apart from what the controller does, and each look apart from those that hang."""
 
     def __init__(
         self,
@@ -342,8 +342,8 @@ class Looking:
         on_problem: Callable[[str], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """`interval_ms`: between two looks. `beats`: how many signs of life of our own have arrived. The
-        callbacks: who is dead, why a look is none, and what must stop the broker.
+        """`interval_ms`: between two looks. `beats`: how many heartbeats of our own have arrived. The
+        callbacks: which brokers are dead, why a look does not count, and what must stop the broker.
         """
         self._store = store
         self._observer = observer
@@ -380,14 +380,14 @@ class Looking:
             if isinstance(error, FatalStorageError):
                 self._on_fatal(error)
             else:
-                self._on_problem(f"signs of life could not be read: {error}")
+                self._on_problem(f"heartbeats could not be read: {error}")
             return
         except Exception as error:  # noqa: BLE001 - a fault of ours: who cannot look must not live on
             self._on_fatal(error)
             return
         unread = watched.keys() - found.keys()
         if unread:
-            self._on_problem(f"signs of life of brokers {sorted(unread)} could not be read")
+            self._on_problem(f"heartbeats of brokers {sorted(unread)} could not be read")
         if not found or number < self._counted or beats == self._beats_counted:
             return
         self._counted, self._beats_counted = number, beats
@@ -402,13 +402,13 @@ class Looking:
             self._on_dead([watched[node_id] for node_id in dead])
 
     async def _read(self, watched: Mapping[int, RegisteredBroker]) -> dict[int, _Said]:
-        """What there is of those that could be read in time. Raises why, if that is nobody."""
+        """Return those that could be read in time. Raises the reason, if there are none."""
         asked, problems = self._ask(watched)
         try:
             await self._wait(asked.values())
         finally:
             for future in asked.values():
-                future.cancel()  # of what comes later nobody hears
+                future.cancel()  # what comes later is dropped
         found = dict[int, _Said]()
         for node_id, future in asked.items():
             if future.cancelled():
@@ -430,7 +430,7 @@ class Looking:
     def _ask(
         self, node_ids: Iterable[int]
     ) -> "tuple[dict[int, asyncio.Future[_Said | Exception]], list[Exception]]":
-        """All together, but for those of whom as many requests hang as may; and why somebody is not asked."""
+        """Begin to read all, except those of which too many requests hang; return why some are not read."""
         asked, problems = dict[int, asyncio.Future[_Said | Exception]](), list[Exception]()
         for node_id in node_ids:
             try:
@@ -454,12 +454,12 @@ class Looking:
             return
         node_id, _ = registration
         begun = None
-        with contextlib.suppress(BlockingIOError):  # that the object cannot be read is told anyway
+        with contextlib.suppress(BlockingIOError):  # that the object cannot be read is reported anyway
             begun = self._replacing.begin(node_id, functools.partial(say_nothing, self._store, *registration))
         if begun is None:
             self._failures[registration] -= 1  # the next failure tries it again
         else:  # whether that has worked is seen at the next look
-            self._on_problem(f"the sign of life of broker {node_id} cannot be read, and is replaced")
+            self._on_problem(f"the heartbeat of broker {node_id} cannot be read, and is replaced")
 
     async def _wait(self, asked: Collection["asyncio.Future[_Said | Exception]"]) -> None:
         if not asked:
@@ -484,7 +484,7 @@ _log = logging.getLogger("sparklog_server")
 
 
 class Heart:
-    """See the module's docstring."""
+    """Sends this broker's heartbeats."""
 
     def __init__(self, store: Store, node_id: int, *, interval_ms: int, session_timeout_ms: int) -> None:
         self._store = store
@@ -539,11 +539,11 @@ class Heart:
             thread.start()
         except RuntimeError as error:  # as many as the system allows, for now: as a write that fails
             self._under_way.discard(thread)
-            self._tell(error)
+            self._warn(error)
 
-    def _tell(self, error: Exception) -> None:
+    def _warn(self, error: Exception) -> None:
         if str(error) != self._problem:  # else at every beat
-            _log.warning("a sign of life could not be given: %s", error)
+            _log.warning("a heartbeat could not be written: %s", error)
         self._problem = str(error)
 
     def _loop_comes_round(self) -> bool:
@@ -551,7 +551,7 @@ class Heart:
         assert self._loop is not None
         is_alive = self._unanswered < self._most_unanswered
         if self._unanswered == self._most_unanswered:
-            _log.error("the event loop does not come round: no more signs of life until it does")
+            _log.error("the event loop hangs: no more heartbeats until it runs again")
         self._unanswered += 1
         with contextlib.suppress(RuntimeError):  # it is closed
             self._loop.call_soon_threadsafe(self._came_round)
@@ -564,7 +564,7 @@ class Heart:
         try:
             heartbeat.write(beat)
         except (SparklogError, OSError) as error:
-            self._tell(error)
+            self._warn(error)
         else:
             self.arrived += 1
             self._problem = ""

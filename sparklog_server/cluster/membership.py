@@ -4,7 +4,7 @@ In charge while its registration stands as of an image that is new enough. An im
 storage is away, or the machine was suspended: then the groups are resigned, since another broker may have
 them by now, and taken up again, from the log, when following works again.
 
-1. broker B registers; broker A, on another machine, has the members of a group, and nobody produces to A;
+1. broker B registers; broker A, on another machine, has the members of a group, and no client produces to A;
 2. A publishes nothing, so that no plan of A meets the registration: A must look at it in what it follows;
 3. if A cannot follow, it never sees it: so it stops by itself, broker.session.timeout.ms after the last look.
 
@@ -16,7 +16,7 @@ Invariants: no answer of a coordinator or leader, but errors, after the image th
 Not here: following (following.py).
 Concurrency: event loop; `is_held` and `current` may be asked in any thread: they look at the newest image,
     shown or not.
-After a crash: whoever starts registers anew.
+After a crash: the next start registers again.
 Sources: Kafka BrokerLifecycleManager (broker.session.timeout.ms), GroupCoordinatorService.onResignation;
     docs/adr/0013, docs/adr/0026.
 """
@@ -69,7 +69,7 @@ from sparklog_server.settings.network import AdvertisedListener
 #
 # Invariants: what a registration that is over has accepted is not published: `act` and `fenced` raise
 #     FencedError BROKER_FENCED then.
-# Not here: who leads what (leadership.py), signs of life (liveness.py).
+# Not here: leaders (leadership.py), heartbeats (liveness.py).
 # Concurrency: immutable; any thread.
 # After a crash: the registration stands until it is fenced: by the controller, or by the node's next process.
 # Sources: docs/adr/0026; FORMAT.md#metadata-log; Kafka BrokerRegistration.
@@ -82,12 +82,12 @@ Entering = Callable[[Image, Image, tuple[int, int]], Sequence[Action]]
 
 
 def nothing_else(_before: Image, _after: Image, _joined: tuple[int, int]) -> Sequence[Action]:
-    """Whoever has to do something about it finds out by itself."""
+    """For a caller that needs no callback."""
     return ()
 
 
 def nothing_more(_image: Image, _actions: Sequence[Action]) -> Sequence[Action]:
-    """Whoever has to complete the change finds out by itself."""
+    """For a change that needs no completion."""
     return ()
 
 
@@ -122,7 +122,8 @@ class Registration:
             replaces: the broker epoch of a registration of this node whose process is known to be dead.
 
         Raises:
-            FencedError: DUPLICATE_BROKER, another's who is not fenced; BROKER_FENCED, again at once.
+            FencedError: DUPLICATE_BROKER, another's that is not fenced; BROKER_FENCED, again at the same
+            time.
         """
         own_id = new_id() if incarnation_id is None else incarnation_id
 
@@ -149,7 +150,7 @@ class Registration:
         if broker is None or broker.incarnation_id != own_id:
             raise FencedError(
                 "BROKER_FENCED",
-                f"cluster {image.cluster_id}: found broker {node_id} registered by another process at once",
+                f"cluster {image.cluster_id}: another process has just registered broker {node_id}",
                 fix="give each broker a node.id of its own",
             )
         return cls(
@@ -209,19 +210,19 @@ def _without(image: Image, node_id: int) -> Image:
 # If it moves instead, a start waits for its end for a while, and then the node id is refused. It has to move
 # twice: the last write of a dead process may land late, once.
 #
-# An object that cannot be read, damaged or not, says nothing of who is dead. So it is replaced once by one
-# that says nothing either (liveness.py), and watched on: who lives writes over it. If it still cannot be read
-# then, the start fails, as where the storage is away.
+# An object that cannot be read, damaged or not, does not say that a broker is dead. So it is replaced once by
+# one that says nothing either (liveness.py), and watched on: who lives writes over it. If it still cannot be
+# read then, the start fails, as where the storage is away.
 #
-# 1. broker 1 is killed, and started again at once, on another machine;
-# 2. nobody has fenced the registration yet; a join would be refused, and to end it unasked would take a
-#    running broker's place, if somebody only mistook the number;
+# 1. broker 1 is killed, and started again immediately, on another machine;
+# 2. the registration is not fenced yet; a join would be refused, and to end it unasked would take a running
+#    broker's place, if the node id is a mistake;
 # 3. so it looks on, and joins after as many silent looks as a controller needs, or when that was quicker.
 #
 # Invariants: a registration that is not fenced is ended by proof, or after as many silent looks as mean
 # death.
 # Concurrency: event loop; storage work in storage threads. `is_stopping` ends the waiting.
-# After a crash: the next start begins anew.
+# After a crash: the next start begins again.
 # Sources: docs/adr/0026; tests/models/liveness.py.
 
 
@@ -291,16 +292,16 @@ async def _watch(
     while not is_stopping():
         standing = _standing(await root.run(_refreshed, root), node_id)
         if standing is None or standing.broker_epoch != known.broker_epoch:
-            return NO_EPOCH  # it was fenced, by the controller or itself; or somebody else joined first
+            return NO_EPOCH  # it was fenced, by the controller or itself; or another joined first
         try:
             found = await root.run(read_heartbeats, root.store, [node_id])
         except FatalStorageError:
             raise
         except (SparklogError, OSError) as error:
             unread += 1
-            if unread == 1:  # never again: who lives must get a word in
+            if unread == 1:  # once: a broker that lives must be able to write
                 await _replace(root, known, error)
-                observer = Observer(interval_ms=interval_ms, looks=looks)  # what it did was nobody's silence
+                observer = Observer(interval_ms=interval_ms, looks=looks)  # no other was silent meanwhile
             elif unread > looks and root.log.clock.monotonic_ms() >= until_ms:
                 raise
             await asyncio.sleep(interval_ms / 1000)
@@ -322,14 +323,14 @@ def _refreshed(root: LiveRoot) -> Image:
 
 
 async def _replace(root: LiveRoot, known: RegisteredBroker, why: Exception) -> None:
-    text = "the sign of life of broker %d cannot be read, and is replaced by one that says nothing: %s"
+    text = "the heartbeat of broker %d cannot be read, and is replaced by one that says nothing: %s"
     _log.warning(text, known.node_id, why)
     try:
         await root.run(say_nothing, root.store, known.node_id, known.broker_epoch)
     except FatalStorageError:
         raise
     except (SparklogError, OSError) as error:
-        _log.warning("the sign of life of broker %d could not be replaced: %s", known.node_id, error)
+        _log.warning("the heartbeat of broker %d could not be replaced: %s", known.node_id, error)
 
 
 def _standing(image: Image, node_id: int) -> RegisteredBroker | None:
@@ -344,12 +345,12 @@ def _standing(image: Image, node_id: int) -> RegisteredBroker | None:
 # over what it leads while it still serves, and only then it is fenced, by itself. Its next start need not
 # wait for a session to be over.
 #
-# A start that finds the node id taken tries again for a while, as Kafka's brokers do: whoever restarts a
-# broker (systemd, Kubernetes) may start the next process before the old one is gone. A broker that joins
+# A start that finds the node id taken tries again for a while, as Kafka's brokers do: a machine that restarts
+# a broker (systemd, Kubernetes) may start the next process before the old one is gone. A broker that joins
 # again after a fence does not: its node id has been given to another process, and two would take it from each
 # other in turn.
 #
-# Invariants: one registration at a time; signs of life only for one that is made.
+# Invariants: one registration at a time; heartbeats only for one that is made.
 # Concurrency: event loop; storage work in storage threads.
 # After a crash: see membership.py.
 # Sources: Kafka BrokerServer.shutdown, BrokerLifecycleManager.beginControlledShutdown.
@@ -389,7 +390,7 @@ class Registering:
     # --- beginning ----------------------------------------------------------------------------------
 
     async def begin(self) -> Registration:
-        """Register. Whoever else has the node id may be about to stop: that is waited for.
+        """Register. Another process of the node id may be about to stop: that is waited for.
 
         Raises:
             FencedError: DUPLICATE_BROKER, still after initial.broker.registration.timeout.ms.
@@ -532,12 +533,12 @@ def _pauses() -> Iterator[float]:
 
 
 def _is_duplicate(error: BaseException) -> bool:
-    """Has another process the node id?"""
+    """True if another process has the node id."""
     return isinstance(error, FencedError) and error.code == "DUPLICATE_BROKER"
 
 
 def can_hand_over(image: Image, node_id: int) -> bool:
-    """Is there anything that a broker leads, and another one could?"""
+    """True if a broker leads anything that another one could."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.is_fenced:
         return False
@@ -556,7 +557,7 @@ _log = logging.getLogger("sparklog_server")
 
 
 class Membership:
-    """See the module's docstring."""
+    """Keeps the registration of this broker, and says what it allows."""
 
     def __init__(
         self,
@@ -608,24 +609,24 @@ class Membership:
 
     @property
     def is_registered(self) -> bool:
-        """Does the registration stand, as far as is known here?"""
+        """True if the registration stands, as far as is known here."""
         return self.registration is not None and self.lost() is None
 
     # --- the role -----------------------------------------------------------------------------------
 
     @property
     def is_in_charge(self) -> bool:
-        """May it answer for groups and partitions now?"""
+        """True if it may answer for groups and partitions now."""
         return not self._lifecycle.has_failed and self.is_held
 
     @property
     def is_held(self) -> bool:
-        """May requests be answered for the root, as of the newest image?"""
+        """True if requests may be answered for the root, as of the newest image."""
         return self.lost() is None and self.left_ms > 0
 
     @property
     def left_ms(self) -> int:
-        """How long the image stays new enough, if nobody looks again."""
+        """How long the image stays new enough without another refresh."""
         return self._max_age_ms - self._root.metadata.image_age_ms
 
     def lost(self) -> FencedError | None:
@@ -673,11 +674,11 @@ class Membership:
     def _join_again_if_lost(self) -> None:
         """Or stop, if the place is another's. Asked with each image, and when a registration becomes known:
 
-        1. the broker joins; a controller that finds no sign of life of that registration yet fences it;
+        1. the broker joins; a controller that finds no heartbeat of that registration yet fences it;
         2. that commit is shown before `_registering` returns: the registration of before is known to be lost,
            or there is none yet;
-        3. nobody commits anything after it: unless asked again, the broker would lead nothing, and answer
-           nobody, until somebody does.
+        3. no process commits anything after it: unless asked again, the broker would lead nothing, and answer
+           no request, until one does.
         """
         lost = self.lost()
         if lost is None or self._has_stopped or self._is_joining_again:
@@ -688,7 +689,7 @@ class Membership:
         elif not self._lifecycle.has_failed:
             _log.error("this broker was fenced, and joins again: %s", lost)
             self._is_joining_again = True
-            if self._has_resigned:  # out of touch, it could not tell that others would have the place
+            if self._has_resigned:  # out of touch, it could not know that others would have the place
                 self._resign()
             self.review()
             self._background.spawn(self._join_again())
@@ -710,6 +711,6 @@ class Membership:
 
 
 def _is_anothers(image: Image, registration: Registration) -> bool:
-    """Has another process registered for this node id, and serves by now?"""
+    """True if another process has registered for this node id, and serves by now."""
     known = image.brokers.get(registration.node_id)
     return known is not None and not known.is_fenced and known.broker_epoch != registration.broker_epoch

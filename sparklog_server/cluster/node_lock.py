@@ -2,15 +2,16 @@
 
 On a directory: a lock on .broker.<node id>.lock in the root, held by the running process and freed by the
 kernel with it. So a second broker of a node id is refused before it has done anything. And on a file system
-of this machine alone, whoever gets the lock knows that no process of this node id is left: what is registered
-for it is over, and need not be watched for the length of a session before that is believed (membership.py).
+of this machine alone, a process that gets the lock knows that no other of this node id is left: what is
+registered for it is over, and need not be watched for the length of a session before that is believed
+(membership.py).
 
 An object store has no locks, and other machines may serve the root. There the lock is in a directory of this
 machine, and its note says which registration the process had:
 1. broker 1 joins, and notes the incarnation of its registration; it is killed, and started again;
 2. the lock is free, so that the process which wrote the note is dead;
 3. if the registration that stands is the one of the note, it is that process's, and over. If it is another
-   one, somebody has joined since, maybe on another machine, and has to be watched.
+   one, another process has joined since, maybe on another machine, and has to be watched.
 The note counts in the same run of the kernel only: a machine that was copied has the note, and no process.
 
 Invariants: safety does not depend on it: two processes of a node id have different registrations, and commits
@@ -39,7 +40,7 @@ class NodeLock:
     """Held from `acquire` to `release`; without effect where there are no locks."""
 
     def __init__(self, hold: Hold, listeners: str, *, is_of_root: bool) -> None:
-        """`is_of_root`: whoever could be this node would hold it."""
+        """`is_of_root`: every process that could be this node would hold it."""
         self._hold: Hold | None = hold
         self._listeners = listeners
         self._is_proof = hold.is_proof
@@ -66,7 +67,7 @@ class NodeLock:
         return cls(hold, listeners, is_of_root=not is_remote)
 
     def proves_death_of(self, known: RegisteredBroker) -> bool:
-        """Is the process gone whose registration this is, of our node id?"""
+        """True if the process is gone whose registration this is, of our node id."""
         if self._is_of_root or not self._is_proof:
             return self._is_proof
         with contextlib.suppress(ValueError, TypeError, KeyError):

@@ -3,7 +3,7 @@
 Each change is a line, with the commit at which it was seen; of a failover that moves thousands of partitions
 the first ones, and how many there were. What the tables do not allow is an error.
 
-Invariants: derived from two images, so that every broker tells the same, whoever decided it. Only what may
+Invariants: derived from two images, so that every broker logs the same, whichever decided it. Only what may
     have changed is looked at: brokers, and the topics that are not the same objects.
 Bounds: LINES of a kind for each look.
 Not here: lifecycles of this process (runtime/lifecycle.py), what the controller decides (controller.py).
@@ -25,7 +25,7 @@ from sparklog.metadata import NO_NODE, Image, PartitionLeadership, PartitionStat
 #
 # The tables are Kafka's before KRaft: a controller there moved each machine by hand. Here an image says what
 # is, and the state is derived; so the tables do not drive anything. They say what must not happen, and name
-# what did: an image may have taken several steps at once, and the steps between are told as well.
+# what did: an image may have taken several steps in one, and the steps between are logged as well.
 #
 #     partition   NonExistent -> New -> Online <-> Offline -> NonExistent      New -> Offline
 #     replica     NonExistent -> New -> Online <-> Offline -> NonExistent      New <-> Offline
@@ -48,7 +48,7 @@ class Broker(enum.Enum):
 
 
 class TopicState(enum.Enum):
-    """New: some of its partitions are assigned to nobody yet."""
+    """New: some of its partitions are not assigned yet."""
 
     NON_EXISTENT = "NonExistentTopic"
     NEW = "NewTopic"
@@ -56,7 +56,7 @@ class TopicState(enum.Enum):
 
 
 class Partition(enum.Enum):
-    """New: nobody has led it yet. Offline: nobody does any more."""
+    """New: it has not had a leader yet. Offline: it has none any more."""
 
     NON_EXISTENT = "NonExistentPartition"
     NEW = "NewPartition"
@@ -174,13 +174,13 @@ class Change(NamedTuple):
     note: str = ""
 
 
-def tell_changes(old: Image, new: Image) -> None:
+def log_changes(old: Image, new: Image) -> None:
     """Log what has changed between two images."""
-    told: Counter[tuple[State, State]] = Counter()
+    counts: Counter[tuple[State, State]] = Counter()
     for change in changes(old, new):
         kind = (change.before, change.after)
-        told[kind] += 1
-        if told[kind] > LINES:
+        counts[kind] += 1
+        if counts[kind] > LINES:
             continue
         steps = None if change.before is change.after else way(change.before, change.after)
         if change.before is not change.after and steps is None:
@@ -194,14 +194,14 @@ def tell_changes(old: Image, new: Image) -> None:
             continue
         line = " -> ".join(state.value for state in (change.before, *(steps or (change.after,))))
         _log.info("commit %d: %s: %s%s", new.commit, change.what, line, change.note)
-    for (before, after), count in told.items():
+    for (before, after), count in counts.items():
         if count > LINES:
             more = count - LINES
             _log.info("commit %d: and %d more: %s -> %s", new.commit, more, before.value, after.value)
 
 
 def changes(old: Image, new: Image) -> Iterator[Change]:
-    """What is not as it was; of partitions also another leader, who is in the note."""
+    """Yield what is not as it was; of partitions also another leader, which is in the note."""
     for node_id in sorted(old.brokers.keys() | new.brokers.keys()):
         before, after = broker_state(old, node_id), broker_state(new, node_id)
         if before is not after:

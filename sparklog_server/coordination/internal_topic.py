@@ -28,7 +28,7 @@ class Role(Protocol):
 
     @property
     def is_in_charge(self) -> bool:
-        """May this broker answer for what it coordinates, as of an image that is new enough?"""
+        """True if this broker may answer for what it coordinates, as of an image that is new enough."""
 
 
 class Appender(Protocol):
@@ -98,19 +98,19 @@ StateT = TypeVar("StateT", bound=State[Any])
 
 
 class LogStatus(enum.Enum):
-    """May anybody be answered from this partition?"""
+    """Whether clients may be answered from this partition."""
 
     LOADING = "loading"
     READY = "ready"
-    FAILED = "failed"  # the log is damaged there, or says what nobody can go on with
+    FAILED = "failed"  # the log is damaged there, or cannot be decoded
     RELEASED = "released"  # what is on its way is still applied
     CLOSED = "closed"
 
 
 # --- retry -------------------------------------------------------------------------------------------
 #
-# Invariants: one alarm at a time. Who failed for every image that came would else try as often each second,
-#     for ever.
+# Invariants: one alarm at a time. A log that failed for every image would otherwise retry as often each
+#     second, forever.
 # Concurrency: event loop.
 
 
@@ -137,32 +137,34 @@ class Retry:
             self._alarm = None
 
 
-# --- landmarks ---------------------------------------------------------------------------------------
+# --- offset listeners --------------------------------------------------------------------------------
 #
-# A topic is deleted, and what groups have committed for it is to go; but what is committed after that is for
-# another topic of its name. Where the log ends in the image of the deletion tells them apart, at the moment
-# in which it is applied up to there, and not later.
+# A topic is deleted, and what groups have committed for it is to be deleted too; but what is committed after
+# that is for another topic of its name. The end of the log in the image of the deletion separates them, when
+# the log is applied up to there, and not later.
 # Concurrency: event loop.
 
 
-class Landmarks:
-    """Runs callbacks when a log is applied up to an offset: with all that is below it, and nothing above."""
+class OffsetListeners:
+    """Call back when a log is applied up to an offset: with all that is below it, and nothing above."""
 
     def __init__(self) -> None:
         self._ahead: list[tuple[int, Callable[[], None]]] = []
 
     def add(self, offset: int, reached: Callable[[], None]) -> None:
-        """One that has not been reached, nor is a read beyond it on its way: it is of the newest image."""
+        """Call `reached` at `offset`, which is of the newest image: no read goes beyond it yet."""
         self._ahead.append((offset, reached))
 
     def next_in(self, start_offset: int, end_offset: int) -> int:
-        """Up to where what is in between may be applied at once."""
-        return min((one for one, _ in self._ahead if start_offset < one < end_offset), default=end_offset)
+        """Return up to where records may be applied in one batch."""
+        return min(
+            (offset for offset, _ in self._ahead if start_offset < offset < end_offset), default=end_offset
+        )
 
     def applied(self, next_offset: int) -> None:
         """Everything below is applied."""
         passed = [reached for offset, reached in self._ahead if offset <= next_offset]
-        self._ahead = [one for one in self._ahead if one[0] > next_offset]
+        self._ahead = [listener for listener in self._ahead if listener[0] > next_offset]
         for reached in passed:
             reached()
 

@@ -2,7 +2,7 @@
 
 Invariants: of a stretch that is read, the last record of each key counts; only those are decoded, so that a
     long history costs little more than its bytes. What has no key, or what the topic's `decode` does not
-    know, is skipped and counted: whoever wrote it must not close the partition to everybody else. Bytes that
+    know, is skipped and counted: one writer must not close the partition to all others. Bytes that
     a disk has changed are found by the checksums of batches, and are an error. A record that is too large is
     found before it shares a batch with others.
 Concurrency: pure functions; `replay` and `replay_together` read, in a thread that may wait.
@@ -204,7 +204,7 @@ def _binary_array(values: Sequence[bytes | None]) -> pa.BinaryArray:
         raise InvalidRequestError(
             "RECORD_TOO_LARGE",
             f"found records of {ends[-1]} bytes in one append, expected at most {_MAX_ARRAY_BYTES}",
-            fix="Say less at once",
+            fix="reduce the size of the request",
         )
     is_there = np.fromiter((value is not None for value in values), np.bool_, count)
     there = None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
@@ -215,12 +215,12 @@ def _binary_array(values: Sequence[bytes | None]) -> pa.BinaryArray:
 # --- reading -----------------------------------------------------------------------------------------
 #
 # A coordinator that takes partitions over reads them all from their start. One after the other, in the
-# threads that serve consumers, each would ask for every small commit by itself, behind consumers that do the
+# threads that serve consumers, each would ask for every small commit by itself, after consumers that do the
 # same for records, while the members of its groups wait.
 #
-# Invariants: whoever asks is told of its own stretch, records or error, as soon as that is read.
+# Invariants: each caller gets its own range, records or error, as soon as that is read.
 # Not here: when to read, and what becomes of the records (state_log.py).
-# Concurrency: `read` on the event loop; reading in threads that nobody else uses.
+# Concurrency: `read` on the event loop; reading in threads that are for nothing else.
 # After a crash: nothing stays.
 
 
@@ -261,45 +261,47 @@ class Reading(Generic[RecordT]):
 
     def _begin(self) -> None:
         wanted, self._wanted = self._wanted, []
-        wanted = [one for one in wanted if not one.future.done()]
+        wanted = [call for call in wanted if not call.future.done()]
         if wanted:
             self._background.spawn(self._read_all(wanted))
 
     async def _read_all(self, wanted: Sequence[_Wanted[RecordT]]) -> None:
         try:
             await self._root.run_apart(self._work, asyncio.get_running_loop(), wanted)
-            await asyncio.sleep(0)  # who was told last hears it before this goes on
-        except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
-            for one in wanted:
-                _tell(one.future, error)
+            await asyncio.sleep(0)  # the last caller gets its outcome before this goes on
+        except Exception as error:  # noqa: BLE001 - the callers get it, whatever it is
+            for call in wanted:
+                _resolve(call.future, error)
         finally:
-            for one in wanted:
-                one.future.cancel()  # the broker stops
+            for call in wanted:
+                call.future.cancel()  # the broker stops
 
     def _work(self, loop: asyncio.AbstractEventLoop, wanted: Sequence[_Wanted[RecordT]]) -> None:
         """In a thread."""
         outcomes = replay_together(
             self._root.store,
             self._topic,
-            [one.stretch for one in wanted],
-            is_wanted=lambda: not all(one.future.done() for one in wanted),
+            [call.stretch for call in wanted],
+            is_wanted=lambda: not all(call.future.done() for call in wanted),
         )
         for number, outcome in outcomes:
-            one = wanted[number]
+            call = wanted[number]
             if isinstance(outcome, SegmentMissingError):  # merged or compacted since; or lost
-                outcome = self._read_alone(one.stretch)  # noqa: PLW2901
+                outcome = self._read_alone(call.stretch)  # noqa: PLW2901
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_tell, one.future, outcome)
+                loop.call_soon_threadsafe(_resolve, call.future, outcome)
 
-    def _read_alone(self, one: Stretch) -> Replayed[RecordT] | SparklogError:
+    def _read_alone(self, wanted: Stretch) -> Replayed[RecordT] | SparklogError:
         root = self._root
         try:
-            return replay(root.metadata, root.image, self._topic, one.state.partition, one.start, one.end)
+            return replay(
+                root.metadata, root.image, self._topic, wanted.state.partition, wanted.start, wanted.end
+            )
         except SparklogError as error:
             return error
 
 
-def _tell(future: "asyncio.Future[Replayed[RecordT]]", outcome: Replayed[RecordT] | Exception) -> None:
+def _resolve(future: "asyncio.Future[Replayed[RecordT]]", outcome: Replayed[RecordT] | Exception) -> None:
     if future.done():
         return
     if isinstance(outcome, Exception):

@@ -1,16 +1,16 @@
 """The partitions of an internal topic that this broker coordinates: opened, followed, handed over.
 
 A broker coordinates what lies in the partitions that it leads. One that it does not lead any more is handed
-over: whoever waits for it is sent away, and nothing of it is applied; its next leader reads it from the log.
+over: clients that wait for it are sent away, and nothing of it is applied; its next leader reads the log.
 So it is with one that went to another broker and came back between two looks at the metadata log, although
 this broker led it before and leads it after: who had it meanwhile has answered, and perhaps appended, in an
 epoch of its own, and what has been accepted here before cannot be published any more.
 With another number of partitions, or another topic of that name, everything lies elsewhere and starts over.
 Invariants: a log is open exactly while this broker leads its partition in one leader epoch, as of the newest
-    image that was shown; nobody is answered from one that is another's as of the newest image, shown or not;
-    `on_resigned` is told of every log before it is closed, and of all when the role is lost; `on_loaded` only
-    of logs that are open, while the role is held.
-Not here: a partition's records (state_log.py), what they mean (the coordinator's state), who leads
+    image that was installed; no client is answered from one that is another's as of the newest image,
+    installed or not; `on_resigned` gets every log before it is closed, and all when the role is lost;
+    `on_loaded` gets only logs that are open, while the role is held.
+Not here: a partition's records (state_log.py), what they mean (the coordinator's state), the leaders
     (cluster/leadership.py) and whether that still holds (cluster/membership.py).
 Concurrency: event loop only.
 After a crash: every log is read again from its start.
@@ -43,7 +43,7 @@ LEADER_WAIT_MS: Final = 500
 
 
 class Shards(Generic[RecordT, StateT]):
-    """See the module's docstring."""
+    """The logs of the partitions that this broker leads."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Shards(Generic[RecordT, StateT]):
         """
         self.is_active = False
         self.count = 0  # of the topic's partitions; 0: there is no topic
-        self.wanting_news: set[asyncio.Future[None]] = set()  # who waits for a leader
+        self.wanting_news: set[asyncio.Future[None]] = set()  # requests that wait for a leader
         self._host = host
         self._topic = topic
         self._make_state = make_state
@@ -88,7 +88,7 @@ class Shards(Generic[RecordT, StateT]):
             log.release()
 
     def resume(self) -> None:
-        """After `release`: begin anew, with what the log says by now; others may have had it meanwhile."""
+        """After `release`: load again, with what the log says by now; others may have had it meanwhile."""
         self._hand_over(list(self._logs))
         self.open()
 
@@ -120,11 +120,11 @@ class Shards(Generic[RecordT, StateT]):
         return self._topic.partition_of(name, self.count)
 
     async def coordinators_of(self, names: Sequence[str]) -> list[int]:
-        """Who coordinates each of these as of the newest image; NO_NODE: nobody does now.
+        """Return the coordinator of each of these as of the newest image; NO_NODE: there is none now.
 
-        A partition that is nobody's is waited for a moment: the topic may have been made just now, and the
-        controller, which may be another broker, is about to assign it; or a leader has died. Who is told that
-        there is no coordinator comes back much later, some clients after a second.
+        A partition without a leader is waited for a moment: the topic may have been made just now, and the
+        controller, which may be another broker, is about to assign it; or a leader has died. A client that
+        gets no coordinator comes back much later, some clients after a second.
         """
         if not self.count:
             return [NO_NODE] * len(names)
@@ -133,10 +133,10 @@ class Shards(Generic[RecordT, StateT]):
         clock = self._host.clock
         until_ms = clock.monotonic_ms() + LEADER_WAIT_MS
         while True:
-            nodes = {one: self._coordinator_of(one) for one in wanted}
+            nodes = {partition: self._coordinator_of(partition) for partition in wanted}
             left_ms = until_ms - clock.monotonic_ms()
             if left_ms <= 0 or not self.is_active or NO_NODE not in nodes.values():
-                return [nodes[one] for one in partitions]
+                return [nodes[partition] for partition in partitions]
             await self._news(left_ms)
 
     def _coordinator_of(self, partition: int) -> int:
@@ -161,7 +161,7 @@ class Shards(Generic[RecordT, StateT]):
         return self._logs.get(self.partition_of(name)) if self.count else None
 
     def of(self, name: str) -> StateLog[RecordT, StateT]:
-        """The log in which `name` lies; whoever asks has asked `error_of` before."""
+        """Return the log in which `name` lies; the caller has checked `error_of` before."""
         log = self.find(name)
         assert log is not None
         return log
@@ -171,16 +171,16 @@ class Shards(Generic[RecordT, StateT]):
         return self._host.role.is_in_charge and self.is_led(log)
 
     def is_led(self, log: StateLog[RecordT, StateT]) -> bool:
-        """Is it this broker's, and in the same epoch, as of the newest image, shown or not?"""
+        """True if this broker leads it, in the same epoch, as of the newest image, installed or not."""
         found = log.current()
         return found is not None and self._epoch_here(found) == log.led.leader_epoch
 
     def error_of(self, name: str) -> ErrorCode:
-        """Why nobody is answered for `name` here and now. While there is no topic, nothing is said of it."""
+        """Return why `name` is not served here and now; no error while there is no topic."""
         return self._error_in(self.find(name))
 
     def look_up(self, names: Iterable[str]) -> Iterator[tuple[ErrorCode, StateLog[RecordT, StateT] | None]]:
-        """The error of each, and the log in which it lies. To be consumed at once: many share a log."""
+        """Yield the error of each, and its log. To be consumed in one turn of the loop: many share a log."""
         errors: dict[StateLog[RecordT, StateT] | None, ErrorCode] = {}
         for name in names:
             log = self.find(name)
@@ -220,7 +220,9 @@ class Shards(Generic[RecordT, StateT]):
             for number, partition in enumerate(partitions)
             if number >= len(known) or known[number] is not partition
         ]
-        self._hand_over([one.partition for one in changed if self._has_moved(one)], is_moved=True)
+        self._hand_over(
+            [partition.partition for partition in changed if self._has_moved(partition)], is_moved=True
+        )
         for partition in changed:
             self._review(partition)
 

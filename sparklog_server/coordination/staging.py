@@ -1,16 +1,16 @@
 """What open transactions have staged in a partition of an internal topic: records that may become its state.
 
-Whoever asks for what is stable must not be told what an open transaction is about to change. So the state is
-told of each staged record, and told again when its transaction has ended and whatever came of it is applied:
+A client that asks for stable offsets must not get what an open transaction is about to change. So each staged
+record is in the state as such, until its transaction has ended and what it appended is applied:
 1. a transaction stages offset 20 of a group, and is committed, by whichever broker;
 2. this broker sees the commit, and has yet to read the records from the log;
-3. who is answered now, would be told offset 10, and that it is stable. So the record is staged until then.
-It is staged from the moment on at which somebody was allowed to stage it, before it is durable. Else:
+3. a client that is answered now gets offset 10 as stable. So the record is staged until then.
+It is staged from the moment at which its client was allowed to stage it, before it is durable. Otherwise:
 1. member A of a group may commit, and its record is on its way; A is given up, and its partitions go to B;
 2. B asks where to begin: nothing is staged yet, so it begins where A did;
 3. A's record arrives, and A's transaction is committed: what A and B have read is processed twice.
 
-Whoever does not ask for what is stable waits for a moment until what had ended is applied: its transaction's
+A client that does not ask for stable offsets waits until what had ended is applied: its transaction's
 end was answered, and no open one is waited for (`settled`).
 
 What this broker has staged it knows; what others have (a leader before it, a client without a broker) is
@@ -18,7 +18,7 @@ read, found through images. Until that is done `is_unsure`: anything may be stag
 Invariants: all that is staged as of the newest image is staged in the state, or `is_unsure`. What ends
     leaves the state when all that the image of its end has is applied; what ended before it was known leaves
     it unsure until then.
-Not here: the records in the log (state_log.py), who may stage what (the coordinator, publish/).
+Not here: the records in the log (state_log.py), which clients may stage what (the coordinator, publish/).
 Concurrency: event loop.
 After a crash, or taken over: read again.
 Sources: docs/adr/0028; Kafka OffsetMetadataManager (pendingTransactionalOffsets), KIP-447.
@@ -45,7 +45,7 @@ from sparklog_server.publish.parts import AppendPart, InTransaction
 from sparklog_server.runtime.lifecycle import Background
 
 _log = logging.getLogger("sparklog_server.coordinator")
-# One read takes milliseconds, one that failed is tried again; with a storage that hangs nobody is to hang.
+# One read takes milliseconds, one that failed is tried again; clients must not hang with the storage.
 SETTLE_MS: Final = RETRY_READ_MS + 500
 _Number = tuple[int, int]  # of a transaction: its producer id, and how many there were under its id
 
@@ -83,7 +83,7 @@ class StagedBy:
 
 
 class Staging(Generic[RecordT]):
-    """See the module's docstring."""
+    """Keeps the staged records of one partition in its state."""
 
     def __init__(
         self,
@@ -150,19 +150,19 @@ class Staging(Generic[RecordT]):
 
     @property
     def is_unsure(self) -> bool:
-        """May anything be staged, or committed and not applied, that is not in the state?"""
+        """True if more may be staged, or committed and not applied, than is in the state."""
         return self._has_more or self._applied < self._unread_until
 
     @property
     def is_settled(self) -> bool:
-        """Is all applied of transactions that have ended, as of the newest image?"""
+        """True if all is applied of transactions that have ended, as of the newest image."""
         self._look()
         return self._ended_at <= self._applied
 
     @property
     def _ended_at(self) -> int:
         """Where the log ended when the last of those ended that are not let go."""
-        ended = (one.leaves_at for one in self._by_transaction.values() if one.leaves_at is not None)
+        ended = (staged.leaves_at for staged in self._by_transaction.values() if staged.leaves_at is not None)
         return max(ended, default=0)
 
     async def settled(self) -> None:
@@ -170,7 +170,7 @@ class Staging(Generic[RecordT]):
         if self.is_settled:
             return
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        alarm = self._host.timer.schedule(SETTLE_MS, lambda: _tell(settled))
+        alarm = self._host.timer.schedule(SETTLE_MS, lambda: _wake(settled))
         self._settling[settled] = self._ended_at
         try:
             await settled
@@ -192,12 +192,12 @@ class Staging(Generic[RecordT]):
             self._let_go()
         for settled, until in self._settling.items():
             if until <= next_offset:
-                _tell(settled)
+                _wake(settled)
 
     def give_up(self) -> None:
-        """Nobody is to wait any more until what has ended is applied."""
+        """Let all that wait go on, although what has ended is not applied."""
         for settled in self._settling:
-            _tell(settled)
+            _wake(settled)
 
     async def load(self) -> None:
         """Know all that is staged. Raises what reading raises."""
@@ -215,7 +215,11 @@ class Staging(Generic[RecordT]):
         if found is None or not (staging or self._by_transaction):
             return  # as nearly always
         open_ones = [transactions.of_producer(producer_id) for producer_id in staging]
-        numbers = {(one.producer_id, one.number): one for one in open_ones if one is not None}
+        numbers = {
+            (transaction.producer_id, transaction.number): transaction
+            for transaction in open_ones
+            if transaction is not None
+        }
         for number, staged in self._by_transaction.items():
             if number not in numbers and staged.leaves_at is None:
                 staged.leaves_at = found.log_end_offset
@@ -259,10 +263,10 @@ class Staging(Generic[RecordT]):
 
     async def _follow(self) -> None:
         try:
-            # What is new may be this broker's own: whoever has staged it is told in this turn of the loop.
+            # What is new may be this broker's own: `stage` gets its outcome in this turn of the loop.
             await asyncio.sleep(0)
             await self.load()
-        except SparklogError as error:  # until it is tried again nobody is told anything
+        except SparklogError as error:  # it stays unsure until it is tried again
             _log.warning("%s: what is staged there cannot be read: %s", self._name, error)
             if isinstance(error, RetriableError | StorageError):
                 self._retry.schedule()
@@ -284,11 +288,11 @@ class Staging(Generic[RecordT]):
                     if transaction is root.image.transactions.of_producer(number[0]):
                         raise
                     continue  # it has ended, or has more: look again
-                # Meanwhile it may have ended, and have been let go: nobody would unstage what is added then.
+                # Meanwhile it may have ended, and have been let go: what is added then is never unstaged.
                 if staged.end_offset == start and self._by_transaction.get(number) is staged:
                     self._add(staged, records, extents.end_offset)
 
 
-def _tell(settled: "asyncio.Future[None]") -> None:
+def _wake(settled: "asyncio.Future[None]") -> None:
     if not settled.done():
         settled.set_result(None)

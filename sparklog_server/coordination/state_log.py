@@ -1,18 +1,22 @@
 """One partition of an internal topic, in one leader epoch: a coordinator's state, kept equal to the log.
 
-Records are applied strictly in the order of their offsets, by the same code live and after a start. What this
-broker appends is applied from memory as soon as it is durable; what others append (Spark queries, the
-embedded client) is read, found through new images:
-1. own records arrive at offset 12, while everything up to 10 is applied: 10 and 11 are somebody else's;
-2. applying 12 first and 10 later would bring back an older state;
+Records are applied in the order of their offsets, by the same code live and after a start. What this broker
+appends is applied from memory as soon as it is durable. What others append (Spark queries, the embedded
+client) is read, found through new images:
+1. own records arrive at offset 12, while everything up to 10 is applied: others have appended 10 and 11;
+2. applying 12 first and 10 later would restore an older state;
 3. so 10 to 12 are read from the log before the append of 12 is acknowledged.
 What is appended says in which leader epoch it was accepted, and is published in that epoch only: what
 waited while the partition went to another broker, and came back, is never in the log.
+
+Appends wait in one queue until they are applied, or known not to be. What is planned by the state, and by
+what is ahead of it in the queue, holds only if that arrives: a second deletion finds nothing to delete, and
+must not be answered before the first one is durable. So it is submitted when nothing else is with the
+publisher, and what came later, after it.
 Invariants: once it is loaded, everything below `next_offset` is applied, nothing above; an append returns
-    when it is durable and applied, so that whoever was acknowledged reads what it wrote. Of a stretch that is
-    read, only the latest record of each key is applied; where it was compacted before, tombstones may be gone
-    and everything is read again. Nothing is applied after `close`. However much is
-    loaded, the loop has its turns.
+    when it is durable and applied, so that its client reads what it wrote. Of a range that is read, only the
+    latest record of each key is applied; where it was compacted before, tombstones may be gone and everything
+    is read again. Nothing is applied after `close`. However much is loaded, the event loop has its turns.
 Not here: what the state is (the coordinator's), which partitions are opened (shards.py), making records
     durable (the publisher).
 Concurrency: event loop; `_lock` while the log is being read (records.py).
@@ -23,9 +27,9 @@ Sources: docs/design.md; docs/adr/0026; Kafka CoordinatorRuntime, PartitionWrite
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic
 
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
@@ -33,9 +37,9 @@ from sparklog.metadata import PartitionState
 from sparklog_server.coordination.internal_topic import (
     Host,
     InternalTopic,
-    Landmarks,
     LedPartition,
     LogStatus,
+    OffsetListeners,
     RecordT,
     Retry,
     StateT,
@@ -47,58 +51,42 @@ from sparklog_server.publish.parts import NO_OFFSET, AppendPart, OvertakenError,
 from sparklog_server.runtime.lifecycle import Background
 
 # --- appends -----------------------------------------------------------------------------------------
-#
-# Those who wait for records to be appended, and what they are told.
-#
-# Concurrency: event loop.
 
 
 @dataclass(slots=True, eq=False)
-class Waiting(Generic[RecordT]):
-    """One call of `append`.
+class Append(Generic[RecordT]):
+    """One call of `StateLog.append`.
 
     Fields:
+        future: for the caller, who may cancel it.
         at_offset: the only one at which its first record may be; NO_OFFSET: any.
-        surprises: how many the log had seen when this was planned.
+        plan_epoch: that of the log when this was planned.
+        is_submitted: it is with the publisher.
+        ended: True: in the log, and applied; False: not, or perhaps not.
     """
 
     records: Sequence[RecordT]
     encoded: list[tuple[bytes, bytes | None]]
     future: asyncio.Future[None]
+    ended: asyncio.Future[bool]
     at_offset: int = NO_OFFSET
-    surprises: int = 0
+    plan_epoch: int = 0
+    is_submitted: bool = False
 
     @property
     def is_planned(self) -> bool:
-        """Is it right only for the state by which it was planned?"""
+        """True if it is right only for the state by which it was planned."""
         return self.at_offset != NO_OFFSET
 
 
-def tell(future: asyncio.Future[None], error: Exception) -> None:
-    """Let it fail."""
+def _fail(future: asyncio.Future[None], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # seen: whoever waited may be gone
-
-
-def fail(waiting: Sequence[Waiting[Any]], error: Exception) -> None:
-    """Let all of them fail."""
-    for one in waiting:
-        tell(one.future, error)
-
-
-def has_failed(appended: asyncio.Future[None]) -> bool:
-    """Is it known that it is not there, or may not be?"""
-    return appended.done() and (appended.cancelled() or appended.exception() is not None)
-
-
-def was_overtaken(appended: asyncio.Future[None]) -> bool:
-    """Was nothing appended, because others came first?"""
-    return not appended.cancelled() and isinstance(appended.exception(), OvertakenError)
+        future.exception()  # retrieved: the caller may be gone
 
 
 async def outcome_of(appended: Awaitable[None]) -> ErrorCode:
-    """What to tell whoever asked for an append, once it is durable and applied, or could not be."""
+    """Wait for an append, and return the error for the client that asked for it."""
     try:
         await appended
     except FencedError:
@@ -106,7 +94,7 @@ async def outcome_of(appended: Awaitable[None]) -> ErrorCode:
     except InvalidRequestError as error:
         _log.warning("not written: %s", error)
         return ErrorCode.unknown_server_error
-    except OvertakenError as error:  # whoever planned it plans it anew, and warns if that is given up
+    except OvertakenError as error:  # the caller plans it again, and warns if it gives up
         _log.debug("not written yet: %s", error)
         return ErrorCode.coordinator_not_available
     except SparklogError as error:
@@ -115,93 +103,12 @@ async def outcome_of(appended: Awaitable[None]) -> ErrorCode:
     return ErrorCode.none
 
 
-def not_ready(name: str) -> RetriableError:
-    """Why nothing can be appended to this log."""
+def _not_ready(name: str) -> RetriableError:
     return RetriableError(
         "COORDINATOR_CLOSED",
         f"{name}: its coordinator loads it, stops, or starts over, and appends nothing meanwhile",
         fix="try again",
     )
-
-
-# --- own batches -------------------------------------------------------------------------------------
-#
-# What this broker appends to one log, until its outcome is told: what waits, and batches at the publisher.
-#
-# What is planned by what is on its way holds only if that arrives: a second deletion finds nothing to delete,
-# and must not be told so before the first one is durable.
-# Invariants: a batch is here until it is applied, or known not to be, or the log is closed. What is planned
-#     by what is on its way is handed over when nothing is any more, and what came after it, after it.
-# Concurrency: event loop.
-
-
-@dataclass(slots=True, eq=False)
-class OwnBatch(Generic[RecordT]):
-    """One of them.
-
-    Fields:
-        waiting: whose records it has.
-        ended: whether they are in the log, and applied.
-    """
-
-    waiting: list[Waiting[RecordT]]
-    ended: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-
-class OwnBatches(Generic[RecordT]):
-    """See the module's docstring. Its length: of the batches."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Waiting[RecordT]] = []
-        self._batches: list[OwnBatch[RecordT]] = []
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __iter__(self) -> Iterator[OwnBatch[RecordT]]:
-        return iter(self._batches)
-
-    def take_cancelled(self) -> list[Waiting[RecordT]]:
-        """Those of which nobody wants to know any more, and which are not handed over."""
-        gone = [one for one in self.waiting if one.future.done()]
-        self.waiting = [one for one in self.waiting if not one.future.done()]
-        return gone
-
-    def take_ready(self) -> Iterator[list[Waiting[RecordT]]]:
-        """What is to be handed over now, in batches; `add` each before the next is asked for."""
-        waiting, self.waiting = self.waiting, []
-        runs = itertools.groupby(waiting, key=lambda one: one.is_planned)
-        for is_planned, run in runs:
-            if is_planned and self._batches:
-                self.waiting += [*run, *(one for _, later in runs for one in later)]
-                return
-            yield list(run)
-
-    def add(self, waiting: list[Waiting[RecordT]]) -> OwnBatch[RecordT]:
-        """One that is handed over now."""
-        batch = OwnBatch(waiting)
-        self._batches.append(batch)
-        return batch
-
-    def end(self, batch: OwnBatch[RecordT], *, is_applied: bool) -> None:
-        """Its outcome is told."""
-        self._batches.remove(batch)
-        if not batch.ended.done():
-            batch.ended.set_result(is_applied)
-
-    def close(self) -> None:
-        """Of those that are left nobody will hear."""
-        for batch in self._batches:
-            if not batch.ended.done():
-                batch.ended.set_result(False)
-
-    async def arrived(self) -> bool:
-        """Wait for all that there are now. False: some are not in the log, or perhaps not."""
-        ended, waiting = [one.ended for one in self._batches], [one.future for one in self.waiting]
-        futures: list[asyncio.Future[Any]] = [*ended, *waiting]
-        if futures:
-            await asyncio.wait(futures)
-        return all(one.result() for one in ended) and not any(map(has_failed, waiting))
 
 
 # --- state log ---------------------------------------------------------------------------------------
@@ -213,7 +120,7 @@ APPLIED_AT_ONCE: Final = 2_000  # records, a millisecond or two
 
 
 class StateLog(Generic[RecordT, StateT]):
-    """See the module's docstring."""
+    """A log and the state that its records add up to."""
 
     def __init__(
         self,
@@ -225,7 +132,7 @@ class StateLog(Generic[RecordT, StateT]):
         reading: Reading[RecordT],
         load_turns: asyncio.Semaphore,
     ) -> None:
-        """`state`: an empty one, of which this log is the only writer."""
+        """`state`: empty; this log is its only writer."""
         self.state = state
         self.led = led
         self.partition = led.partition
@@ -236,12 +143,12 @@ class StateLog(Generic[RecordT, StateT]):
         self._topic = topic
         self._reading = reading
         self._load_turns = load_turns
-        self._why_closed: SparklogError = not_ready(self.name)
+        self._why_closed: SparklogError = _not_ready(self.name)
         self._lock = asyncio.Lock()
-        self._coming = 0  # records that wait, or are with the publisher
-        self.own: OwnBatches[RecordT] = OwnBatches()
-        self._landmarks = Landmarks()
-        self._surprises = 0  # what was read, and what did not arrive: what is planned does not know of it
+        self._appends: list[Append[RecordT]] = []  # in the order of the calls; submitted ones come first
+        self._appended_records = 0  # of all of these
+        self._listeners = OffsetListeners()
+        self._plan_epoch = 0  # grows with all that no plan counts on: what is read, and what does not arrive
         self._retry = Retry(host.timer, self.follow)
         self._is_unreadable = False  # no further try would help
         self._background = Background()
@@ -253,11 +160,11 @@ class StateLog(Generic[RecordT, StateT]):
         on_loading: Callable[["StateLog[RecordT, StateT]"], Iterable[None]],
         on_loaded: Callable[["StateLog[RecordT, StateT]"], None],
     ) -> None:
-        """Load; at once if there is nothing in the log.
+        """Load; immediately if there is nothing in the log.
 
         Args:
-            on_loading: what else is to be done before anybody is answered, once everything is applied; the
-                loop has a turn after each part of it.
+            on_loading: what else is to be done before any client is answered, once everything is applied;
+                the loop has a turn after each part of it.
             on_loaded: the log is ready.
         """
         found = self.current()
@@ -280,13 +187,14 @@ class StateLog(Generic[RecordT, StateT]):
             self._staging.give_up()
 
     def close(self, why: SparklogError | None = None) -> None:
-        """Stop whatever goes on; who waits for an append, or wants one later, is told why."""
+        """Stop all work. Appends that wait, and later ones, fail with `why`."""
         self.status = LogStatus.CLOSED
         if why is not None:
             self._why_closed = why
-        for waiting in (self.own.waiting, *(one.waiting for one in self.own)):
-            fail(waiting, self._why_closed)
-        self.own.close()
+        for append in self._appends:
+            _fail(append.future, self._why_closed)
+            if not append.ended.done():
+                append.ended.set_result(False)
         self._retry.cancel()
         self._staging.close()
         self._background.cancel()
@@ -308,29 +216,36 @@ class StateLog(Generic[RecordT, StateT]):
                 raise self._why_closed
             encoded = [encode_record(self._topic, record, self.name) for record in records]
         except SparklogError as error:
-            tell(future, error)
+            _fail(future, error)
             return future
-        if not self.own.waiting:
+        if not self._appends or self._appends[-1].is_submitted:
             loop.call_soon(self._flush)
-        at_offset = self.next_offset + self._coming if planned else NO_OFFSET
+        at_offset = self.next_offset + self._appended_records if planned else NO_OFFSET
         for record in records:
             self.state.begin(record)
-        self._coming += len(records)
-        self.own.waiting.append(Waiting(records, encoded, future, at_offset, self._surprises))
+        self._appended_records += len(records)
+        self._appends.append(
+            Append(records, encoded, future, loop.create_future(), at_offset, self._plan_epoch)
+        )
         return future
 
     async def write(self, records: Sequence[RecordT]) -> ErrorCode:
-        """Append records, if there are any; what to tell whoever asked for it."""
+        """Append records, if there are any; return the error for the client that asked for it."""
         return await outcome_of(self.append(records)) if records else ErrorCode.none
 
+    async def appended(self) -> bool:
+        """Wait for all appends so far. False: some are not in the log, or perhaps not."""
+        ended = [append.ended for append in self._appends]
+        if ended:
+            await asyncio.wait(ended)
+        return all(future.result() for future in ended)
+
     def when_applied(self, end_offset: int, reached: Callable[[], None]) -> None:
-        """Call `reached` in the moment in which all below that offset is applied, and nothing above; now, if
-        that has been before.
-        """
+        """Call `reached` when all below that offset is applied, and nothing above; now, if it has been."""
         if self.next_offset >= end_offset:
             reached()
         else:
-            self._landmarks.add(end_offset, reached)
+            self._listeners.add(end_offset, reached)
 
     async def stage(self, records: Sequence[RecordT], by: StagedBy) -> None:
         """Stage records in a transaction, durably: in the state as such from this moment on.
@@ -344,16 +259,16 @@ class StateLog(Generic[RecordT, StateT]):
 
     @property
     def is_unsure(self) -> bool:
-        """See Staging."""
+        """True if more may be staged than the state has; see Staging."""
         return self._staging.is_unsure
 
     @property
     def is_settled(self) -> bool:
-        """Is there nothing that transactions have committed to be waited for?"""
+        """True if there is nothing to wait for that transactions have committed."""
         return self.status is not LogStatus.READY or self._is_unreadable or self._staging.is_settled
 
     async def settled(self) -> None:
-        """See Staging."""
+        """Wait until what transactions have committed is applied; see Staging."""
         if not self.is_settled:
             await self._staging.settled()
 
@@ -362,18 +277,18 @@ class StateLog(Generic[RecordT, StateT]):
         found = self.current()
         if self.status is LogStatus.READY:
             self._staging.follow()
-        # While something of ours is on its way, its arrival will see to it: most of what is new is ours.
+        # An append that is submitted follows when it arrives: most of what is new is this broker's own.
         if (
             found is not None
             and self.status is LogStatus.READY
-            and not self.own
+            and not self._is_submitting
             and not self._lock.locked()
             and found.log_end_offset > self.next_offset
         ):
             self._background.spawn(self._follow_log())
 
     async def catch_up(self) -> bool:
-        """Apply all that the newest image has, as far as nobody applies it already; False: not now."""
+        """Apply all that the newest image has, unless that is being done; False: not possible now."""
         found = self.current()
         if found is not None and found.log_end_offset > self.next_offset:
             try:
@@ -409,9 +324,9 @@ class StateLog(Generic[RecordT, StateT]):
                 _log.warning("loading %s failed: %s", self.name, error)
                 await asyncio.sleep(retry_ms / 1000)
                 retry_ms = min(2 * retry_ms, MAX_RETRY_LOAD_MS)
-            except Exception:  # noqa: BLE001 - who asks must not be told for ever that it loads
+            except Exception:  # noqa: BLE001 - clients must not wait forever for it to load
                 self.status = LogStatus.FAILED
-                _log.exception("%s cannot be loaded: nobody is answered from it", self.name)
+                _log.exception("%s cannot be loaded: its groups are not served", self.name)
             else:
                 self.status = LogStatus.READY
                 on_loaded(self)
@@ -439,57 +354,67 @@ class StateLog(Generic[RecordT, StateT]):
     async def _read(self) -> None:
         """Apply everything that the newest image has: an append of this broker, too, once it is durable.
 
-        Its publish installs the image with it before anything is told about it.
+        Its publish installs the image with it before it is reported.
         """
         found = self.current()
         while found is not None and await self._read_on(found):
             pass
 
     async def _read_on(self, found: PartitionState) -> bool:
-        """Up to the next landmark, or the end; is there more?"""
+        """Read up to the next offset that is listened for, or the end; True if there is more."""
         start_offset, end_offset = max(self.next_offset, found.log_start_offset), found.log_end_offset
-        is_overtaken = 0 < self.next_offset < found.cleaned.first_dirty_offset
-        if is_overtaken:  # by compaction: a tombstone may be gone with what it deleted
+        is_compacted = 0 < self.next_offset < found.cleaned.first_dirty_offset
+        if is_compacted:  # a tombstone may be gone with what it deleted
             start_offset = found.log_start_offset
         if start_offset >= end_offset:
             self._has_applied(start_offset)  # of what was below nothing is left
             return False
-        end_offset = self._landmarks.next_in(start_offset, end_offset)
+        end_offset = self._listeners.next_in(start_offset, end_offset)
         replayed = await self._reading.read(found, start_offset, end_offset)
-        if is_overtaken:
+        if is_compacted:
             self.state.clear()
         for number, record in enumerate(replayed.records, 1):
             self.state.apply(record)
-            # What is followed later is applied at once: answers are given between turns.
+            # Once it is loaded, all is applied in one turn: answers are given between turns.
             if self.status is LogStatus.LOADING and number % APPLIED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         if replayed.skipped:
             self._host.metrics.state_records_skipped[self._topic.name] += replayed.skipped
             where = f"{self.name}, offsets {start_offset} to {end_offset - 1}"
             _log.warning("%s: skipped %d records, the first: %s", where, replayed.skipped, replayed.why)
-        self._surprises += 1
+        self._plan_epoch += 1
         self._has_applied(end_offset)
         return end_offset < found.log_end_offset
 
     def _has_applied(self, next_offset: int) -> None:
         self.next_offset, self._is_unreadable = next_offset, False
         self._staging.applied(next_offset)
-        self._landmarks.applied(next_offset)
+        self._listeners.applied(next_offset)
 
     # Writing
 
-    def _flush(self) -> None:
-        self._end(self.own.take_cancelled())
-        for waiting in self.own.take_ready():
-            self._submit(waiting)
+    @property
+    def _is_submitting(self) -> bool:
+        return bool(self._appends) and self._appends[0].is_submitted
 
-    def _submit(self, waiting: list[Waiting[RecordT]]) -> None:
-        """As one batch."""
-        first = waiting[0]
+    def _flush(self) -> None:
+        waiting = [append for append in self._appends if not append.is_submitted]
+        self._end([append for append in waiting if append.future.done()], is_applied=False)  # cancelled
+        waiting = [append for append in waiting if not append.future.done()]
+        for is_planned, run in itertools.groupby(waiting, key=lambda append: append.is_planned):
+            if is_planned and self._is_submitting:
+                return
+            self._submit(list(run))
+
+    def _submit(self, batch: list[Append[RecordT]]) -> None:
+        first = batch[0]
         try:
-            if first.is_planned and (first.at_offset, first.surprises) != (self.next_offset, self._surprises):
+            if first.is_planned and (first.at_offset, first.plan_epoch) != (
+                self.next_offset,
+                self._plan_epoch,
+            ):
                 raise OvertakenError(self.name, end_offset=self.next_offset, at_offset=first.at_offset)
-            pairs = [pair for one in waiting for pair in one.encoded]
+            pairs = [pair for append in batch for pair in append.encoded]
             encoded = encode_records(pairs, self._host.clock.now_ms())
             part = AppendPart(
                 topic_id=self.led.topic_id,
@@ -501,53 +426,62 @@ class StateLog(Generic[RecordT, StateT]):
             )
             appended = self._host.publisher.submit([part])
         except SparklogError as error:
-            fail(waiting, error)
-            self._end(waiting)
+            for append in batch:
+                _fail(append.future, error)
+            self._end(batch, is_applied=False)
             return
-        self._background.spawn(self._finish(self.own.add(waiting), encoded.record_count, appended))
+        for append in batch:
+            append.is_submitted = True
+        self._background.spawn(self._finish(batch, encoded.record_count, appended))
 
     async def _finish(
         self,
-        batch: OwnBatch[RecordT],
+        batch: list[Append[RecordT]],
         record_count: int,
         appended: Awaitable[Sequence[PartOutcome]],
     ) -> None:
-        waiting, is_applied = batch.waiting, False
+        is_applied = False
         try:
             (outcome,) = await appended
             failpoint("broker.state.durable")
             if outcome.error is None:
-                await self._apply_own(outcome.base_offset, record_count, waiting)
+                await self._apply_own(outcome.base_offset, record_count, batch)
                 is_applied = True
-        except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
-            fail(waiting, error)
+        except Exception as error:  # noqa: BLE001 - the callers get it, whatever it is
+            for append in batch:
+                _fail(append.future, error)
         else:
-            if outcome.error is not None:
-                fail(waiting, outcome.error)
-            for one in waiting:
-                if not one.future.done():
-                    one.future.set_result(None)
+            for append in batch:
+                if outcome.error is not None:
+                    _fail(append.future, outcome.error)
+                elif not append.future.done():
+                    append.future.set_result(None)
         finally:
-            self._surprises += not is_applied
-            self.own.end(batch, is_applied=is_applied)
-            self._end(waiting)
-            if self.own.waiting and not self.own:
+            self._plan_epoch += not is_applied
+            self._end(batch, is_applied=is_applied)
+            if self._appends and not self._is_submitting:
                 self._flush()
         self.follow()
 
-    def _end(self, waiting: Sequence[Waiting[RecordT]]) -> None:
-        for one in waiting:
-            self._coming -= len(one.records)
-            for record in one.records:
+    def _end(self, batch: Sequence[Append[RecordT]], *, is_applied: bool) -> None:
+        if not batch:
+            return
+        gone = set(batch)
+        self._appends = [append for append in self._appends if append not in gone]
+        for append in batch:
+            self._appended_records -= len(append.records)
+            for record in append.records:
                 self.state.end(record)
+            if not append.ended.done():
+                append.ended.set_result(is_applied)
 
-    async def _apply_own(self, base_offset: int, record_count: int, waiting: list[Waiting[RecordT]]) -> None:
+    async def _apply_own(self, base_offset: int, record_count: int, batch: Sequence[Append[RecordT]]) -> None:
         if base_offset != self.next_offset or self._lock.locked():
             await self._catch_up(base_offset)
         if base_offset != self.next_offset:
             return  # read from the log already
-        for one in waiting:
-            for record in one.records:
+        for append in batch:
+            for record in append.records:
                 self.state.apply(record)
         self._has_applied(base_offset + record_count)
 
@@ -557,14 +491,14 @@ class StateLog(Generic[RecordT, StateT]):
 # Writing what follows from a state: tombstones for what has expired, is deleted, or lost its topic.
 #
 # It is right for that state only:
-# 1. an offset has expired, and its deletion is on its way; 2. a Spark query commits 77 in its place; 3. the
+# 1. an offset has expired, and its deletion is appended; 2. a Spark query commits 77 in its place; 3. the
 # deletion arrives, and 77 is gone. So it says at which offset it must be, which is the end of all that it was
-# planned by, and is planned anew where others came first.
-# Offsets alone do not tell: what was counted on may fail, and as many records of others take its place; or it
-# was read already, with what others have appended, and is counted twice. So it is handed over only when all
-# that it was planned by has arrived, and nothing else has; what is appended behind it waits as long.
+# planned by, and is planned again where others came first.
+# The offset alone is not enough: an append that was counted on may fail, and as many records of others take
+# its place; or it was read already, with what others have appended, and is counted twice. So it is submitted
+# only when all that it was planned by has arrived, and nothing else has; later appends wait as long.
 # Invariants: what is appended was planned by everything before it in the log. Where nothing is to be
-#     appended, that is told only when everything that was counted on is durable.
+#     appended, the client is answered only when everything that was counted on is durable.
 # Concurrency: event loop.
 # Sources: Kafka CoordinatorRuntime, where a write that makes no records waits for those before it.
 
@@ -575,11 +509,11 @@ PLANNED_AT_MOST: Final = 5  # times, while others append
 async def write_planned(
     log: StateLog[RecordT, StateT], plan: Callable[[], Sequence[RecordT] | ErrorCode]
 ) -> ErrorCode:
-    """Append what follows from a log's state; what to tell whoever asked for it.
+    """Append what follows from a log's state; return the error for the client that asked for it.
 
     Args:
-        plan: called again whenever the state has turned out to be another one before the records were there.
-            An error: nothing is to be appended, and this is why.
+        plan: is called again whenever the state has changed before the records were appended. It may return
+            an error instead: then nothing is appended.
     """
     for _ in range(PLANNED_AT_MOST):
         if not await log.catch_up():
@@ -588,12 +522,12 @@ async def write_planned(
         if isinstance(records, ErrorCode):
             return records
         if not records:
-            if await log.own.arrived():
+            if await log.appended():
                 return ErrorCode.none
             continue
         appended = log.append(records, planned=True)
         error = await outcome_of(appended)
-        if not was_overtaken(appended):
+        if appended.cancelled() or not isinstance(appended.exception(), OvertakenError):
             return error
     _log.warning(
         "%s: not written, since other records came first %d times; ask for it again",

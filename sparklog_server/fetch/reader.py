@@ -90,7 +90,7 @@ class AwaySegments:
 #
 # Offsets by time, and the record with the largest timestamp.
 #
-# Not here: offsets that need no look at records (api/list_offsets.py).
+# Not here: offsets that need no look at records (api/log_offsets.py).
 # Concurrency: storage threads; reads only.
 # Sources: log/time_lookup.py; Kafka UnifiedLog.fetchOffsetByTimestamp; KIP-734 (max timestamp).
 

@@ -1,1 +1,1 @@
-"""Consumer groups: who is in them, what they were assigned, what they have committed."""
+"""Consumer groups: their members, assignments and committed offsets."""

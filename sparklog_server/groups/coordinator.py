@@ -1,7 +1,7 @@
 """The group coordinator: requests about groups and offsets, answered by pure groups and by shards of the log.
 
 Every request is planned by a pure group, made durable, and then shown. Until the partition of a group is
-loaded, its requests are told COORDINATOR_LOAD_IN_PROGRESS.
+loaded, its requests are answered COORDINATOR_LOAD_IN_PROGRESS.
 Invariants: nothing that clients send makes more than sparklog.group.max.groups groups, or makes members hold
     more than sparklog.group.max.bytes, or committed offsets more than sparklog.group.max.offset.bytes; a
     group fits its record (sparklog.group.max.record.bytes).
@@ -14,7 +14,7 @@ Sources: Kafka GroupCoordinator, GroupCoordinatorService.
 import asyncio
 import itertools
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ from sparklog.format.consumer_offsets import MAX_STRING_BYTES, OffsetValue
 from sparklog.metadata import Image
 from sparklog_server.coordination.internal_topic import Host, LogStatus
 from sparklog_server.coordination.shards import Shards
+from sparklog_server.coordination.staging import StagedBy
 from sparklog_server.groups.expiry import Deletion, Expiry
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import (
@@ -42,9 +43,9 @@ from sparklog_server.groups.offsets import (
     TopicPartition,
     records_of,
 )
-from sparklog_server.groups.staged_commits import StagedCommits
 from sparklog_server.groups.table import GroupTable, Room
 from sparklog_server.protocol.apis import ErrorCode
+from sparklog_server.protocol.wire import in_slices
 from sparklog_server.runtime.lifecycle import Background, in_turns
 from sparklog_server.settings.groups import GroupSettings
 
@@ -69,7 +70,7 @@ class ListedGroup:
 
 
 class GroupCoordinator:
-    """See the module's docstring."""
+    """Answers requests about groups and offsets."""
 
     def __init__(self, host: Host, settings: GroupSettings) -> None:
         self._host = host
@@ -85,11 +86,8 @@ class GroupCoordinator:
         )
         self.table = GroupTable(host, settings, self.shards, self._background)
         self._room = Room(settings, self.table)
-        self.staged = StagedCommits(host, self.shards, self.table, self._status_error)
-        self._deletion = Deletion(self.table, self.staged)
-        self._expiry = Expiry(
-            host, settings, self.shards, self.table, self.staged, self._deletion, self._background
-        )
+        self._deletion = Deletion(self.table)
+        self._expiry = Expiry(host, settings, self.shards, self.table, self._deletion, self._background)
 
     # Life
 
@@ -100,18 +98,18 @@ class GroupCoordinator:
         self._expiry.start()
 
     async def stop(self) -> None:
-        """Answer whoever waits, and stop. Members find the group as it is in the log after a restart."""
+        """Answer requests that wait, and stop. After a restart members find the group as it is in the log."""
         self._expiry.stop()
         self.shards.close()
         self._background.cancel()
 
     def release(self) -> None:
-        """Refuse everything from now on, and send away whoever waits. Nothing is written."""
+        """Refuse everything from now on, requests that wait included. Nothing is written."""
         self._expiry.stop()
         self.shards.release()
 
     def resume(self) -> None:
-        """After `release`: load everything anew; other brokers may have had the groups meanwhile."""
+        """After `release`: load everything again; other brokers may have had the groups meanwhile."""
         self.shards.resume()
         self._expiry.start()
 
@@ -143,16 +141,14 @@ class GroupCoordinator:
     # Membership
 
     def new_member_id(self, client_id: str, instance_id: str | None) -> str:
-        """An id that nobody has."""
+        """Return an id that no member has."""
         prefix = client_id if instance_id is None else instance_id
         return f"{prefix[:MAX_CLIENT_ID_CHARACTERS]}-{uuid.uuid4()}"
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """JoinGroup: answered when the rebalance is over."""
         table = self.table
-        error = self._status_error(group_id) or self._refuse_join(request)
-        if not error and not self.shards.count:
-            error = await self.shards.ensure_topic() or self._status_error(group_id)
+        error = self._status_error(group_id) or self._refuse_join(request) or await self._ready(group_id)
         handle = None if error else table.groups.get(group_id)
         if not error and handle is None:
             if request.member_id != UNKNOWN_MEMBER:
@@ -173,8 +169,8 @@ class GroupCoordinator:
             return await future
         except asyncio.CancelledError:  # the connection is gone
             if member_id is not None and table.groups.get(group_id) is handle:
-                # Nobody knows the id: no request can ever come from this member, and no heartbeat. It would
-                # be waited for, and its subscription kept, until its session ends.
+                # No client knows the id, so no request or heartbeat can ever come from this member. The group
+                # would wait for it, and keep its subscription, until its session ends.
                 _, effects = handle.group.leave([Leaving(member_id=member_id)], table.now())
                 table.run(handle, effects)
             raise
@@ -206,7 +202,7 @@ class GroupCoordinator:
         """Heartbeat."""
         error = self._status_error(group_id)
         if error:
-            # Sessions begin anew when the group is loaded.
+            # Sessions begin again when the group is loaded.
             return ErrorCode.none if error == ErrorCode.coordinator_load_in_progress else error
         handle = self.table.groups.get(group_id)
         if handle is None:
@@ -239,18 +235,14 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """OffsetCommit: one answer for all of its (valid) partitions, once they are durable."""
         table = self.table
-        error = self._status_error(group_id, named=False)
-        if not error and not self.shards.count:
-            error = await self.shards.ensure_topic() or self._status_error(group_id, named=False)
+        error = await self._ready(group_id, named=False)
         if error:
             return error
         handle, shard = table.groups.get(group_id), self.shards.of(group_id)
         if handle is not None:
             error = handle.group.check_commit(member_id, instance_id, generation_id, table.now())
-        elif generation_id >= 0:
-            error = ErrorCode.illegal_generation
-        elif not shard.state.has_offsets(group_id) and table.is_full():
-            error = ErrorCode.group_max_size_reached
+        else:
+            error = self._refuse_without_members(group_id, shard, generation_id)
         if error:
             return error
         records = records_of(group_id, offsets, table.now().wall_ms, retention_ms)
@@ -258,22 +250,74 @@ class GroupCoordinator:
             return ErrorCode.invalid_commit_offset_size
         return await shard.write(records)
 
+    async def stage(
+        self,
+        group_id: str,
+        offsets: Sequence[OffsetToCommit],
+        by: StagedBy,
+        *,
+        member_id: str = UNKNOWN_MEMBER,
+        instance_id: str | None = None,
+        generation_id: int = -1,
+    ) -> ErrorCode:
+        """TxnOffsetCommit: one answer for all of its (valid) partitions, once they are staged.
+
+        They are records of __consumer_offsets that the end of the transaction appends, which may be another
+        broker's work; then this coordinator reads them. As in Kafka, the generation of a member is checked
+        now and not again at the end: a later member finds the offsets unstable, and waits.
+
+        Raises:
+            SparklogError: why its transaction cannot stage them, or (RetriableError, StorageError) perhaps
+                has not.
+        """
+        table = self.table
+        error = await self._ready(group_id)
+        if error:
+            return error
+        handle, shard = table.groups.get(group_id), self.shards.of(group_id)
+        if handle is not None:
+            error = handle.group.check_staged_commit(member_id, instance_id, generation_id)
+        else:
+            error = self._refuse_without_members(group_id, shard, generation_id)
+        if error:
+            return error
+        records = records_of(group_id, offsets, table.now().wall_ms)
+        if not table.has_room_to_stage(records):
+            return ErrorCode.invalid_commit_offset_size
+        if records:
+            await shard.stage(records, by)
+        return ErrorCode.none
+
+    async def settled(self, group_ids: Iterable[str], before_waiting: Callable[[], None]) -> None:
+        """Wait, SETTLE_MS at most, until what transactions have committed for these groups is applied.
+
+        A client that has committed a transaction, and asks for the offsets then, means those.
+
+        Args:
+            before_waiting: is called if anything is to be waited for.
+        """
+        shards = set(await in_slices(map(self.shards.find, group_ids)))
+        behind = [shard for shard in shards if shard is not None and not shard.is_settled]
+        if behind:
+            before_waiting()
+            await asyncio.gather(*(shard.settled() for shard in behind))
+
     def fetch(self, group_id: str) -> Committed:
         """OffsetFetch: everything that the group has committed."""
         return next(self.fetch_all([group_id]))
 
     def fetch_all(self, group_ids: Sequence[str]) -> Iterator[Committed]:
-        """The same of many groups. To be consumed at once, as of one moment."""
+        """Yield the same of many groups. To be consumed in one turn of the loop, as of one moment."""
         for name, (error, shard) in zip(group_ids, self.shards.look_up(group_ids), strict=True):
             if not _fits(name, MAX_GROUP_BYTES):
                 yield ErrorCode.invalid_group_id, {}
             else:
-                yield error, {} if error or shard is None else shard.state.offsets.of(name)
+                yield error, {} if error or shard is None else shard.state.committed(name)
 
     def committed_count(self, group_id: str) -> int:
         """How many offsets a group has, as far as this broker knows."""
         shard = self.shards.find(group_id)
-        return 0 if shard is None else len(shard.state.offsets.of(group_id))
+        return 0 if shard is None else len(shard.state.committed(group_id))
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
@@ -293,11 +337,11 @@ class GroupCoordinator:
         return None if handle is None else handle.group
 
     def describe_error(self, group_id: str) -> ErrorCode:
-        """May the group be described now?"""
+        """Return why the group cannot be described now."""
         return self._status_error(group_id, named=False)
 
     def exists(self, group_id: str) -> bool:
-        """Has it members, a history, or offsets?"""
+        """True if it has members, a history, or offsets."""
         return self.table.exists(group_id)
 
     def group_ids(self) -> tuple[ErrorCode, list[str]]:
@@ -307,7 +351,7 @@ class GroupCoordinator:
             return ErrorCode.coordinator_not_available, []
         found = list(table.groups)
         for shard in self.shards:
-            found += [one for one in shard.state.offsets.groups() if one not in table.groups]
+            found += [group_id for group_id in shard.state.groups() if group_id not in table.groups]
         return ErrorCode.none if self.are_loaded else ErrorCode.coordinator_load_in_progress, found
 
     @property
@@ -316,26 +360,26 @@ class GroupCoordinator:
         return not any(shard.status is LogStatus.LOADING for shard in self.shards)
 
     def listed(self, group_id: str) -> ListedGroup:
-        """One of them, as it is now; who has only offsets, or nothing any more, is empty."""
+        """Return a group as it is now; one that has only offsets, or nothing any more, is empty."""
         group = self.find(group_id)
         if group is None:
             return ListedGroup(group_id=group_id, protocol_type="", state=GroupState.EMPTY)
         return ListedGroup(group_id=group_id, protocol_type=group.protocol_type or "", state=group.state)
 
     def list_groups(self) -> tuple[ErrorCode, list[ListedGroup]]:
-        """All of them at once."""
+        """Return all of them."""
         error, found = self.group_ids()
         return error, [self.listed(group_id) for group_id in found]
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
-        """DeleteGroups: empty groups and their offsets, each at once; an error for each."""
+        """DeleteGroups: empty groups and their offsets; an error for each."""
         errors: dict[str, ErrorCode] = {}
         # The tombstones of one turn share a commit; those of one partition an append, too.
         in_order: dict[Shard | None, list[str]] = {}
         for group_id in group_ids:
             in_order.setdefault(self.shards.find(group_id), []).append(group_id)
         every = itertools.chain.from_iterable(in_order.values())
-        for some in in_turns(every, lambda one: 1 + self.committed_count(one), DELETED_AT_ONCE):
+        for some in in_turns(every, lambda group_id: 1 + self.committed_count(group_id), DELETED_AT_ONCE):
             by_shard: dict[Shard, list[str]] = {}
             for group_id in some:
                 error, shard = self._status_error(group_id, named=False), self.shards.find(group_id)
@@ -344,11 +388,26 @@ class GroupCoordinator:
                 else:
                     by_shard.setdefault(shard, []).append(group_id)
             deleting = [self._deletion.delete_groups(shard, names) for shard, names in by_shard.items()]
-            for told in await asyncio.gather(asyncio.sleep(0, {}), *deleting):
-                errors |= told
+            for of_shard in await asyncio.gather(asyncio.sleep(0, {}), *deleting):
+                errors |= of_shard
         return errors
 
     # Checks
+
+    async def _ready(self, group_id: str, *, named: bool = True) -> ErrorCode:
+        """Return why the group cannot be served; create __consumer_offsets if there is none."""
+        error = self._status_error(group_id, named=named)
+        if not error and not self.shards.count:
+            error = await self.shards.ensure_topic() or self._status_error(group_id, named=named)
+        return error
+
+    def _refuse_without_members(self, group_id: str, shard: Shard, generation_id: int) -> ErrorCode:
+        """Return why no offset is committed for a group that is not coordinated."""
+        if generation_id >= 0:
+            return ErrorCode.illegal_generation
+        if not shard.state.has_offsets(group_id) and self.table.is_full():
+            return ErrorCode.group_max_size_reached
+        return ErrorCode.none
 
     def _status_error(self, group_id: str, *, named: bool = True) -> ErrorCode:
         """Is the coordinator there for this group? `named`: the empty name is no group."""
@@ -375,5 +434,5 @@ class GroupCoordinator:
 
 
 def _fits(text: str, most_bytes: int) -> bool:
-    """Is it short enough for a record of __consumer_offsets?"""
+    """True if it is short enough for a record of __consumer_offsets."""
     return 4 * len(text) <= most_bytes or len(text.encode()) <= most_bytes

@@ -1,16 +1,16 @@
-"""What is forgotten: expired offsets, offsets of deleted topics, groups that are empty and have none left.
+"""Deleting offsets that have expired or whose topics are deleted, and empty groups that have none left.
 
-Forgetting is writing tombstones; they count when they are durable, like everything else.
-Invariants: a group in which somebody is, or into which somebody came while its tombstones were on their way,
+Deleting is writing tombstones; they count when they are durable, like everything else.
+Invariants: a group that has members, or that a member joined while its tombstones were being appended,
     stays; so does what an open transaction may be about to commit. Tombstones are planned by what is applied
-    and what is on its way to be, and appended in the same turn of the loop, if nobody else appends
-    first: a commit that they were not planned by is behind them in the log, and counts. Nothing
+    and what is waiting to be, and appended in the same turn of the loop, if no other record comes first
+    (state_log.py): a commit that they were not planned by is behind them in the log, and counts. Nothing
     expires by a wall clock that was set forward since the start: no more time has passed than the monotonic
     clock says; nor before the storage's clock says so, too. Offsets are kept for too long rather than for too
     short: after a suspend, too.
-Not kept out: of a topic that was deleted and made anew while no broker looked, the offsets stay: the image
-    has nothing to tell them by. Nor does anybody know for which topic a transaction has staged an offset,
-    if its topic is deleted and made anew before it ends.
+Not covered: where a topic was deleted and created again while no broker was running, the offsets stay: the
+    image does not distinguish them. Nor is it known for which topic a transaction has staged an offset, if
+    its topic is deleted and created again before it ends.
 Not here: when an offset expires (offsets.py).
 Concurrency: event loop; long lists are gone through in parts, so that requests get their turn.
 Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, cleanupGroupMetadata.
@@ -37,7 +37,6 @@ from sparklog_server.groups.offsets import (
     TopicPartition,
     expired_offsets,
 )
-from sparklog_server.groups.staged_commits import StagedCommits
 from sparklog_server.groups.table import GroupTable
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.runtime.lifecycle import Background, in_turns
@@ -47,19 +46,18 @@ from sparklog_server.settings.groups import GroupSettings
 # --- deletion ----------------------------------------------------------------------------------------
 #
 # Deleting is writing tombstones; they count when they are durable, like everything else.
-# Invariants: what is deleted is what there is when the tombstones come to the log: planned anew where others
+# Invariants: what is deleted is what there is when the tombstones come to the log: planned again where others
 #     (Spark, a client without a broker) commit in between, so that no commit goes by halves; a group that
-#     somebody joined meanwhile stays; and so does what an open transaction may be about to commit.
+#     a member joined meanwhile stays; and so does what an open transaction may be about to commit.
 # Concurrency: event loop.
 # Sources: KIP-229, KIP-496; Kafka OffsetMetadataManager.deleteOffsets.
 
 
 class Deletion:
-    """Deleting groups and offsets because somebody asks for it."""
+    """Deletes groups and offsets for clients."""
 
-    def __init__(self, table: GroupTable, staged: StagedCommits) -> None:
+    def __init__(self, table: GroupTable) -> None:
         self._table = table
-        self._staged = staged
 
     async def delete_groups(self, shard: Shard, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
         """Empty groups and their offsets, by one append; an error for each."""
@@ -84,14 +82,14 @@ class Deletion:
         return results
 
     def generation_of(self, group_id: str) -> int:
-        """Of a group that is held; 0 as of one in which nobody ever was."""
+        """Return the generation of a group; 0 if it has never had a member."""
         handle = self._table.groups.get(group_id)
         return 0 if handle is None else handle.group.generation_id
 
     def _refuse(self, group_id: str) -> ErrorCode:
         handle = self._table.groups.get(group_id)
         is_empty = handle is None or handle.group.state is GroupState.EMPTY
-        if not is_empty or self._staged.is_pending(group_id):
+        if not is_empty or not self._table.is_stable(group_id):
             return ErrorCode.non_empty_group
         return ErrorCode.none if self._table.exists(group_id) else ErrorCode.group_id_not_found
 
@@ -125,7 +123,7 @@ class Deletion:
             if handle.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 return ErrorCode.non_empty_group
             subscribed = handle.group.subscribed_among({topic for topic, _ in partitions})
-        unstable = self._staged.unstable(group_id)
+        unstable = self._table.unstable(group_id)
         for topic, partition in partitions:
             if subscribed is None or topic in subscribed:
                 results[topic, partition] = ErrorCode.group_subscribed_to_topic
@@ -149,8 +147,8 @@ class Deletion:
         return records
 
     def drop(self, shard: Shard, group_id: str, generation_id: int) -> None:
-        """Hold a group no longer that has its tombstones, unless somebody has come meanwhile: who has left
-        again since has left a later generation in the log, behind them. Who was only given an id asks again.
+        """Drop a group whose tombstones are durable, unless a member has joined meanwhile: if it has left
+        again, a later generation is in the log, after them. A client that was only given an id asks again.
         """
         handle = self._table.groups.get(group_id)
         if (
@@ -179,7 +177,7 @@ _Offsets = dict[OffsetKey, list[OffsetValue]]  # all that are, or will be, in th
 
 
 class Expiry:
-    """See the module's docstring."""
+    """Deletes what has expired, and offsets of deleted topics."""
 
     def __init__(
         self,
@@ -187,7 +185,6 @@ class Expiry:
         settings: GroupSettings,
         shards: GroupShards,
         table: GroupTable,
-        staged: StagedCommits,
         deletion: Deletion,
         background: Background,
     ) -> None:
@@ -195,7 +192,6 @@ class Expiry:
         self._settings = settings
         self._shards = shards
         self._table = table
-        self._staged = staged
         self._deletion = deletion
         self._background = background
         self._alarm: TimerEntry | None = None
@@ -226,14 +222,19 @@ class Expiry:
 
     def _follow_transactions(self, image: Image) -> None:
         """What they have committed may be of topics that were deleted meanwhile."""
-        gone = [name for name in self._staged.topics_that_are_over() if name not in image.topics]
+        names: set[str] = set()
+        for shard in self._shards:
+            if shard.state.unstaged_topics:
+                names |= shard.state.unstaged_topics
+                shard.state.unstaged_topics.clear()
+        gone = [name for name in names if name not in image.topics]
         if gone:
             self._topics_deleted(gone, image)
 
     def _topics_deleted(self, names: Collection[str], image: Image) -> None:
         """What is on its way to the log now goes, and what is in it as of that image, read or not: whatever
-        is committed later is for other topics, of the same names. Of what is not read yet nobody knows for
-        which it is, where they were made anew in the same look: that stays.
+        is committed later is for other topics, of the same names. What is not read yet, of a topic that was
+        created again in the same refresh, may be for either: that stays.
         """
         made_anew = [name for name in names if name in image.topics]
         gone = [name for name in names if name not in image.topics]
@@ -248,10 +249,10 @@ class Expiry:
                 self._delete_up_to(found.log_end_offset, shard, names)
 
     def _delete_up_to(self, end_offset: int, shard: Shard, names: Collection[str]) -> None:
-        coming = shard.state.coming_of_topics(names)
+        coming = shard.state.appended_for(names)
 
         def reached() -> None:
-            _add_to(coming, {key: [value] for key, value in shard.state.applied_of_topics(names)})
+            _add_to(coming, {key: [value] for key, value in shard.state.committed_for(names)})
             if shard.status is LogStatus.READY:
                 self._delete(shard, coming)
             elif shard.status is LogStatus.LOADING:
@@ -261,11 +262,11 @@ class Expiry:
             shard.when_applied(end_offset, reached)
 
     def loaded(self, shard: Shard) -> None:
-        """Topics may have been deleted while nobody looked, or could do anything about it."""
+        """Delete the offsets of topics that were deleted before it was loaded."""
         topics = self._host.root.image.topics
         offsets = self._deleted_while_loading.pop(shard, {})
-        gone = {name for name in shard.state.offsets.topics() if name not in topics}
-        _add_to(offsets, {key: [value] for key, value in shard.state.applied_of_topics(gone)})
+        gone = {name for name in shard.state.topics() if name not in topics}
+        _add_to(offsets, {key: [value] for key, value in shard.state.committed_for(gone)})
         self._delete(shard, offsets)
 
     async def expire(self) -> None:
@@ -279,9 +280,9 @@ class Expiry:
         for shard in self._ready_shards():
             if not await shard.catch_up():
                 continue
-            offsets, handles = shard.state.offsets, self._table.groups
-            ids = [*offsets.groups()]
-            ids += [name for name, one in handles.items() if one.shard is shard and name not in offsets]
+            handles, ids = self._table.groups, [*shard.state.groups()]
+            known = set(ids)
+            ids += [name for name, handle in handles.items() if handle.shard is shard and name not in known]
             for some in in_turns(ids, functools.partial(self._weight, shard), LOOKED_AT_ONCE):
                 if not await shard.catch_up():
                     break  # no longer ours, or not to be read
@@ -292,8 +293,8 @@ class Expiry:
     def _weight(self, shard: Shard, group_id: str) -> int:
         """How much there is to look at: a few groups have many offsets, or long subscriptions."""
         handle = self._table.groups.get(group_id)
-        topics = 0 if handle is None else handle.group.roster.record_bytes // _TOPIC_BYTES
-        return _GROUP_WEIGHT + topics + len(shard.state.offsets.of(group_id))
+        topics = 0 if handle is None else handle.group.members.record_bytes // _TOPIC_BYTES
+        return _GROUP_WEIGHT + topics + len(shard.state.committed(group_id))
 
     async def _expire_group(self, shard: Shard, group_id: str, now_ms: int) -> None:
         goes, generation_id = False, 0
@@ -309,10 +310,10 @@ class Expiry:
                 now_ms=now_ms,
                 retention_ms=self._settings.offsets_retention_minutes * 60_000,
             )
-            unstable = self._staged.unstable(group_id)
-            expired = [one for one in expired if one not in unstable]
-            is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
-            is_empty = is_empty and not self._staged.is_pending(group_id)
+            unstable = self._table.unstable(group_id)
+            expired = [place for place in expired if place not in unstable]
+            is_empty = group is None or (group.state is GroupState.EMPTY and not group.members.pending)
+            is_empty = is_empty and self._table.is_stable(group_id)
             goes = is_empty and len(expired) == len(offsets)
             generation_id = self._deletion.generation_of(group_id)
             return self._deletion.tombstones(group_id, expired, of_group=goes)
@@ -335,7 +336,7 @@ class Expiry:
 
     def _delete(self, shard: Shard, offsets: _Offsets) -> None:
         """Those that are as they were, or whose topic is not there: else what has come is for another topic
-        of that name. They are known to be gone when their tombstones are durable, whoever wrote these.
+        of that name. They are known to be gone when their tombstones are durable, by whichever writer.
         """
 
         def plan(keys: Sequence[OffsetKey]) -> Sequence[Record]:
@@ -370,7 +371,7 @@ def _add_to(offsets: _Offsets, more: _Offsets) -> None:
 
 
 def _warn_of_damage(shard: Shard, names: Collection[str]) -> None:
-    """What it has of these topics is deleted when it is loaded again, unless they have been made anew."""
+    """Offsets of these topics are deleted when the log is loaded again, unless they are created again."""
     named = ", ".join(sorted(names)[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
     _log.warning(
         "what groups have committed for %s, which %s deleted, stays where %s cannot be read. Restore its "

@@ -4,13 +4,13 @@
     # the caller answers each Answer, stores each StoreGroup and then calls group.stored(...);
     # and calls group.tick(now) at group.wake_at_ms
 
-Plan, make durable, then show: an assignment, and a static member's new id, are told to nobody before the
+Plan, make durable, then show: an assignment, and a static member's new id, are in no answer before the
 record that holds them is durable.
-Made of: the members and what is owed to them and to the log (roster.py), the generation that they are in
+Made of: the members and what is owed to them and to the log (members.py), the generation that they are in
     (messages.py), how they come and how they get from one generation to the next (rebalancing.py). All may
     look at them; requests change them.
 Invariants: states move as messages.py says; every ticket is answered once; one generation at a time, which
-    only grows; at most one leader, a member; whoever does not wait for an answer has a session deadline.
+    only grows; at most one leader, a member; a member without a waiting request has a session deadline.
 Beyond Kafka: a request that the same member repeats answers the older one (Kafka forgets it, and the
     connection hangs); a member that leaves while it syncs is answered.
 Not here: futures, records, timers (table.py); offsets (offsets.py).
@@ -22,6 +22,7 @@ Sources: Kafka GroupCoordinator, ClassicGroup; KIP-62, 134, 345, 394.
 from collections.abc import Collection, Sequence
 
 from sparklog.format.consumer_offsets import GroupValue
+from sparklog_server.groups.members import Member, Members, Replies, Stores, Writes
 from sparklog_server.groups.messages import (
     ANSWERS,
     CONSUMER_PROTOCOL_TYPE,
@@ -39,7 +40,6 @@ from sparklog_server.groups.messages import (
     named_among,
 )
 from sparklog_server.groups.rebalancing import GroupLimits, Joining, Rebalancing
-from sparklog_server.groups.roster import Member, Replies, Roster, Stores, Writes
 from sparklog_server.protocol.apis import ErrorCode
 
 
@@ -53,26 +53,26 @@ class Group:
         "_limits",
         "_replies",
         "group_id",
+        "members",
         "rebalancing",
-        "roster",
         "writes",
     )
 
     def __init__(self, group_id: str, limits: GroupLimits, now: Instant) -> None:
         self.group_id = group_id
-        self.roster = roster = Roster()
+        self.members = members = Members()
         self._limits = limits
         self._effects: list[Effect] = []
         self._generation = generation = Generation(now)
-        self._replies = replies = Replies(generation, roster, self._effects)
-        self.writes = writes = Writes(generation, roster, self._effects)
-        self.rebalancing = rebalancing = Rebalancing(limits, generation, roster, replies, writes)
-        self._joining = Joining(limits, generation, roster, replies, writes, rebalancing)
+        self._replies = replies = Replies(generation, members, self._effects)
+        self.writes = writes = Writes(generation, members, self._effects)
+        self.rebalancing = rebalancing = Rebalancing(limits, generation, members, replies, writes)
+        self._joining = Joining(limits, generation, members, replies, writes, rebalancing)
 
     # Requests
 
     def join(self, request: JoinRequest, ticket: Ticket, now: Instant) -> list[Effect]:
-        """JoinGroup: answered at once, or when the rebalance is over."""
+        """JoinGroup: answered immediately, or when the rebalance is over."""
         self._joining.join(request, ticket, now)
         return self._drain()
 
@@ -82,7 +82,7 @@ class Group:
         if error:
             self._replies.not_synced(ticket, error)
             return self._drain()
-        member = self.roster[request.member_id]
+        member = self.members[request.member_id]
         self.rebalancing.unsynced.discard(member.member_id)
         if self.state is GroupState.STABLE:
             self._replies.synced(ticket, member)
@@ -90,17 +90,17 @@ class Group:
             return self._drain()
         self._replies.end_sync(member, ErrorCode.rebalance_in_progress)  # an older one of the same member
         member.sync_ticket = ticket
-        if self.roster.leader == member.member_id and not self.writes.have_assignment:
+        if self.members.leader == member.member_id and not self.writes.have_assignment:
             given = dict(request.assignments)
-            assignments = {one.member_id: given.get(one.member_id, b"") for one in self.roster}
+            assignments = {member.member_id: given.get(member.member_id, b"") for member in self.members}
             self.writes.begin(Stores.ASSIGNMENT, assignments, now)
         return self._drain()
 
     def refuse_assignment(
         self, request: SyncRequest, error: ErrorCode, now: Instant
     ) -> tuple[ErrorCode, list[Effect]]:
-        """The leader's assignment is more than can be kept: all are told so, and join again, as where it
-        could not be stored. What to tell the leader, who does not wait.
+        """Fail all members: the leader's assignment is too large, and they join again, as where it could not
+        be stored. Return the error for the leader, which does not wait.
         """
         refusal = self._refuse_sync(request)
         if refusal:
@@ -118,14 +118,14 @@ class Group:
             return error
         answer = ANSWERS[Request.HEARTBEAT][self.state]
         if answer in {ErrorCode.none, ErrorCode.rebalance_in_progress}:
-            self.rebalancing.touch(self.roster[member_id], now)
+            self.rebalancing.touch(self.members[member_id], now)
         return answer
 
     def leave(self, leaving: Sequence[Leaving], now: Instant) -> tuple[list[ErrorCode], list[Effect]]:
         """LeaveGroup: an error per member."""
         if self.state is GroupState.DEAD:
             return [ErrorCode.coordinator_not_available] * len(leaving), []
-        errors = [self._leave_one(one, now) for one in leaving]
+        errors = [self._leave_one(member, now) for member in leaving]
         return errors, self._drain()
 
     def check_commit(
@@ -143,7 +143,7 @@ class Group:
             return error
         answer = ANSWERS[Request.COMMIT][self.state]
         if not answer:
-            self.rebalancing.touch(self.roster[member_id], now)
+            self.rebalancing.touch(self.members[member_id], now)
         return answer
 
     def check_staged_commit(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
@@ -177,43 +177,43 @@ class Group:
         return self._drain()
 
     def close(self, error: ErrorCode, now: Instant) -> list[Effect]:
-        """The group is deleted, or moves away: whoever waits is told so."""
-        for member in list(self.roster):
+        """The group is deleted, or moves away: requests that wait are answered `error`."""
+        for member in list(self.members):
             self._replies.end_all(member, error)
-            self.roster.remove(member.member_id)
-        self.roster.pending.clear()
+            self.members.remove(member.member_id)
+        self.members.pending.clear()
         self.writes.forget()
         self.rebalancing.stop()
         self._generation.move(Trigger.REMOVED, now)
         return self._drain()
 
     def restore(self, value: GroupValue, now: Instant) -> None:
-        """Go on from the log: members have fresh sessions, so that nobody needs to rebalance.
+        """Go on from the log: members have fresh sessions, so that no member needs to rebalance.
 
         A group that has become too large in the meantime (group.max.size) rebalances.
         """
         assert self.state is GroupState.EMPTY
-        assert not self.roster
+        assert not self.members
         generation = self._generation
         generation.generation_id = value.generation_id
         generation.protocol_type = value.protocol_type or None
         if value.members and value.protocol is not None:
             for stored in value.members:
                 member = Member.restored(stored, value.protocol)
-                self.roster.add(member)
+                self.members.add(member)
                 self.rebalancing.touch(member, now)
             generation.protocol = value.protocol
-            if value.leader is not None and value.leader in self.roster:
-                self.roster.leader = value.leader
+            if value.leader is not None and value.leader in self.members:
+                self.members.leader = value.leader
             generation.move(Trigger.RESTORED, now)
-            if len(self.roster) > self._limits.max_size:
+            if len(self.members) > self._limits.max_size:
                 self.rebalancing.begin(now)
         since_ms = value.state_timestamp_ms
         generation.state_since_ms = since_ms if since_ms >= 0 else now.wall_ms
 
     def begin_sessions(self, now: Instant) -> None:
-        """Nobody could call until now: whoever is expected to has a whole session to do so."""
-        for member in self.roster:
+        """Start the sessions of members that do not wait: none could send a heartbeat until now."""
+        for member in self.members:
             if member.session_deadline_ms is not None:
                 self.rebalancing.touch(member, now)
 
@@ -231,7 +231,7 @@ class Group:
 
     @property
     def generation_id(self) -> int:
-        """How many generations there were; 0: nobody has ever been in it."""
+        """How many generations there were; 0: it has never had a member."""
         return self._generation.generation_id
 
     @property
@@ -252,12 +252,12 @@ class Group:
     @property
     def held_bytes(self) -> int:
         """What clients have it hold: members, and assignments on their way to the log."""
-        return self.roster.held_bytes + self.writes.held_bytes
+        return self.members.held_bytes + self.writes.held_bytes
 
     @property
     def is_disposable(self) -> bool:
         """Nothing of it is, or needs to be, in the log, apart from offsets."""
-        return self.state is GroupState.EMPTY and not self.generation_id and not self.roster.pending
+        return self.state is GroupState.EMPTY and not self.generation_id and not self.members.pending
 
     def subscribed_among(self, topics: Collection[str]) -> frozenset[str] | None:
         """Which of these any member of a consumer group reads; None: not known, so perhaps all."""
@@ -268,7 +268,7 @@ class Group:
         if not topics:
             return frozenset()
         subscriptions: set[bytes] = set()
-        for member in self.roster:
+        for member in self.members:
             of_member = member.topics(self.protocol)
             if of_member is None:
                 return None
@@ -281,19 +281,19 @@ class Group:
         member_id = leaving.member_id
         if member_id == UNKNOWN_MEMBER:
             # An administrator removes a static member.
-            held = leaving.instance_id and self.roster.static_member_id(leaving.instance_id)
+            held = leaving.instance_id and self.members.static_member_id(leaving.instance_id)
             if not held:
                 return ErrorCode.unknown_member_id
             member_id = held
-        elif member_id in self.roster.pending:
-            del self.roster.pending[member_id]
+        elif member_id in self.members.pending:
+            del self.members.pending[member_id]
             self.rebalancing.end_if_all_joined(now)
             return ErrorCode.none
         else:
-            error = self.roster.identity_error(member_id, leaving.instance_id)
+            error = self.members.identity_error(member_id, leaving.instance_id)
             if error:
                 return error
-        self.rebalancing.remove(self.roster[member_id], now)
+        self.rebalancing.remove(self.members[member_id], now)
         return ErrorCode.none
 
     # Checks
@@ -302,7 +302,7 @@ class Group:
         generation = self._generation
         if generation.state is GroupState.DEAD:
             return ErrorCode.coordinator_not_available
-        error = self.roster.identity_error(member_id, instance_id)
+        error = self.members.identity_error(member_id, instance_id)
         if not error and generation_id != generation.generation_id:
             return ErrorCode.illegal_generation
         return error

@@ -25,7 +25,7 @@ from sparklog_server.protocol.apis import ErrorCode
 # them would take ten times the bytes. Members with the same topics are looked at together.
 # Invariants: bytes from clients are hostile: None for whatever is not a subscription, never an exception, and
 #     no more work than there are bytes.
-# Not here: who is subscribed (group.py); assignments, which only clients read.
+# Not here: which members are subscribed (group.py); assignments, which only clients read.
 # Sources: Kafka ConsumerProtocolSubscription.json (versions 0 to 3 begin alike).
 
 
@@ -72,12 +72,12 @@ def names_in(topics: bytes) -> Iterator[bytes]:
 
 def named_among(subscriptions: Collection[bytes], topics: Collection[str]) -> frozenset[str] | None:
     """Which of these topics any of them (`topics_of`) names; None: they are too many to go through."""
-    if sum(int.from_bytes(one[:_COUNT_BYTES]) for one in subscriptions) > MOST_TOPICS:
+    if sum(int.from_bytes(topics_named[:_COUNT_BYTES]) for topics_named in subscriptions) > MOST_TOPICS:
         return None
     wanted = {topic.encode(): topic for topic in topics}
     found: set[bytes] = set()
-    for one in subscriptions:
-        found.update(name for name in names_in(one) if name in wanted)
+    for topics_named in subscriptions:
+        found.update(name for name in names_in(topics_named) if name in wanted)
     return frozenset(wanted[name] for name in found)
 
 
@@ -104,15 +104,15 @@ class GroupState(enum.StrEnum):
     PREPARING_REBALANCE = "PreparingRebalance"  # waits for members to join
     COMPLETING_REBALANCE = "CompletingRebalance"  # waits for the leader's assignment
     STABLE = "Stable"  # everybody has an assignment
-    DEAD = "Dead"  # removed; whoever still holds it must look the group up again
+    DEAD = "Dead"  # removed; a holder of it must look the group up again
 
 
 class Trigger(enum.Enum):
     """What can move a group."""
 
-    REBALANCE = enum.auto()  # somebody came, went or changed
+    REBALANCE = enum.auto()  # a member came, went or changed
     ALL_JOINED = enum.auto()  # the waiting is over, and there are members
-    ALL_LEFT = enum.auto()  # the waiting is over, and nobody is left
+    ALL_LEFT = enum.auto()  # the waiting is over, and no member is left
     ASSIGNED = enum.auto()  # the leader's assignment is durable
     RESTORED = enum.auto()  # members found in the log after a start
     REMOVED = enum.auto()  # deleted, expired, or the coordinator stops
@@ -146,12 +146,12 @@ TRANSITIONS: Final[Mapping[tuple[GroupState, Trigger], GroupState]] = MappingPro
     }
 )
 
-# What a valid request of a member is told; `none` means that it is carried out.
+# How a valid request of a member is answered; `none` means that it is carried out.
 ANSWERS: Final[Mapping[Request, Mapping[GroupState, ErrorCode]]] = MappingProxyType(
     {
         Request.HEARTBEAT: {
             _E: ErrorCode.unknown_member_id,
-            # Kept alive, and told to join again.
+            # Kept alive, and asked to join again.
             _P: ErrorCode.rebalance_in_progress,
             # Some clients start their heartbeats before they have synced.
             _C: ErrorCode.none,
@@ -167,7 +167,7 @@ ANSWERS: Final[Mapping[Request, Mapping[GroupState, ErrorCode]]] = MappingProxyT
         },
         Request.COMMIT: {
             _E: ErrorCode.none,
-            # What was read before the rebalance may still be committed: the heartbeat tells of it.
+            # What was read before the rebalance may still be committed: the heartbeat announces it.
             _P: ErrorCode.none,
             _C: ErrorCode.rebalance_in_progress,
             _S: ErrorCode.none,
@@ -212,7 +212,7 @@ class JoinRequest:
     """JoinGroup.
 
     Fields:
-        member_id: "" for somebody new, who then becomes `new_member_id`.
+        member_id: "" for a new member, which then becomes `new_member_id`.
         needs_member_id: the client knows MEMBER_ID_REQUIRED (JoinGroup 4 and up, KIP-394).
         can_skip_assignment: the client knows SkipAssignment (JoinGroup 9 and up).
     """
@@ -252,7 +252,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
-    """What the leader is told of a member."""
+    """A member in the leader's answer."""
 
     member_id: str
     instance_id: str | None
@@ -314,7 +314,7 @@ Effect = Answer | StoreGroup
 # Which generation a group is in: its number, its state, and the protocol that its members have in common.
 #
 # Invariants: states move as messages.py says; the number only grows, until it wraps.
-# Not here: who the members are (roster.py), what moves a group (rebalancing.py).
+# Not here: who the members are (members.py), what moves a group (rebalancing.py).
 # Concurrency: none; owned by one group.
 # Sources: Kafka ClassicGroup (transitionTo, initNextGeneration).
 

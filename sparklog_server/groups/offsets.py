@@ -1,12 +1,26 @@
-"""Committed offsets in memory, and which of them have expired (KIP-211).
+"""The offsets of groups: what the log of one partition says of them, and what is about to change that.
 
-Invariants: what was applied last counts; a group without offsets is not listed; `held_bytes` is about what
-    all of them take.
-Concurrency: none; owned by one shard.
-Sources: Kafka OffsetMetadataManager, GroupMetadata.removeExpiredOffsets; KIP-211.
+An offset is in up to three states in one timeline: committed (applied from the log), appended (handed to the
+log, not applied yet), and staged (by a transaction that may be about to commit it). What is planned counts
+what is appended. Else it would delete a commit that it has not seen:
+1. a group's offset 10 has expired, and its commit of 20 is on its way to the log;
+2. the tombstone for the offset is planned by the 10, and appended after the 20;
+3. the commit of 20 is acknowledged, and gone.
+A client that asks for stable offsets waits for staged ones (KIP-447): the records up to an older offset may
+be processed by a member that is about to commit that.
+
+Offsets stay here, since only records change them. A group goes on by itself once it has been loaded: what
+the log says of groups counts while it is loaded, and not when this broker's own records come back.
+Invariants: what was applied last counts. An appended offset is here from the call of `append` until it is
+    applied, or known not to be; a staged one as often as it was staged and not unstaged. A group without any
+    offset is not listed. `held_bytes` is about what all of them take, and by how much appended ones may let
+    it grow.
+Not here: when records are read and appended (coordination/state_log.py), when what is staged ends
+    (coordination/staging.py), groups (group.py).
+Concurrency: none; a state is owned by its log. `encode` and `decode` are pure.
+Sources: FORMAT.md#consumer-offsets; Kafka OffsetMetadataManager, GroupMetadataManager.replay; KIP-211.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -36,90 +50,268 @@ from sparklog_server.groups.messages import CONSUMER_PROTOCOL_TYPE, GroupState
 
 TopicPartition = tuple[str, int]
 _OFFSET_BYTES: Final = 256  # as objects, without names and notes
+_STAGED_BYTES: Final = 512  # as objects: the record, and its entry here
 _GROUP_BYTES: Final = 256
 _NOTHING: Final[Mapping[TopicPartition, OffsetValue]] = MappingProxyType({})
 
+# --- records -----------------------------------------------------------------------------------------
 
-class Offsets:
-    """The latest offsets of all groups of one partition of __consumer_offsets."""
+
+class OffsetRecord(NamedTuple):
+    """A group's offset in a partition; without a value it is deleted."""
+
+    key: OffsetKey
+    value: OffsetValue | None
+
+
+class GroupRecord(NamedTuple):
+    """A group's generation and members; without a value it is gone."""
+
+    key: GroupKey
+    value: GroupValue | None
+
+
+Record = OffsetRecord | GroupRecord
+
+# --- timeline ----------------------------------------------------------------------------------------
+
+
+class _Ahead(NamedTuple):
+    """An offset that is appended or staged, and the bytes that count for it."""
+
+    value: OffsetValue | None
+    is_staged: bool
+    held_bytes: int
+
+
+class GroupsState:
+    """The offsets and groups of one partition of __consumer_offsets."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[TopicPartition, OffsetValue]] = {}
-        self.held_bytes = 0
+        self.held_bytes = 0  # of offsets
+        self._committed: dict[str, dict[TopicPartition, OffsetValue]] = {}
+        # In the order of the calls; of one offset there are few.
+        self._ahead: dict[str, dict[TopicPartition, list[_Ahead]]] = {}
+        self.unstaged_topics: set[str] = set()  # of staged offsets whose transactions have ended
+        self._groups: dict[str, GroupValue] | None = {}  # None: they have been taken
 
-    def __len__(self) -> int:
-        return len(self._groups)
+    # What the log says
 
-    def __contains__(self, group_id: str) -> bool:
-        return group_id in self._groups
+    def apply(self, record: Record, /) -> None:
+        """Take in a record of the log."""
+        if isinstance(record, OffsetRecord):
+            self._commit(*record)
+        elif self._groups is not None and record.value is not None:
+            self._groups[record.key.group] = record.value
+        elif self._groups is not None:
+            self._groups.pop(record.key.group, None)
 
-    def groups(self) -> Iterable[str]:
-        """All groups that have offsets."""
-        return self._groups.keys()
+    def clear(self) -> None:
+        """Forget what was applied: all of it comes again. Groups that have been taken go on by themselves."""
+        self._committed = {}
+        self.held_bytes = sum(
+            ahead.held_bytes
+            for offsets in self._ahead.values()
+            for entries in offsets.values()
+            for ahead in entries
+        )
+        if self._groups is not None:
+            self._groups = {}
 
-    def of(self, group_id: str) -> Mapping[TopicPartition, OffsetValue]:
-        """What a group has committed."""
-        return self._groups.get(group_id, _NOTHING)
+    def take_groups(self) -> dict[str, GroupValue]:
+        """Return the groups that are in the log; the caller goes on from there."""
+        groups, self._groups = self._groups or {}, None
+        return groups
 
-    def apply(self, key: OffsetKey, value: OffsetValue | None) -> None:
-        """One record; without a value it is a tombstone."""
-        topic_partition = (key.topic, key.partition)
-        of_group = self._groups.get(key.group)
-        if of_group is None:
+    def _commit(self, key: OffsetKey, value: OffsetValue | None) -> None:
+        place = key.topic, key.partition
+        offsets = self._committed.get(key.group)
+        if offsets is None:
             if value is None:
                 return
-            of_group = self._groups[key.group] = {}
-            self.held_bytes += group_bytes(key.group)
-        before = of_group.get(topic_partition)
+            offsets = self._committed[key.group] = {}
+            self.held_bytes += _group_bytes(key.group)
+        before = offsets.get(place)
+        self.held_bytes += _offset_bytes(key.topic, value) - _offset_bytes(key.topic, before)
         if value is not None:
-            of_group[topic_partition] = value
-            if before is not None:
-                self.held_bytes += len(value.metadata) - len(before.metadata)
-                return
+            offsets[place] = value
         elif before is not None:
-            del of_group[topic_partition]
-        self.held_bytes += offset_bytes(key.topic, value) - offset_bytes(key.topic, before)
-        if not of_group:
-            del self._groups[key.group]
-            self.held_bytes -= group_bytes(key.group)
+            del offsets[place]
+        if not offsets:
+            del self._committed[key.group]
+            self.held_bytes -= _group_bytes(key.group)
 
-    def of_topics(self, topics: Iterable[str]) -> list[OffsetKey]:
-        """The keys of everything that is committed for these topics."""
-        names = set(topics)
-        return [
-            OffsetKey(group=group_id, topic=topic, partition=partition)
-            for group_id, offsets in self._groups.items()
-            for topic, partition in offsets
-            if topic in names
-        ]
+    # What is about to change it
+
+    def begin(self, record: Record, /) -> None:
+        """A record was handed to the log, behind all that began before."""
+        if isinstance(record, OffsetRecord):
+            growth = 0 if record.value is None else max(0, self.growth([record]))
+            self._add(record.key, _Ahead(record.value, False, growth))
+
+    def end(self, record: Record, /) -> None:
+        """It is applied, or not appended."""
+        if isinstance(record, OffsetRecord):
+            self._remove(*record, is_staged=False)
+
+    def stage(self, record: Record, /) -> None:
+        """A transaction may be about to commit this."""
+        if isinstance(record, OffsetRecord):
+            self._add(record.key, _Ahead(record.value, True, staged_bytes(record)))
+
+    def unstage(self, record: Record, /) -> None:
+        """Its transaction has ended."""
+        if isinstance(record, OffsetRecord):
+            self._remove(*record, is_staged=True)
+            self.unstaged_topics.add(record.key.topic)
+
+    def _add(self, key: OffsetKey, ahead: _Ahead) -> None:
+        offsets = self._ahead.setdefault(key.group, {})
+        offsets.setdefault((key.topic, key.partition), []).append(ahead)
+        self.held_bytes += ahead.held_bytes
+
+    def _remove(self, key: OffsetKey, value: OffsetValue | None, *, is_staged: bool) -> None:
+        place = key.topic, key.partition
+        offsets = self._ahead[key.group]
+        entries = offsets[place]
+        number = 0  # as a rule
+        while entries[number].value is not value or entries[number].is_staged is not is_staged:
+            number += 1
+        self.held_bytes -= entries.pop(number).held_bytes
+        if not entries:
+            del offsets[place]
+        if not offsets:
+            del self._ahead[key.group]
+
+    # Offsets of one group
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetValue]:
+        """Return what a group has committed, as it is applied."""
+        return self._committed.get(group_id, _NOTHING)
+
+    def planned(self, group_id: str) -> Mapping[TopicPartition, OffsetValue]:
+        """Return what a group has committed once all that is appended is applied."""
+        committed = self.committed(group_id)
+        ahead = self._ahead.get(group_id)
+        if ahead is None:
+            return committed
+        latest: dict[TopicPartition, OffsetValue | None] = {**committed}
+        for place, entries in ahead.items():
+            latest[place] = _latest(entries, committed.get(place))
+        return {place: value for place, value in latest.items() if value is not None}
+
+    def planned_offset(self, key: OffsetKey) -> OffsetValue | None:
+        """Return the same of one offset."""
+        place = key.topic, key.partition
+        committed = self.committed(key.group).get(place)
+        ahead = self._ahead.get(key.group)
+        return committed if ahead is None else _latest(ahead.get(place, ()), committed)
+
+    def staged(self, group_id: str) -> frozenset[TopicPartition]:
+        """Return the offsets of a group that transactions may be about to commit."""
+        ahead = self._ahead.get(group_id)
+        if ahead is None:
+            return frozenset()
+        return frozenset(
+            place for place, entries in ahead.items() if any(entry.is_staged for entry in entries)
+        )
+
+    def has_offsets(self, group_id: str) -> bool:
+        """True if a group has committed any, or is about to."""
+        return group_id in self._committed or group_id in self._ahead
+
+    # Offsets of all groups
+
+    def groups(self) -> Collection[str]:
+        """Return all groups that have committed offsets."""
+        return self._committed.keys()
+
+    def count_groups(self) -> int:
+        """Return how many groups have committed any, or are about to."""
+        return len(self._committed) + sum(group_id not in self._committed for group_id in self._ahead)
+
+    @property
+    def most_groups(self) -> int:
+        """An upper bound of `count_groups` that takes no time."""
+        return len(self._committed) + len(self._ahead)
 
     def topics(self) -> set[str]:
-        """Every topic for which anything is committed."""
-        return {topic for offsets in self._groups.values() for topic, _ in offsets}
+        """Return every topic for which any offset is committed."""
+        return {topic for offsets in self._committed.values() for topic, _ in offsets}
+
+    def committed_for(self, topics: Collection[str]) -> Iterator[tuple[OffsetKey, OffsetValue]]:
+        """Yield what all groups have committed for these topics, as it is applied."""
+        names = set(topics)
+        for group_id, offsets in self._committed.items():
+            for (topic, partition), value in offsets.items():
+                if topic in names:
+                    yield OffsetKey(group=group_id, topic=topic, partition=partition), value
+
+    def appended_for(self, topics: Collection[str]) -> dict[OffsetKey, list[OffsetValue]]:
+        """Return what is appended for these topics and not applied yet, in order, without tombstones."""
+        names = set(topics)
+        found: dict[OffsetKey, list[OffsetValue]] = {}
+        for group_id, offsets in self._ahead.items():
+            for (topic, partition), entries in offsets.items():
+                appended = [entry.value for entry in entries if not entry.is_staged] if topic in names else ()
+                if appended:
+                    key = OffsetKey(group=group_id, topic=topic, partition=partition)
+                    found[key] = [value for value in appended if value is not None]
+        return found
+
+    def growth(self, records: Iterable[OffsetRecord]) -> int:
+        """Return by how many bytes `held_bytes` grows once these are applied."""
+        growth, groups = 0, set()
+        for key, value in records:
+            growth += _offset_bytes(key.topic, value) - _offset_bytes(key.topic, self.planned_offset(key))
+            groups.add(key.group)
+        return growth + sum(_group_bytes(group_id) for group_id in groups if not self._is_counted(group_id))
+
+    def _is_counted(self, group_id: str) -> bool:
+        """True if what a group takes is in `held_bytes`, apart from its offsets."""
+        if group_id in self._committed:
+            return True
+        ahead = self._ahead.get(group_id)
+        return ahead is not None and any(
+            not entry.is_staged for entries in ahead.values() for entry in entries
+        )
 
 
-def offset_bytes(topic: str, value: OffsetValue | None) -> int:
-    """About what an offset takes."""
+def _latest(entries: Sequence[_Ahead], committed: OffsetValue | None) -> OffsetValue | None:
+    """Return what an offset is once all that is appended is applied."""
+    return next((entry.value for entry in reversed(entries) if not entry.is_staged), committed)
+
+
+def _offset_bytes(topic: str, value: OffsetValue | None) -> int:
     return 0 if value is None else _OFFSET_BYTES + len(topic) + len(value.metadata)
 
 
-def group_bytes(group_id: str) -> int:
-    """About what a group takes, beside its offsets."""
+def _group_bytes(group_id: str) -> int:
     return _GROUP_BYTES + len(group_id)
+
+
+def staged_bytes(record: OffsetRecord) -> int:
+    """Return about what a staged offset takes."""
+    metadata = 0 if record.value is None else len(record.value.metadata)
+    return _STAGED_BYTES + len(record.key.group) + len(record.key.topic) + metadata
+
+
+# --- expiry ------------------------------------------------------------------------------------------
 
 
 def expired_offsets(
     offsets: Mapping[TopicPartition, OffsetValue], group: Group | None, *, now_ms: int, retention_ms: int
 ) -> list[TopicPartition]:
-    """Offsets that nobody can want any more.
+    """Return the offsets of a group that have expired (KIP-211).
 
-    Of a group that empties: the retention after that, or after a later commit. Of a consumer group at work:
-    only of topics to which no member subscribes. Without a coordinated group (assigned partitions, Python,
-    Spark): the retention after its last commit of any partition. Kafka forgets each partition by itself
-    there, so that a consumer at work loses the position of one that is quiet, and reads it again from its
-    start. The client's own choice (OffsetCommit 2 to 4) wins over all of it.
+    Those of an empty group expire when the retention is over since it became empty, or since a later commit.
+    Those of an active consumer group expire only for topics to which no member subscribes. Without a
+    coordinated group (assigned partitions, Python, Spark) they expire together, when the retention is over
+    since the last commit of any partition. Kafka lets each partition expire by itself there: a running
+    consumer loses its position in a quiet partition, and reads that again from its start. The expiry that a
+    client chose itself (OffsetCommit 2 to 4) takes precedence.
     """
-    may_expire_from_ms = max((one.commit_timestamp_ms for one in offsets.values()), default=0)
+    may_expire_from_ms = max((value.commit_timestamp_ms for value in offsets.values()), default=0)
     is_at_work = False
     if group is not None and group.protocol_type is not None:
         may_expire_from_ms = 0
@@ -141,292 +333,10 @@ def expired_offsets(
     if not expired or group is None or not is_at_work:
         return expired
     kept = group.subscribed_among({topic for topic, _ in expired})
-    return [] if kept is None else [one for one in expired if one[0] not in kept]
+    return [] if kept is None else [place for place in expired if place[0] not in kept]
 
 
-# --- offsets on their way ----------------------------------------------------------------------------
-#
-# What is appended later is later in the log. So who plans what to delete by what is applied alone, deletes a
-# commit that it has not seen:
-# 1. a group's offset 10 has expired, and its commit of 20 is on its way to the log;
-# 2. the tombstone for the offset is planned by the 10, and appended after the 20;
-# 3. the commit of 20 is acknowledged, and gone.
-#
-# Invariants: one is here from the call of `append` on, until it is applied or known not to be; `held_bytes`
-#     is by how much all of them may let what is held grow.
-# Concurrency: none; owned by one shard.
-# Sources: Kafka CoordinatorRuntime, where a write counts for those behind it before it is durable.
-
-
-_Coming = list[
-    tuple[OffsetValue | None, int]
-]  # in the order of the calls, with the bytes that are kept for it
-
-_NONE: Final[Mapping[TopicPartition, _Coming]] = MappingProxyType({})
-
-
-class OffsetsOnTheirWay:
-    """Offsets that were handed to the log and are not applied yet. What is planned next counts them."""
-
-    def __init__(self) -> None:
-        self._groups: dict[str, dict[TopicPartition, _Coming]] = {}
-        self.held_bytes = 0
-
-    def __len__(self) -> int:
-        """Of how many groups there are any."""
-        return len(self._groups)
-
-    def __iter__(self) -> Iterator[str]:
-        """The groups."""
-        return iter(self._groups)
-
-    def __contains__(self, group_id: str) -> bool:
-        return group_id in self._groups
-
-    def add(self, key: OffsetKey, value: OffsetValue | None, growth: int) -> None:
-        """One more, by which so many bytes more will be held."""
-        kept = max(0, growth)
-        of_group = self._groups.setdefault(key.group, {})
-        of_group.setdefault((key.topic, key.partition), []).append((value, kept))
-        self.held_bytes += kept
-
-    def remove(self, key: OffsetKey, value: OffsetValue | None) -> None:
-        """One that was added: it is applied, or not appended."""
-        of_group = self._groups[key.group]
-        coming = of_group[key.topic, key.partition]
-        number = next(number for number, (one, _) in enumerate(coming) if one is value)
-        self.held_bytes -= coming.pop(number)[1]
-        if not coming:
-            del of_group[key.topic, key.partition]
-        if not of_group:
-            del self._groups[key.group]
-
-    def of_topics(self, topics: Iterable[str]) -> list[OffsetKey]:
-        """The keys of those for these topics."""
-        names = set(topics)
-        return [
-            OffsetKey(group=group_id, topic=topic, partition=partition)
-            for group_id, of_group in self._groups.items()
-            for topic, partition in of_group
-            if topic in names
-        ]
-
-    def values(self, key: OffsetKey) -> list[OffsetValue]:
-        """All of them, in their order, without tombstones."""
-        coming = self._groups.get(key.group, _NONE).get((key.topic, key.partition), [])
-        return [value for value, _ in coming if value is not None]
-
-    def latest(self, key: OffsetKey, applied: OffsetValue | None) -> OffsetValue | None:
-        """One of them, once all of these are applied, too."""
-        coming = self._groups.get(key.group, _NONE).get((key.topic, key.partition))
-        return coming[-1][0] if coming else applied
-
-    def over(
-        self, group_id: str, applied: Mapping[TopicPartition, OffsetValue]
-    ) -> Mapping[TopicPartition, OffsetValue]:
-        """What a group has committed once all of these are applied, too."""
-        of_group = self._groups.get(group_id)
-        if of_group is None:
-            return applied
-        latest = {**applied, **{one: coming[-1][0] for one, coming in of_group.items()}}
-        return {one: value for one, value in latest.items() if value is not None}
-
-
-# --- pending offsets ---------------------------------------------------------------------------------
-#
-# Who asks for stable offsets is to wait for these (KIP-447): the records up to which they tell may be
-# processed by somebody who is about to commit that.
-#
-# Invariants: an offset is pending as often as it was added and not removed; a group without any is not
-#     listed; `held_bytes` is about what all of them take.
-# Not here: what is staged, and when that is over (coordination/staging.py).
-# Concurrency: none; owned by one shard.
-# Sources: Kafka OffsetMetadataManager.hasPendingTransactionalOffsets; KIP-447.
-
-
-_PENDING_OFFSETS_OFFSET_BYTES: Final = 512  # as objects: the record, and what is counted here
-_PENDING_OFFSETS_NOTHING: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
-
-
-class PendingOffsets:
-    """Offsets that open transactions may be about to commit: which of a group's are not stable."""
-
-    def __init__(self) -> None:
-        self._groups: dict[str, Counter[TopicPartition]] = {}
-        self.held_bytes = 0
-        self.over_topics: set[str] = set()  # of which some were pending, for whoever looks after them
-
-    def __len__(self) -> int:
-        """How many groups have any."""
-        return len(self._groups)
-
-    def __iter__(self) -> Iterator[str]:
-        """The groups."""
-        return iter(self._groups)
-
-    def __contains__(self, group_id: str) -> bool:
-        return group_id in self._groups
-
-    def of(self, group_id: str) -> Mapping[TopicPartition, int]:
-        """What is pending of a group, and how many times."""
-        return self._groups.get(group_id, _PENDING_OFFSETS_NOTHING)
-
-    def add(self, key: OffsetKey, value: OffsetValue | None) -> None:
-        """One more."""
-        self._groups.setdefault(key.group, Counter())[key.topic, key.partition] += 1
-        self.held_bytes += pending_bytes(key, value)
-
-    def remove(self, key: OffsetKey, value: OffsetValue | None) -> None:
-        """One that was added: it is committed, or never will be."""
-        of_group = self._groups[key.group]
-        of_group[key.topic, key.partition] -= 1
-        if not of_group[key.topic, key.partition]:
-            del of_group[key.topic, key.partition]
-        if not of_group:
-            del self._groups[key.group]
-        self.held_bytes -= pending_bytes(key, value)
-        self.over_topics.add(key.topic)
-
-    def take_over_topics(self) -> Iterable[str]:
-        """The topics of those that are over, once."""
-        topics, self.over_topics = self.over_topics, set()
-        return topics
-
-
-def pending_bytes(key: OffsetKey, value: OffsetValue | None) -> int:
-    """About what one takes."""
-    metadata = 0 if value is None else len(value.metadata)
-    return _PENDING_OFFSETS_OFFSET_BYTES + len(key.group) + len(key.topic) + metadata
-
-
-# --- offsets log -------------------------------------------------------------------------------------
-#
-# What a partition of __consumer_offsets says, and how: its records, and the state that they add up to.
-#
-# Offsets stay here, since nothing but records changes them. A group goes on by itself once it has been taken
-# up: what the log says of groups counts while it is loaded, and not when this broker's own records come back.
-# Invariants: what was applied last counts.
-# Not here: when records are read and appended (coordination/state_log.py), groups (group.py).
-# Concurrency: `encode` and `decode` are pure; a state is owned by its log.
-# Sources: FORMAT.md#consumer-offsets; Kafka OffsetMetadataManager.replay, GroupMetadataManager.replay.
-
-
-class OffsetRecord(NamedTuple):
-    """A group's offset in a partition; without a value it is deleted."""
-
-    key: OffsetKey
-    value: OffsetValue | None
-
-
-class GroupRecord(NamedTuple):
-    """A group's generation and members; without a value it is gone."""
-
-    key: GroupKey
-    value: GroupValue | None
-
-
-Record = OffsetRecord | GroupRecord
-
-
-class GroupsState:
-    """The offsets and groups of one partition, as the log has them."""
-
-    def __init__(self) -> None:
-        self.offsets = Offsets()
-        self.on_their_way = OffsetsOnTheirWay()
-        self.pending = PendingOffsets()
-        self._groups: dict[str, GroupValue] | None = {}  # None: they have been taken up
-
-    def apply(self, record: Record, /) -> None:
-        """One record."""
-        if isinstance(record, OffsetRecord):
-            self.offsets.apply(record.key, record.value)
-        elif self._groups is not None and record.value is not None:
-            self._groups[record.key.group] = record.value
-        elif self._groups is not None:
-            self._groups.pop(record.key.group, None)
-
-    def clear(self) -> None:
-        """All that was applied comes again. Groups that have been taken up go on by themselves."""
-        self.offsets = Offsets()
-        if self._groups is not None:
-            self._groups = {}
-
-    def begin(self, record: Record, /) -> None:
-        """One that is on its way to the log, behind all that began before."""
-        if isinstance(record, OffsetRecord):
-            growth = 0 if record.value is None else self.growth([record])
-            self.on_their_way.add(*record, growth)
-
-    def end(self, record: Record, /) -> None:
-        """It is applied, or not appended."""
-        if isinstance(record, OffsetRecord):
-            self.on_their_way.remove(*record)
-
-    def stage(self, record: Record, /) -> None:
-        """One that a transaction may be about to commit."""
-        if isinstance(record, OffsetRecord):
-            self.pending.add(record.key, record.value)
-
-    def unstage(self, record: Record, /) -> None:
-        """Its transaction is over."""
-        if isinstance(record, OffsetRecord):
-            self.pending.remove(record.key, record.value)
-
-    def planned(self, group_id: str) -> Mapping[TopicPartition, OffsetValue]:
-        """What a group has committed, as what is appended next will find it."""
-        return self.on_their_way.over(group_id, self.offsets.of(group_id))
-
-    def applied_of_topics(self, topics: Collection[str]) -> Iterator[tuple[OffsetKey, OffsetValue]]:
-        """What all groups have committed for these topics, and is applied."""
-        for key in self.offsets.of_topics(topics):
-            yield key, self.offsets.of(key.group)[key.topic, key.partition]
-
-    def coming_of_topics(self, topics: Collection[str]) -> dict[OffsetKey, list[OffsetValue]]:
-        """And what is on its way to be."""
-        keys = self.on_their_way.of_topics(topics)
-        return {key: self.on_their_way.values(key) for key in keys}
-
-    def has_offsets(self, group_id: str) -> bool:
-        """Has a group committed any, or is it about to?"""
-        return group_id in self.offsets or group_id in self.on_their_way or group_id in self.pending
-
-    def count_groups(self) -> int:
-        """How many have committed any, or are about to."""
-        more = {
-            one for coming in (self.on_their_way, self.pending) for one in coming if one not in self.offsets
-        }
-        return len(self.offsets) + len(more)
-
-    @property
-    def most_groups(self) -> int:
-        """No fewer than these: quicker to say."""
-        return len(self.offsets) + len(self.on_their_way) + len(self.pending)
-
-    @property
-    def offsets_bytes(self) -> int:
-        """About what they all take."""
-        return self.offsets.held_bytes + self.on_their_way.held_bytes + self.pending.held_bytes
-
-    def growth(self, records: Iterable[OffsetRecord]) -> int:
-        """By how many bytes more is held once these are applied."""
-        growth, groups = 0, set()
-        for key, value in records:
-            before = self.planned_offset(key)
-            growth += offset_bytes(key.topic, value) - offset_bytes(key.topic, before)
-            if key.group not in self.offsets and key.group not in self.on_their_way:
-                groups.add(key.group)
-        return growth + sum(map(group_bytes, groups))
-
-    def planned_offset(self, key: OffsetKey) -> OffsetValue | None:
-        """The same, of one offset."""
-        place = (key.topic, key.partition)
-        return self.on_their_way.latest(key, self.offsets.of(key.group).get(place))
-
-    def take_groups(self) -> dict[str, GroupValue]:
-        """The groups that are in the log; whoever takes them goes on from there."""
-        groups, self._groups = self._groups or {}, None
-        return groups
+# --- log ---------------------------------------------------------------------------------------------
 
 
 Shard = StateLog[Record, GroupsState]
@@ -488,14 +398,14 @@ def records_of(
     expire_ms = min(now_ms + retention_ms, LAST_MS) if retention_ms >= 0 else NO_EXPIRY
     return [
         OffsetRecord(
-            OffsetKey(group=group_id, topic=one.topic, partition=one.partition),
+            OffsetKey(group=group_id, topic=offset.topic, partition=offset.partition),
             OffsetValue(
-                offset=one.offset,
-                leader_epoch=one.leader_epoch,
-                metadata=one.metadata,
+                offset=offset.offset,
+                leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata,
                 commit_timestamp_ms=now_ms,
                 expire_timestamp_ms=expire_ms,
             ),
         )
-        for one in offsets
+        for offset in offsets
     ]

@@ -1,6 +1,6 @@
 """All groups that this broker holds: their alarms, what members hold, what is on its way to the log.
 
-Invariants: a group that nobody is in, that never had a generation, is not kept; at most one timer per group;
+Invariants: a group without members that never had a generation is not kept; at most one timer per group;
     `held_bytes` is what all members' subscriptions and assignments take; records of a group are handed to the
     log in the order of its states.
 Not here: what requests mean (coordinator.py), what is forgotten (expiry.py), where groups are in the log and
@@ -13,13 +13,14 @@ Sources: Kafka GroupMetadataManager.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from collections.abc import Collection, Container, Iterable, Iterator
+from typing import Any, Final
 
 from sparklog.format.consumer_offsets import GroupKey
 from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.coordination.state_log import outcome_of
 from sparklog_server.groups.group import Group
+from sparklog_server.groups.members import Members, protocols_bytes, record_bytes
 from sparklog_server.groups.messages import (
     Answer,
     Effect,
@@ -30,9 +31,15 @@ from sparklog_server.groups.messages import (
     SyncRequest,
     refusal_of,
 )
-from sparklog_server.groups.offsets import GroupRecord, GroupShards, OffsetRecord, Shard, pending_bytes
+from sparklog_server.groups.offsets import (
+    GroupRecord,
+    GroupShards,
+    OffsetRecord,
+    Shard,
+    TopicPartition,
+    staged_bytes,
+)
 from sparklog_server.groups.rebalancing import GroupLimits
-from sparklog_server.groups.roster import Roster, protocols_bytes, record_bytes
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.runtime.lifecycle import Background
 from sparklog_server.runtime.timing import TimerEntry
@@ -41,6 +48,16 @@ from sparklog_server.settings.groups import GroupSettings
 _log = logging.getLogger("sparklog_server.coordinator")
 RESTORED_AT_ONCE: Final = 50  # groups, which may have many members
 WOKEN_AT_ONCE: Final = 500
+
+
+class _All(Container[Any]):
+    """All offsets of a group, while it is not known which are staged."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+_ALL: Final = _All()
 
 
 class Handle:
@@ -61,7 +78,7 @@ class Handle:
 
 
 class GroupTable:
-    """See the module's docstring."""
+    """The groups that this broker holds, by their ids."""
 
     def __init__(
         self, host: Host, settings: GroupSettings, shards: GroupShards, background: Background
@@ -86,7 +103,7 @@ class GroupTable:
                 self._count(handle, handle.group.held_bytes)
             if number % RESTORED_AT_ONCE == 0:
                 yield
-        offsets = len(shard.state.offsets)
+        offsets = len(shard.state.groups())
         if groups or offsets:
             _log.info("%s: loaded %d groups, offsets of %d", shard.name, len(groups), offsets)
 
@@ -101,7 +118,7 @@ class GroupTable:
                 await asyncio.sleep(0)
 
     def send_away(self, shards: Collection[Shard]) -> None:
-        """Hold the groups of these shards no longer: whoever waits looks for their next coordinator."""
+        """Drop the groups of these shards: clients that wait look for their next coordinator."""
         gone = set(shards)
         for handle in list(self.groups.values()):
             if handle.shard in gone:
@@ -110,14 +127,14 @@ class GroupTable:
     # Groups
 
     def exists(self, group_id: str) -> bool:
-        """Has it members, a history, or offsets?"""
+        """True if it has members, a history, or offsets."""
         if group_id in self.groups:
             return True
         shard = self._shards.find(group_id)
-        return shard is not None and group_id in shard.state.offsets
+        return shard is not None and bool(shard.state.committed(group_id))
 
     def is_full(self) -> bool:
-        """May there be no more groups?"""
+        """True if there may be no more groups."""
         room = self._settings.group_max_groups - len(self.groups)
         if sum(shard.state.most_groups for shard in self._shards) < room:
             return False
@@ -126,17 +143,29 @@ class GroupTable:
     @property
     def offsets_bytes(self) -> int:
         """About what the offsets of all groups take: committed, being committed, and of open transactions."""
-        return sum(shard.state.offsets_bytes for shard in self._shards)
+        return sum(shard.state.held_bytes for shard in self._shards)
 
     def has_room_for(self, shard: Shard, records: Iterable[OffsetRecord]) -> bool:
-        """May these be committed? Who needs no more than before always may."""
+        """True if these may be committed. What needs no more room than before always may."""
         growth = shard.state.growth(records)
         return growth <= 0 or self.offsets_bytes + growth <= self._settings.group_max_offset_bytes
 
     def has_room_to_stage(self, records: Iterable[OffsetRecord]) -> bool:
-        """May a transaction hold these?"""
-        growth = sum(pending_bytes(*record) for record in records)
+        """True if a transaction may hold these."""
+        growth = sum(map(staged_bytes, records))
         return self.offsets_bytes + growth <= self._settings.group_max_offset_bytes
+
+    def unstable(self, group_id: str) -> Container[TopicPartition]:
+        """Return the offsets of a group that open transactions may be about to change."""
+        shard = self._shards.find(group_id)
+        if shard is None:
+            return frozenset()
+        return _ALL if shard.is_unsure else shard.state.staged(group_id)
+
+    def is_stable(self, group_id: str) -> bool:
+        """True if no open transaction may be about to change any offset of the group."""
+        shard = self._shards.find(group_id)
+        return shard is None or not (shard.is_unsure or shard.state.staged(group_id))
 
     def create(self, group_id: str) -> Handle:
         """A new group, empty."""
@@ -159,7 +188,7 @@ class GroupTable:
             self._arm(handle)
 
     def drop(self, handle: Handle, error: ErrorCode) -> None:
-        """Hold a group no longer; whoever waits is told `error`."""
+        """Drop a group; requests that wait are answered `error`."""
         del self.groups[handle.group.group_id]
         handle.cancel_alarm()
         for effect in handle.group.close(error, self.now()):
@@ -181,7 +210,7 @@ class GroupTable:
         return handle
 
     def _answer(self, handle: Handle, answer: Answer) -> None:
-        """Whoever waited may have waited for longer than this broker was in charge, or led the partition."""
+        """Answer a request, unless this broker lost its role or the partition while the request waited."""
         if answer.ticket.done():  # the client is gone
             return
         result = answer.result
@@ -215,14 +244,14 @@ class GroupTable:
 
 # --- room --------------------------------------------------------------------------------------------
 #
-# Invariants: who is there may go on as before, but not grow.
+# Invariants: a member that is there may go on as before, but not grow.
 # Concurrency: event loop only.
 # Sources: Kafka GroupMetadataManager.storeGroup, which answers UNKNOWN_SERVER_ERROR where a group's record is
 #     longer than message.max.bytes, once all its members have come.
 
 
 class Room:
-    """Is there room for what a member brings: in memory, and in the one record that says all of a group?"""
+    """Checks the room for what a member brings: in memory, and in the record of its group."""
 
     def __init__(self, settings: GroupSettings, table: GroupTable) -> None:
         self._settings = settings
@@ -233,33 +262,33 @@ class Room:
         names = (request.member_id or request.new_member_id, request.instance_id)
         growth = protocols_bytes(request.protocols)
         of_record = record_bytes((*names, request.client_id, request.client_host), request.protocols)
-        if handle is not None and _is_refused_anyway(handle.group.roster, request):
+        members = Members() if handle is None else handle.group.members
+        if handle is not None and _is_refused_anyway(members, request):
             return True
-        place = "" if handle is None else handle.group.roster.place_of(request.member_id, request.instance_id)
-        member = None if handle is None else handle.group.roster.get(place)
+        member = members.get(members.place_of(request.member_id, request.instance_id))
         if member is not None:
             growth -= member.held_bytes
             of_record -= member.record_bytes
         if growth > 0 and self._table.held_bytes + growth > self._settings.group_max_bytes:
             return False
-        if handle is not None and of_record > 0:
-            of_record += handle.group.roster.record_bytes + handle.group.roster.assignment_bytes
+        if of_record > 0:
+            of_record += members.record_bytes + members.assignment_bytes
         return of_record <= self._settings.group_max_record_bytes
 
     def is_there_to_assign(self, request: SyncRequest, handle: Handle) -> bool:
         """For what a leader assigns; of others it is not kept."""
         growth = sum(len(data) for _, data in request.assignments)
-        if not growth or handle.group.roster.leader != request.member_id:
+        if not growth or handle.group.members.leader != request.member_id:
             return True
-        of_record = handle.group.roster.record_bytes + growth
+        of_record = handle.group.members.record_bytes + growth
         return (
             self._table.held_bytes + growth <= self._settings.group_max_bytes
             and of_record <= self._settings.group_max_record_bytes
         )
 
 
-def _is_refused_anyway(roster: Roster, request: JoinRequest) -> bool:
-    """Is it told that it is nobody, or not the one that it says it is? Nothing of it is kept."""
+def _is_refused_anyway(members: Members, request: JoinRequest) -> bool:
+    """True if the member is unknown, or has another's identity: nothing of the request is kept."""
     member_id = request.member_id
-    is_known = not member_id or member_id in roster.pending
-    return not is_known and bool(roster.identity_error(member_id, request.instance_id))
+    is_known = not member_id or member_id in members.pending
+    return not is_known and bool(members.identity_error(member_id, request.instance_id))

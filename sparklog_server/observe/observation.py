@@ -202,8 +202,8 @@ async def _groups(parts: Parts) -> tuple[GroupView, ...]:
             GroupView(
                 name=one.group_id,
                 state=str(one.state),
-                members=0 if group is None else len(group.roster),
-                joining=0 if group is None else group.roster.joining,
+                members=0 if group is None else len(group.members),
+                joining=0 if group is None else group.members.joining,
                 offsets=offsets,
             )
         )

@@ -2,7 +2,7 @@
 
 A client that asks for all topics gets thousands, and asks again every few minutes; a stranger may ask all
 the time. With kio's entities an answer of 5,000 topics took 270 ms of event loop; as bytes it takes 10, and
-nothing where it is the answer to the same question as before (api/topic_listing.py).
+nothing where it is the answer to the same question as before (api/listings.py).
 
 Most partitions are led like others: their rows are copied with another number. What follows a partition's
 leader and epoch (its replicas, which of them are there) is made once for each list.

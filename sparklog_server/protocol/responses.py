@@ -257,7 +257,7 @@ def _implicit_default(kind: str) -> Any:
 #
 # Who sends 20 bytes is told of all partitions. With kio's entities an answer about 100,000 of them took 700
 # ms, and the event loop stood still for a third of it; as bytes it takes a few, and nothing where nothing has
-# changed (api/log_dir_listing.py).
+# changed (api/listings.py).
 #
 # Invariants: the same bytes as kio's, in every version (a test compares them).
 # Sources: Kafka DescribeLogDirsResponse.json.

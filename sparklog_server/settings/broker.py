@@ -24,7 +24,7 @@ class LogSettings:
         default="",
         doc="""Directory of the broker's own log files, rolled every midnight; another one for each
         broker; empty: to stderr.
-        controller.log: who is elected, which brokers come and go; state-change.log: states of this broker,
+        controller.log: elections, and brokers that come and go; state-change.log: states of this broker,
         and of brokers, topics, partitions and replicas as they change; log-cleaner.log: maintenance;
         request.log: requests; server.log: everything else.""",
     )
@@ -70,7 +70,7 @@ class ControllerSettings:
         "auto.leader.rebalance.enable",
         default=True,
         doc="""Once in a while, partitions are led again by the first of their replicas, where others came to
-        lead too many. false: until somebody asks for it (ElectLeaders). The controller's value counts.""",
+        lead too many. false: until a client asks for it (ElectLeaders). The controller's value counts.""",
     )
     leader_imbalance_per_broker_percentage: int = setting(
         "leader.imbalance.per.broker.percentage",
@@ -93,7 +93,7 @@ class ControllerSettings:
 
 # --- publish -----------------------------------------------------------------------------------------
 #
-# Settings of producing: what is checked, gathered and published at once.
+# Settings of producing: what is checked, gathered and published together.
 #
 # Sources: Kafka has no counterpart for most; there each partition syncs alone.
 
@@ -107,7 +107,6 @@ class PublishSettings:
         default=DEFAULT_MAX_DECOMPRESSED_BYTES,
         minimum=1024,
         maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
-        unit="bytes",
         doc="""Largest record batch after decompression; checked while it is decompressed. No more than
         readers without a broker decompress. Smaller: one request can make the broker hold less. Beside it, no
         batch may decompress to more than 512 times its size, or max.message.bytes where that is more.""",
@@ -117,16 +116,14 @@ class PublishSettings:
         default=32 * MIB,
         minimum=MIB,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Memory in which compressed batches are looked at, over all connections; a batch that needs more
-        is looked at alone. Larger: more large batches at once; smaller: less memory.""",
+        is looked at alone. Larger: more large batches together; smaller: less memory.""",
     )
     publish_linger_ms: int = setting(
         "sparklog.publish.linger.ms",
         default=0,
         minimum=0,
         maximum=60_000,
-        unit="ms",
         doc="""Under load, wait at most so long for as many requests as the last group commit had, before the
         next one; never when idle. Larger: fewer, larger commits, for slow storage; 0: what came while the
         last one was written.""",
@@ -136,7 +133,6 @@ class PublishSettings:
         default=32 * MIB,
         minimum=1024,
         maximum=1024 * MIB,
-        unit="bytes",
         doc="""Most bytes in one group commit (a larger request has one by itself). Larger: fewer syncs under
         load; smaller: a request waits less for the others in its group commit.""",
     )
@@ -154,7 +150,6 @@ class PublishSettings:
         default=1024 * MIB,
         minimum=1024,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Most bytes that wait to be published, or are being published: batches as they will be stored,
         and 2,000 bytes for each partition's share of a request. Beyond it produce requests are refused with
         an error that clients retry, and batches that their topic's compression.type makes larger wait; when
@@ -191,7 +186,6 @@ class FetchSettings:
         default=55 * MIB,
         minimum=1024,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""Most bytes of records in one answer, whatever the consumer asks for. Larger: fewer round
         trips; smaller: one consumer makes the broker hold less.""",
     )
@@ -209,7 +203,6 @@ class FetchSettings:
         default=32 * MIB,
         minimum=0,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Memory for what these sessions remember, some 500 bytes for each partition. Larger: more
         consumers of many partitions send short requests; smaller: less memory.""",
     )
@@ -218,7 +211,6 @@ class FetchSettings:
         default=32 * MIB,
         minimum=0,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Memory for fetches that wait for records, some 1,000 bytes for each partition; further ones are
         answered after 100 ms instead of max.wait.ms. Larger: more consumers wait; smaller: less memory.""",
     )
@@ -227,7 +219,6 @@ class FetchSettings:
         default=512 * MIB,
         minimum=MIB,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Records read for consumers and not yet sent, over all connections; beyond it a fetch is
         answered with one batch at a time. Larger: more consumers at full speed; smaller: less memory when
         many are slow.""",
@@ -237,7 +228,6 @@ class FetchSettings:
         default=64 * MIB,
         minimum=0,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Memory for the newest batches of the partitions that were read in the last five minutes.
         Larger: consumers may lag further behind without touching the disk; smaller: less memory.""",
     )
@@ -247,13 +237,13 @@ class FetchSettings:
         choices=(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
         doc="""Who serves a consumer that says its rack (client.rack): the leader of the partition, or, with
         RackAwareReplicaSelector, a broker in that rack (broker.rack) that has a replica. The names are
-        Kafka's; no class is loaded. RackAwareReplicaSelector: nobody pays for records that leave a zone;
+        Kafka's; no class is loaded. RackAwareReplicaSelector: no cost for records that leave a zone;
         LeaderSelector: they come sooner, by up to sparklog.metadata.poll.ms.""",
     )
 
     @property
     def is_rack_aware(self) -> bool:
-        """Are consumers sent to replicas in their racks?"""
+        """True if consumers are sent to replicas in their racks."""
         return self.replica_selector_class == RACK_AWARE_SELECTOR
 
 
@@ -302,7 +292,6 @@ class BrokerSettings:
         default=20,
         minimum=1,
         maximum=60_000,
-        unit="ms",
         doc="""How often to look for commits of others (Spark, the command line). On an object store only
         while requests are worked on, waiting fetches among them; else once a broker.heartbeat.interval.ms.
         Shorter: consumers see their records sooner; longer: fewer lookups in the storage.""",
@@ -312,7 +301,6 @@ class BrokerSettings:
         default=9_000,
         minimum=100,
         maximum=INT_MAX,
-        unit="ms",
         doc="""A broker of which nothing is heard for so long is taken for dead, and others lead what it led.
         And a broker that could not look at the metadata log for so long answers for groups
         and partitions no more, until it can: another one may have taken over. Longer: outages of the storage
@@ -324,7 +312,6 @@ class BrokerSettings:
         default=2_000,
         minimum=10,
         maximum=INT_MAX,
-        unit="ms",
         doc="""How often each broker replaces its small object in the storage, by which the others see that
         it is alive. Shorter: a session can be shorter; longer: fewer requests.""",
     )
@@ -333,7 +320,6 @@ class BrokerSettings:
         default=60_000,
         minimum=0,
         maximum=INT_MAX,
-        unit="ms",
         doc="""How long a broker that starts waits for another process of its node.id to end, before it gives
         up: one that is about to stop, or was killed. Longer: it may take longer to stop; shorter: a node.id
         that was given twice is noticed sooner. 0: not at all.""",
@@ -341,8 +327,8 @@ class BrokerSettings:
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable",
         default=True,
-        doc="""A broker that is told to stop hands over first what it leads, for at most
-        sparklog.shutdown.timeout.ms. false: it stops at once, and others lead when it is gone.""",
+        doc="""A broker that stops hands over first what it leads, for at most
+        sparklog.shutdown.timeout.ms. false: it stops immediately, and others lead when it is gone.""",
     )
     num_io_threads: int = setting(
         "num.io.threads",
@@ -358,7 +344,6 @@ class BrokerSettings:
         default=10_000,
         minimum=0,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""How long handing over, and then requests in progress, may take when the broker is told to
         stop.""",
     )
@@ -377,5 +362,5 @@ class BrokerSettings:
                 "INVALID_CONFIG_VALUE",
                 f"broker.session.timeout.ms: found {self.broker_session_timeout_ms}, expected at least twice "
                 f"broker.heartbeat.interval.ms, {self.broker_heartbeat_interval_ms}",
-                fix="send signs of life more often, or wait longer for them",
+                fix="send heartbeats more often, or wait longer for them",
             )

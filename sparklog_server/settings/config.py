@@ -5,7 +5,7 @@ Invariants: an unknown key is refused with the nearest known one, a key that mea
     is refused by saying so (kafka_only.py); nothing is ignored. A key is declared in one area.
 Layers for what a root can say too (num.partitions, ...): the root's value, then the broker's, as in Kafka
     a cluster-wide value wins over server.properties. `root_defaults` is the broker's layer.
-Not here: the declarations (a file an area, beside this one), reading files, flags and the environment
+Not here: the declarations (the other files of this folder), reading files, flags and the environment
     (sources.py). A part of the broker gets the settings of its area, not all of them.
 Sources: Kafka SocketServerConfigs, KafkaConfig, GroupCoordinatorConfig, TransactionStateManagerConfig.
 """
@@ -33,7 +33,7 @@ from sparklog_server.settings.groups import (
     TransactionSettings,
 )
 from sparklog_server.settings.network import HttpSettings, NetworkSettings
-from sparklog_server.settings.updating import DYNAMIC, TOPIC_DEFAULTS, update_of
+from sparklog_server.settings.updating import DYNAMIC, ROOT_KEYS, TOPIC_DEFAULTS, update_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class ServerConfig:
         return dataclasses.replace(self, **areas)
 
     def takes(self, values: Mapping[str, str]) -> bool:
-        """Could these be settings of this broker?"""
+        """True if these could be settings of this broker."""
         try:
             self.with_values(values)
         except SparklogError:
@@ -83,29 +83,13 @@ class ServerConfig:
         return one.format(getattr(getattr(self, area), field))
 
     def root_defaults(self) -> dict[str, str]:
-        """The layer below the root's own settings: what the broker says of the same things."""
-        return {
-            "auto.create.topics.enable": self.text_of("auto.create.topics.enable"),
-            "num.partitions": self.text_of("num.partitions"),
-            "default.replication.factor": self.text_of("default.replication.factor"),
-            "offsets.topic.replication.factor": self.text_of("offsets.topic.replication.factor"),
-            "offsets.topic.num.partitions": self.text_of("offsets.topic.num.partitions"),
-            "max.message.bytes": self.text_of("message.max.bytes"),
-            "transactional.id.expiration.ms": self.text_of("transactional.id.expiration.ms"),
-            **self.maintenance_defaults(),
-        }
+        """Return the layer below the root's own settings, by the root's keys."""
+        return {key: self.text_of(name) for name, key in ROOT_KEYS.items() if name in SETTINGS}
 
     def maintenance_defaults(self) -> dict[str, str]:
-        """Of these, what says how long records and producers are kept, and when records are compacted."""
-        return {
-            "producer.id.expiration.ms": self.text_of("producer.id.expiration.ms"),
-            "delete.retention.ms": self.text_of("log.cleaner.delete.retention.ms"),
-            "max.compaction.lag.ms": self.text_of("log.cleaner.max.compaction.lag.ms"),
-            "min.cleanable.dirty.ratio": self.text_of("log.cleaner.min.cleanable.ratio"),
-            "min.compaction.lag.ms": self.text_of("log.cleaner.min.compaction.lag.ms"),
-            "retention.ms": self.text_of("log.retention.ms"),
-            "retention.bytes": self.text_of("log.retention.bytes"),
-        }
+        """Return those of `root_defaults` that maintenance needs: retention and compaction."""
+        names = declared_settings(MaintenanceSettings)
+        return {key: self.text_of(name) for name, key in ROOT_KEYS.items() if name in names}
 
 
 _AREAS: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(ServerConfig)}
@@ -133,7 +117,7 @@ def describe_server_configs() -> str:
 _EXAMPLES = {
     "group.initial.rebalance.delay.ms": (
         "0",
-        "As in Kafka's own file: who tries something out does not wait. In production, comment it out.",
+        "As in Kafka's own file: a first trial does not wait. In production, comment it out.",
     )
 }
 
@@ -165,10 +149,10 @@ def render_server_properties() -> str:
 # The settings in force of a running broker: its own in the root, else those of all brokers, else what it was
 # started with.
 #
-# Invariants: what cannot be (a newer sparklog's, or somebody's who wrote to the log by himself) is passed
-#     over and told of; a broker starts in any case. In which order settings that need each other were stored
+# Invariants: what cannot be (a newer sparklog's, or written to the log by other means) is skipped and
+#     reported; a broker starts in any case. In which order settings that need each other were stored
 #     is no matter.
-# Not here: who may store what (admin/configs.py), who takes it up (root/live_root.py).
+# Not here: what clients may store (admin/configs.py), the parts that apply it (root/live_root.py).
 # Sources: Kafka DynamicBrokerConfig (the order of precedence; invalid values are ignored).
 
 

@@ -6,11 +6,10 @@ Sources: Kafka GroupCoordinatorConfig, OffsetConfig.
 import dataclasses
 
 from sparklog.errors import InvalidRequestError
-from sparklog.log.config import TopicConfig
 from sparklog.log.setting import LONG_MAX, setting
 from sparklog.maintenance.budget import FILES_PER_SECOND
 from sparklog.maintenance.choose import DEDUPE_BUFFER_BYTES
-from sparklog_server.settings.updating import INT_MAX, MIB
+from sparklog_server.settings.updating import INT_MAX, MIB, root_default
 
 # --- topics ------------------------------------------------------------------------------------------
 #
@@ -23,28 +22,19 @@ from sparklog_server.settings.updating import INT_MAX, MIB
 class TopicSettings:
     """The fields' names are the keys with underscores."""
 
-    auto_create_topics_enable: bool = setting(
+    auto_create_topics_enable: bool = root_default(
         "auto.create.topics.enable",
-        default=True,
         doc="""Create a topic when a client first asks for it and allows it. true: nothing to prepare; false:
         a misspelt name is an error. For clients of this broker; a value on the root wins, and is all that
         Spark, Python and the command line know.""",
     )
-    num_partitions: int = setting(
+    num_partitions: int = root_default(
         "num.partitions",
-        default=1,
-        minimum=1,
-        maximum=100_000,
-        unit="partitions",
         doc="""Partitions of a topic created without saying how many. For clients of this broker; a value on
         the root wins, and is all that Spark, Python and the command line know.""",
     )
-    default_replication_factor: int = setting(
+    default_replication_factor: int = root_default(
         "default.replication.factor",
-        default=3,
-        minimum=1,
-        maximum=100,
-        unit="brokers",
         doc="""Among how many brokers leading a partition moves, of topics created without saying how many: as
         many as there are, if those are fewer. It costs nothing, since all have the same storage. A value on
         the root wins.""",
@@ -54,12 +44,8 @@ class TopicSettings:
         default=True,
         doc="""Let clients delete topics. false: only the embedded client and the command line can.""",
     )
-    message_max_bytes: int = setting(
+    message_max_bytes: int = root_default(
         "message.max.bytes",
-        default=1_048_588,
-        minimum=0,
-        maximum=INT_MAX,
-        unit="bytes",
         doc="""Largest record batch, after compression, of topics that do not say max.message.bytes. A
         value on the root wins.""",
     )
@@ -82,17 +68,12 @@ class TransactionSettings:
         default=900_000,
         minimum=1,
         maximum=INT_MAX,
-        unit="ms",
         doc="""Longest time-out that a producer may ask for its transactions; more is refused
         (INVALID_TRANSACTION_TIMEOUT). Longer: slow jobs get through; shorter: what a producer that is gone
-        has staged takes space for less long. Nobody waits for an open transaction in either case.""",
+        has staged takes space for less long. No consumer waits for an open transaction in either case.""",
     )
-    id_expiration_ms: int = setting(
+    id_expiration_ms: int = root_default(
         "transactional.id.expiration.ms",
-        default=604_800_000,
-        minimum=1,
-        maximum=INT_MAX,
-        unit="ms",
         doc="""A transactional id that is not used for so long is forgotten; its producer is fenced no more,
         and has to be initialised again. Ids with an open transaction stay. Longer: producers may stay away
         longer; shorter: less to remember where each job has an id of its own. A value on the root wins, and
@@ -103,7 +84,6 @@ class TransactionSettings:
         default=10_000,
         minimum=1,
         maximum=INT_MAX,
-        unit="ms",
         doc="""How often the controller looks for transactions past their time-out, aborts them, and fences
         their producers. Shorter: sooner; longer: fewer looks.""",
     )
@@ -112,7 +92,6 @@ class TransactionSettings:
         default=3_600_000,
         minimum=1,
         maximum=INT_MAX,
-        unit="ms",
         doc="""How often the controller looks for transactional ids to forget. Shorter: sooner; longer: fewer
         looks.""",
     )
@@ -128,7 +107,6 @@ class TransactionSettings:
 
 
 NO_RATE = 1.7976931348623157e308  # Kafka's default: the largest double
-_TOPIC = TopicConfig()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +117,7 @@ class MaintenanceSettings:
         "log.cleaner.enable",
         default=True,
         doc="""Merge small extents, compact, and remove dead files in the background, in a process of low
-        priority. false: somebody else does (`sparklog maintain`), or the log gets larger, and slower to read.
+        priority. false: another process does (`sparklog maintain`), or the log grows, and is slower to read.
         As in Kafka, records past their retention go in any case.""",
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
@@ -169,39 +147,24 @@ class MaintenanceSettings:
         which two thirds are filled. Smaller: more rounds where many keys were written, each of which rewrites
         the partition; larger: more memory.""",
     )
-    log_cleaner_delete_retention_ms: int = setting(
+    log_cleaner_delete_retention_ms: int = root_default(
         "log.cleaner.delete.retention.ms",
-        default=_TOPIC.delete_retention_ms,
-        minimum=0,
-        maximum=LONG_MAX,
-        unit="ms",
         doc="""delete.retention.ms of topics that do not say it, for what this broker compacts; a value on
         the root wins, and is what `sparklog compact` and streams know, too. Longer: slower readers still see
         a key's deletion; shorter: tombstones take space for less long.""",
     )
-    log_cleaner_min_compaction_lag_ms: int = setting(
+    log_cleaner_min_compaction_lag_ms: int = root_default(
         "log.cleaner.min.compaction.lag.ms",
-        default=_TOPIC.min_compaction_lag_ms,
-        minimum=0,
-        maximum=LONG_MAX,
-        unit="ms",
         doc="""As log.cleaner.delete.retention.ms, for min.compaction.lag.ms: how long a record stays as it
         is.""",
     )
-    log_cleaner_max_compaction_lag_ms: int = setting(
+    log_cleaner_max_compaction_lag_ms: int = root_default(
         "log.cleaner.max.compaction.lag.ms",
-        default=_TOPIC.max_compaction_lag_ms,
-        minimum=1,
-        maximum=LONG_MAX,
-        unit="ms",
         doc="""As log.cleaner.delete.retention.ms, for max.compaction.lag.ms: after how long a record is
         compacted, whatever the dirty ratio.""",
     )
-    log_cleaner_min_cleanable_ratio: float = setting(
+    log_cleaner_min_cleanable_ratio: float = root_default(
         "log.cleaner.min.cleanable.ratio",
-        default=_TOPIC.min_cleanable_dirty_ratio,
-        minimum=0,
-        maximum=1,
         unit="ratio",
         doc="""As log.cleaner.delete.retention.ms, for min.cleanable.dirty.ratio: how much of a partition is
         dirty when it is compacted. Smaller: less space; larger: less rewriting.""",
@@ -211,7 +174,6 @@ class MaintenanceSettings:
         default=15_000,
         minimum=1,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""How often to look whether anything is to be merged, compacted or removed. Shorter: fewer small
         extents; longer: fewer looks.""",
     )
@@ -220,7 +182,6 @@ class MaintenanceSettings:
         default=60_000,
         minimum=0,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""For how long merging, compaction and the removal of dead files wait while the broker is busy:
         while it takes more than a tenth of a processor. 0: they do not wait. Longer: bursts of load have disk
         and processors for themselves; shorter: fewer small extents while the load lasts.""",
@@ -230,39 +191,26 @@ class MaintenanceSettings:
         default=300_000,
         minimum=1,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""How often to look whether records are past their retention. Shorter: space is freed sooner;
         longer: fewer looks.""",
     )
-    log_retention_ms: int = setting(
+    log_retention_ms: int = root_default(
         "log.retention.ms",
-        default=-1,
-        minimum=-1,
         excluded=(0,),  # by which all records of all topics would go; Kafka refuses it, too
-        maximum=LONG_MAX,
-        unit="ms",
-        doc="""retention.ms of topics that do not say it, for what this broker removes and tells; -1: for
-        ever, which is not Kafka's default. log.retention.minutes and log.retention.hours say it in other
+        doc="""retention.ms of topics that do not say it, for what this broker removes and reports; -1:
+        forever, which is not Kafka's default. log.retention.minutes and log.retention.hours say it in other
         units; the smallest unit that is given wins. Only log.retention.hours=168 in a file counts for
         nothing, since Kafka's own file has it: for a week write log.retention.ms=604800000. A value on the
         root wins, and is what `sparklog expire` and streams know, too.""",
     )
-    log_retention_bytes: int = setting(
+    log_retention_bytes: int = root_default(
         "log.retention.bytes",
-        default=-1,
-        minimum=-1,
-        maximum=LONG_MAX,
-        unit="bytes",
         doc="""As log.retention.ms, for retention.bytes: of a partition; -1: no limit.""",
     )
-    producer_id_expiration_ms: int = setting(
+    producer_id_expiration_ms: int = root_default(
         "producer.id.expiration.ms",
-        default=86_400_000,
-        minimum=1,
-        maximum=INT_MAX,
-        unit="ms",
         doc="""How long partitions remember idempotent producers that write nothing, at least; they are
-        forgotten within twice that. Longer: late repetitions of a batch are still told from new ones;
+        forgotten within twice that. Longer: late repetitions of a batch are still recognised;
         shorter: less to remember where each job is a new producer. A value on the root wins.""",
     )
 
@@ -280,21 +228,13 @@ class MaintenanceSettings:
 class GroupSettings:
     """The fields' names are the keys with underscores."""
 
-    offsets_topic_replication_factor: int = setting(
+    offsets_topic_replication_factor: int = root_default(
         "offsets.topic.replication.factor",
-        default=3,
-        minimum=1,
-        maximum=100,
-        unit="brokers",
         doc="""As default.replication.factor, of __consumer_offsets: among how many brokers coordinating a
         group moves. A value on the root wins.""",
     )
-    offsets_topic_num_partitions: int = setting(
+    offsets_topic_num_partitions: int = root_default(
         "offsets.topic.num.partitions",
-        default=50,
-        minimum=1,
-        maximum=100_000,
-        unit="partitions",
         doc="""Partitions of __consumer_offsets, read when it is created. A value on the root wins.""",
     )
     offset_metadata_max_bytes: int = setting(
@@ -302,7 +242,6 @@ class GroupSettings:
         default=4096,
         minimum=0,
         maximum=32_767,
-        unit="bytes",
         doc="""Longest note that a consumer may commit with an offset. Larger: more memory for offsets.""",
     )
     offsets_retention_minutes: int = setting(
@@ -319,7 +258,6 @@ class GroupSettings:
         default=600_000,
         minimum=1,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""How often to look for offsets to forget. Shorter: gone sooner; longer: less work.""",
     )
     group_min_session_timeout_ms: int = setting(
@@ -327,7 +265,6 @@ class GroupSettings:
         default=6_000,
         minimum=1,
         maximum=INT_MAX,
-        unit="ms",
         doc="""Shortest session that a member may ask for. Shorter: failures are found sooner, for more
         heartbeats; longer: a pause is less often taken for a failure.""",
     )
@@ -336,7 +273,6 @@ class GroupSettings:
         default=1_800_000,
         minimum=1,
         maximum=INT_MAX,
-        unit="ms",
         doc="""Longest session that a member may ask for. Longer: members may be silent for longer; shorter:
         failures are found sooner.""",
     )
@@ -345,7 +281,6 @@ class GroupSettings:
         default=3_000,
         minimum=0,
         maximum=INT_MAX,
-        unit="ms",
         doc="""How long an empty group waits for more members before its first rebalance. Longer: fewer
         rebalances while many are started; shorter: the first one gets its partitions sooner.""",
     )
@@ -371,7 +306,6 @@ class GroupSettings:
         default=256 * MIB,
         minimum=MIB,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Most memory that subscriptions and assignments of all members may take; members beyond it are
         refused. Higher: more memory.""",
     )
@@ -380,9 +314,8 @@ class GroupSettings:
         default=4 * MIB,
         minimum=64 << 10,
         maximum=15 * MIB,  # the whole record, with the group's own names, has 16 (coordination/records.py)
-        unit="bytes",
         doc="""Longest record of one group: names, subscriptions and assignments of all its members, which are
-        written together and told to their leader together. Members beyond it are refused
+        written together and sent to their leader together. Members beyond it are refused
         (GROUP_MAX_SIZE_REACHED), and so are assignments (UNKNOWN_SERVER_ERROR, as where Kafka's record is
         longer than message.max.bytes, 1 MiB). Higher: more members, or longer subscriptions, of one group;
         lower: less to write when a member comes.""",
@@ -392,7 +325,6 @@ class GroupSettings:
         default=512 * MIB,
         minimum=MIB,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Most memory that committed offsets of all groups may take, some 300 bytes for each, and their
         notes; commits that need more beyond it are refused (INVALID_COMMIT_OFFSET_SIZE). Higher: more memory;
         lower: fewer groups times partitions.""",

@@ -23,9 +23,9 @@ _CLEANER_THREADS = "one process of low priority maintains a root"
 _CLEANER_MEMORY = (
     "a process of its own reads segments as they are; log.cleaner.dedupe.buffer.size bounds its keys"
 )
-_TRANSACTIONS = "the state of transactions is in the root's metadata log, beside all other"
+_TRANSACTIONS = "the state of transactions is in the root's metadata log, with all other"
 _VERIFIED = "whatever is staged is checked against the transaction by the commit that stages it"
-_TWO_PHASES = "a transaction that somebody else ends (KIP-939) is not served in this version"
+_TWO_PHASES = "a transaction that another system ends (KIP-939) is not served in this version"
 _CLASSES = "class names are never taken from settings"
 _METRICS = "metrics are served at /metrics; " + _CLASSES
 _CODECS = "codecs work at their default level"
@@ -34,7 +34,7 @@ _ONE_PLACE = "a broker has one root, in one directory or bucket"
 _GROUPS = "one event loop serves all groups, by the classic protocol"
 _WAITING = "a request that waits is taken out as soon as it ends"
 _LOOKS = "maintenance looks every log.cleaner.backoff.ms"
-_JITTER = "the partitions of a writer share its segments, so they do not all roll at once"
+_JITTER = "the partitions of a writer share its segments, so they do not all roll at the same time"
 _NO_OTHERS = "brokers do not talk to each other"
 
 # Exact keys first, then prefixes (with a trailing dot), in this order.
@@ -82,7 +82,7 @@ _REASONS: dict[str, str] = {
     "socket.listen.backlog.size": "connections that wait to be accepted are the system's to bound",
     "server.max.startup.time.ms": "a broker registers by a commit, or does not start",
     "unclean.leader.election.interval.ms": _CLEAN,
-    "log.segment.delete.delay.ms": "a file outlives the last reader that may have been told of it",
+    "log.segment.delete.delay.ms": "a file outlives the last reader that may know of it",
     "log.preallocate": "segments grow as they are written",
     "log.roll.jitter.": _JITTER,
     "log.initial.task.delay.ms": _LOOKS,
@@ -169,7 +169,7 @@ def _is_number(expected: int, unit: int = 1) -> Callable[[str], bool]:
 
 _SAME = "it is the default of topics here, too; the root may say otherwise"
 _FOR_EVER = (
-    "the default of Kafka's own file, which nobody has asked for: records are kept for ever here, unless "
+    "the default of Kafka's own file, which is no choice of yours: records are kept forever here, unless "
     "log.retention.ms, or retention.ms of the topic or the root, says otherwise"
 )
 _ONE = "there is one copy, and the storage under the root keeps it safe"
@@ -186,7 +186,7 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "min.insync.replicas": (_is_one, _ONE),
     "share.coordinator.state.topic.replication.factor": (_is_one, "share groups are not served"),
     "share.coordinator.state.topic.min.isr": (_is_one, "share groups are not served"),
-    # Kafka's own file has its default, a week: whoever starts with that file has not asked for anything. In
+    # Kafka's own file has its default, a week: a user who starts with that file has not chosen it. In
     # the environment, or as a flag, it counts (sources.py).
     "log.retention.hours": (_is_number(_WEEK_MS, _HOUR_MS), _FOR_EVER),
     "log.segment.bytes": (_is_number(_TOPIC.segment_bytes), _SAME),

@@ -122,7 +122,7 @@ def new_socket(host: str) -> socket.socket:
 
 
 def is_ip_address(host: str) -> bool:
-    """Is it an address, and no name?"""
+    """True if it is an address, and no name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -140,7 +140,7 @@ def plain_host(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Is it an address of this machine that nobody else has?"""
+    """True if it is an address of this machine that no other machine has."""
     return is_ip_address(host) and ipaddress.ip_address(host).is_loopback
 
 
@@ -149,7 +149,7 @@ def _is_everywhere(host: str) -> bool:
 
 
 def advertised_address(address: ListenerAddress, advertised: Sequence[ListenerAddress]) -> ListenerAddress:
-    """What clients of a bound listener are told; without a word on it, itself."""
+    """Return what clients of a bound listener connect to; by default itself."""
     for one in advertised:
         if one.name == address.name:
             return one if one.port else one.with_port(address.port)
@@ -161,12 +161,12 @@ def advertised_address(address: ListenerAddress, advertised: Sequence[ListenerAd
 def validate_advertised(
     key: str, listeners: Sequence[ListenerAddress], advertised: Sequence[ListenerAddress]
 ) -> None:
-    """Nobody can connect to 'everywhere', nor to a listener that does not exist."""
+    """Refuse addresses that no client can connect to: 'everywhere', or of a listener that does not exist."""
     names = {one.name for one in listeners}
     for one in advertised:
         if _is_everywhere(one.host):
             raise _invalid(
-                key, f"found {one}, where nobody can connect to", "name a host that clients can reach"
+                key, f"found {one}, which no client can connect to", "name a host that clients can reach"
             )
         if one.name not in names:
             raise _invalid(key, f"found {one}, but no listener of this name", "use the names of listeners")
@@ -229,7 +229,7 @@ class NetworkSettings:
     advertised_listeners: str = setting(
         "advertised.listeners",
         default="",
-        doc="""What clients are told to connect to, by the names of listeners; empty: as listeners. Needed
+        doc="""What clients are to connect to, by the names of listeners; empty: as listeners. Needed
         where clients reach this machine by another name or port.""",
     )
     listener_security_protocol_map: str = setting(
@@ -243,7 +243,6 @@ class NetworkSettings:
         default=100 * MIB,
         minimum=1024,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""Largest request. Larger: larger produce requests fit; smaller: one client can make the broker
         hold less.""",
     )
@@ -253,7 +252,7 @@ class NetworkSettings:
         minimum=1,
         maximum=1_000_000,
         unit="requests",
-        doc="""Requests being worked on at once, over all connections; those that only wait for records or
+        doc="""Requests being worked on together, over all connections; those that only wait for records or
         for members of a group do not count. Beyond it the broker stops reading: clients are pushed back.""",
     )
     queued_max_request_bytes: int = setting(
@@ -261,8 +260,7 @@ class NetworkSettings:
         default=256 * MIB,
         minimum=MIB,
         maximum=LONG_MAX,
-        unit="bytes",
-        doc="""Bytes of requests held at once, over all connections; beyond it the broker stops reading.
+        doc="""Bytes of requests held together, over all connections; beyond it the broker stops reading.
         At most one more request of socket.request.max.bytes comes on top. One address may hold a third of
         what is free, so alone a quarter of it, and less where several hold much; larger requests wait for
         each other. Larger: more memory, smoother under many large requests; smaller: clients are pushed back
@@ -273,7 +271,6 @@ class NetworkSettings:
         default=48 * MIB,
         minimum=MIB,
         maximum=LONG_MAX,
-        unit="bytes",
         doc="""Bytes of large answers (about groups, offsets, topics, settings; records have
         sparklog.fetch.buffer.bytes) that are made or being sent, over all connections (one more may overdraw
         it). One address has a share of it as of queued.max.request.bytes. Further ones wait, and do not count
@@ -289,9 +286,9 @@ class NetworkSettings:
         minimum=1,
         maximum=INT_MAX,
         unit="connections",
-        doc="""Connections at once; further ones are closed. One more is kept for this machine itself
+        doc="""Most open connections; further ones are closed. One more is kept for this machine itself
         (loopback), so that a limit that is too low can be raised there; without a broker it can be deleted:
-        `sparklog root alter --delete-config brokers/1/max.connections`. Beyond that nobody is accepted
+        `sparklog root alter --delete-config brokers/1/max.connections`. Beyond that none is accepted
         until one ends. Each costs about 20 KiB and one open file.""",
     )
     max_connections_per_ip: int = setting(
@@ -300,9 +297,9 @@ class NetworkSettings:
         minimum=0,
         maximum=INT_MAX,
         unit="connections",
-        doc="""Connections from one address; a further one is closed at once. Lower keeps one client from
-        using up all of max.connections. 0, as in Kafka, only with max.connections.per.ip.overrides: nobody
-        else can connect.""",
+        doc="""Connections from one address; a further one is closed immediately. Lower keeps one client from
+        using up all of max.connections. 0, as in Kafka, only with max.connections.per.ip.overrides: no other
+        client can connect.""",
     )
     max_connections_per_ip_overrides: str = setting(
         "max.connections.per.ip.overrides",
@@ -315,7 +312,6 @@ class NetworkSettings:
         default=600_000,
         minimum=1,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""A connection on which nothing happens for so long is closed; clients connect again.""",
     )
     socket_request_timeout_ms: int = setting(
@@ -323,7 +319,6 @@ class NetworkSettings:
         default=60_000,
         minimum=1,
         maximum=LONG_MAX,
-        unit="ms",
         doc="""A request that has begun must be complete, and a response must be taken on, within so long;
         else the connection is closed. Shorter: clients that trickle are gone sooner; longer: large requests
         over slow lines get through.""",
@@ -333,7 +328,6 @@ class NetworkSettings:
         default=-1,
         minimum=-1,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""SO_SNDBUF of connections; -1: the system sizes it as needed (Kafka: 102400).""",
     )
     socket_receive_buffer_bytes: int = setting(
@@ -341,7 +335,6 @@ class NetworkSettings:
         default=-1,
         minimum=-1,
         maximum=INT_MAX,
-        unit="bytes",
         doc="""SO_RCVBUF of connections; -1: the system sizes it as needed (Kafka: 102400).""",
     )
 
@@ -355,8 +348,8 @@ class NetworkSettings:
         if not self.max_connections_per_ip and not any(overrides.values()):
             raise InvalidRequestError(
                 "INVALID_CONFIG_VALUE",
-                "max.connections.per.ip: found 0, and max.connections.per.ip.overrides let nobody in either, "
-                "expected that somebody can connect, if only to change this again",
+                "max.connections.per.ip: found 0, and max.connections.per.ip.overrides let no client in, "
+                "expected that one can connect, if only to change this again",
                 fix="set max.connections.per.ip.overrides to addresses that may connect, or a limit above 0",
             )
 
@@ -365,7 +358,7 @@ class NetworkSettings:
         return parse_addresses("listeners", self.listeners)
 
     def advertised(self, bound: ListenerAddress) -> AdvertisedListener:
-        """What clients of a listener are told to connect to; `bound`: with the port that was chosen."""
+        """Return what clients of a listener connect to; `bound`: with the port that was chosen."""
         address = advertised_address(bound, self._parsed_advertised())
         return AdvertisedListener(address.host, address.port)
 

@@ -1,9 +1,9 @@
 """Where settings come from: flags, else the environment, else server.properties, else the defaults.
 
 Invariants: every key from every source is known, or refused with a reason, or named in one warning because it
-    means nothing here (kafka_only.py); all that is wrong is told at once, with the place where it was said.
+    means nothing here (kafka_only.py); all errors are reported together, with their places.
 Names in the environment: SPARKLOG_SERVER_ and the key in capitals, with underscores for dots. Kubernetes sets
-    such ones, too, in every pod beside a service called sparklog-server: no settings, and passed over.
+    such ones, too, in every pod next to a service called sparklog-server: no settings, and skipped.
 Sources: Kafka's server.properties; Java's Properties format (javaproperties).
 """
 
@@ -87,13 +87,13 @@ def load_config(
     if of_services:
         _log.warning("what Kubernetes says of services was passed over: %s", ", ".join(sorted(of_services)))
     if harmless:
-        told = "; ".join(f"{key} ({why})" for key, why in sorted(harmless.items()))
-        _log.warning("settings of Kafka's that mean nothing here were passed over: %s", told)
+        ignored = "; ".join(f"{key} ({why})" for key, why in sorted(harmless.items()))
+        _log.warning("ignoring Kafka settings without effect: %s", ignored)
     return ServerConfig.parse(values)
 
 
 def _raise(problems: list[SparklogError]) -> None:
-    """All that is wrong, at once."""
+    """Raise one error with all that is wrong."""
     if len(problems) == 1:
         raise problems[0]
     if problems:
@@ -119,7 +119,7 @@ def _add_retention(
 
 
 def _retention_ms(key: str, text: str, where: str, unit_ms: int) -> str:
-    """log.retention.ms of a value in another unit; below 0 is for ever, as Kafka has it."""
+    """Return log.retention.ms of a value in another unit; below 0 is forever, as in Kafka."""
     one = dataclasses.replace(SETTINGS["log.retention.ms"][1], key=key, maximum=LONG_MAX // unit_ms)
     try:
         found = one.parse(text)
@@ -162,7 +162,7 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_of_a_service(name: str, text: str) -> bool:
-    """Does Kubernetes set it, for who may look for a service of this name?"""
+    """True if Kubernetes sets it, for clients that look for a service of this name."""
     if not name.startswith(ENVIRONMENT_PREFIX):
         return False
     return _OF_A_SERVICE.fullmatch(f"{name.removeprefix(ENVIRONMENT_PREFIX)}={text}") is not None
@@ -176,7 +176,7 @@ def canonical(settings: Mapping[str, str], where: str) -> dict[str, str]:
         if name in result and result[name] != text:
             raise InvalidRequestError(
                 "INVALID_OPTION",
-                f"{where}: found {key}={text} beside another value of {name}, which means the same",
+                f"{where}: found {key}={text} and another value of {name}, which means the same",
                 fix=f"give {name} once",
             )
         result[name] = text

@@ -1,6 +1,6 @@
 """Which settings can change while brokers run, for a single broker or for all of them.
 
-    PER_BROKER      for one broker, or for all that have none of their own; taken up at once.
+    PER_BROKER      for one broker, or for all that have none of their own; applied immediately.
     CLUSTER_WIDE    for all, as the root says: what becomes of records, which are no broker's own, and what
                     every process that uses the root must know.
     READ_ONLY       from flags, the environment or server.properties, when the broker starts.
@@ -8,13 +8,15 @@
 Kafka has the same words for the settings of its reference, and allows a single broker's value of what is
 CLUSTER_WIDE "for testing". Here a retention of one broker would remove everybody's records whenever that one
 happens to be controller, so it is refused.
-Invariants: what is PER_BROKER is acted on by the broker itself, and by nobody else.
+Invariants: what is PER_BROKER is acted on by the broker itself only.
 Not here: the values in force (config.py), taking them up (the part whose setting it is).
 Sources: Kafka DynamicBrokerConfig (AllDynamicConfigs), KIP-226.
 """
 
+import dataclasses
 import enum
 from collections.abc import Mapping
+from typing import Any
 
 from sparklog.log.config import OWNERS_KEYS, RootConfig, TopicConfig
 from sparklog.log.setting import Setting, declared_settings
@@ -65,8 +67,20 @@ _ROOT_SETTINGS = {
 
 
 def root_setting(key: str) -> Setting:
-    """The declaration of what a root can store under a key."""
+    """Return the declaration of what a root can store under a key."""
     return _ROOT_SETTINGS[key]
+
+
+def root_default(name: str, *, doc: str, **other: Any) -> Any:
+    """Declare a broker's default of what the root can store, with its type, bounds and default.
+
+    Args:
+        name: under which brokers know it (ROOT_KEYS).
+        other: what else differs from the root's declaration; see Setting.
+    """
+    declared = root_setting(ROOT_KEYS[name])
+    own = dataclasses.replace(declared, key=name, doc=" ".join(doc.split()), **other)
+    return dataclasses.field(default=own.default, metadata={"setting": own})
 
 
 # --- units -------------------------------------------------------------------------------------------

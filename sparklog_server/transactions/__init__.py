@@ -1,1 +1,1 @@
-"""The coordinator of transactions: who may do what in the name of a transactional id, and until when."""
+"""The coordinator of transactions: what a producer may do with a transactional id, and until when."""

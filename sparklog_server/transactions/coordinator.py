@@ -13,7 +13,7 @@ An end of the first protocol must say which transaction it ends, since its epoch
 
 So an end names the number of the transaction that this broker's image showed open when it was taken in, or
 none; and where another one is open by the time of the commit, the producer is asked to send again
-(CONCURRENT_TRANSACTIONS, which all clients do): whoever still waits means that one. The number is never
+(CONCURRENT_TRANSACTIONS, which all clients do): a client that still waits means that one. The number is never
 taken later, from an image that was looked for since: between step 1 and that look is step 2. So a producer
 whose transaction was opened through another broker a moment ago is asked again as well, once by each broker
 that is behind: what refuses it has looked at the newest, and shows it when the request comes again.
@@ -92,12 +92,12 @@ from sparklog_server.settings.groups import TransactionSettings
 #     2. operations on one transactional id are in different commits, in the order of `submit`. So those of
 #        one commit need to know of each other only which producer ids are taken, and which ids are forgotten,
 #        and one that is refused harms no other;
-#     3. who is answered finds what it was told in the image that is shown.
+#     3. a client that is answered finds the same in the image that is installed.
 # Bounds: operations and partitions of one commit; operations that wait, beyond which they are refused.
 # Not here: fencing (publish/).
 # Concurrency: event loop; `decide` is called in the publisher's thread, more than once if the commit loses a
 #     race: it must not change anything but what it returns.
-# After a crash: what was not answered is committed or not, and repeated by who waits for it.
+# After a crash: what was not answered is committed or not, and its client repeats it.
 # Sources: publish/publisher.py, which gathers records likewise.
 
 
@@ -140,7 +140,7 @@ class Gathering:
         return len(self._waiting)
 
     def stop(self) -> None:
-        """Begin no more commits; who waits is not answered any more."""
+        """Begin no more commits; requests that wait are not answered any more."""
         self._background.cancel()
 
     def submit(self, transactional_id: str, decide: Decide[T], *, weight: int = 1) -> "asyncio.Future[T]":
@@ -205,7 +205,7 @@ class Gathering:
                 return
             for one in operations:
                 await self._commit([one])
-        except Exception as error:  # noqa: BLE001 - for whoever waits
+        except Exception as error:  # noqa: BLE001 - the callers get it
             _fail(operations, as_value(error))
         else:
             for one in operations:
@@ -249,7 +249,7 @@ def _fail(operations: Sequence[_Operation], error: Exception) -> None:
     for one in operations:
         if not one.future.done():
             one.future.set_exception(error)
-            one.future.exception()  # seen: whoever waited may be gone
+            one.future.exception()  # retrieved: the caller may be gone
 
 
 # --- refusals ----------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def _fail(operations: Sequence[_Operation], error: Exception) -> None:
 #
 #     PRODUCER_FENCED, INVALID_PRODUCER_EPOCH   another process has its transactional id: it ends
 #     INVALID_PRODUCER_ID_MAPPING               the id is not known any more, or another's: it ends, or
-#                                               begins anew
+#                                               begins again
 #     INVALID_TXN_STATE                         it asks for what does not follow: a fault, it ends
 #     POLICY_VIOLATION                          there is no room for its id: it ends; librdkafka asks again,
 #                                               for as long as it may take
@@ -326,7 +326,7 @@ def masked(error: ErrorCode, *, knows_fenced: bool) -> ErrorCode:
 
 # --- active producers --------------------------------------------------------------------------------
 #
-# Who has written to a partition of late: the producers that it remembers, and those that have staged
+# The latest writers of a partition: the producers that it remembers, and those that have staged
 # something.
 #
 # Invariants: pure; as of one image. A time is that of the last extent that a producer has there: where
@@ -387,9 +387,9 @@ def _times(state: PartitionState, offsets: npt.NDArray[np.int64]) -> npt.NDArray
 #     open transactions    an address may hold a third of the weight that is free, as of network/frames.py:
 #                          alone a quarter of the bound, and less where several hold much
 #
-# Invariants: an id is of the address that has used it last at this broker. Brokers do not tell each other,
-#     and one that starts knows nobody: so a share is what one broker lets a client have.
-#     A refusal here may rest on an image that is a moment old: it is told as "try again".
+# Invariants: an id is of the address that has used it last at this broker. Brokers do not share this, and one
+#     that starts knows no address: so a share is what one broker lets a client have.
+#     A refusal here may rest on an image that is a moment old: it is answered as "try again".
 # Not here: the bounds, and which ids are forgotten (sparklog/metadata/model/transactions.py).
 # Concurrency: event loop only.
 
@@ -443,7 +443,7 @@ class ClientShares:
             return None
         free = self.max_weight - image.transactions.weight - weight
         if FREE_PARTS * (image.transactions.weight + weight) <= free:
-            return None  # whoever holds it
+            return None  # whichever address holds it
         known = (image.transactions.get(one) for one in self._ids.get(client, ()))
         held = sum(one.weight for one in known if one is not None)
         if FREE_PARTS * (held + weight) <= free:
@@ -487,7 +487,7 @@ class Marked(NamedTuple):
 
 
 class TransactionCoordinator:
-    """See the module's docstring. What is refused is a SparklogError."""
+    """Carries out what producers ask for. What is refused is a SparklogError."""
 
     def __init__(
         self,
@@ -666,7 +666,7 @@ class TransactionCoordinator:
             actions = plan_abort_transactions(image, sorted(names), now_ms=now_ms) if names else []
             return actions, (refused, len(names))
 
-        # Who has them is known only when it is decided: the operation is by itself in its commit.
+        # Their producers are known only when it is decided: the operation is by itself in its commit.
         name = f"producers {marked[0].producer.producer_id} ..."
         refused, count = await self.gathering.submit(name, decide, weight=MOST_WEIGHT)
         self._counters.aborted_by_administrators += count

@@ -1,16 +1,16 @@
-"""What nobody ends: transactions past their time-out are aborted, and ids that nobody uses are forgotten.
+"""Transactions past their time-out are aborted, and transactional ids that are not used are forgotten.
 
 An abort by time-out raises the epoch in the same commit. Else the producer that was slow would have its
 commit answered with success for records that are gone, or end the next transaction: so it finds out that it
 is fenced.
 
-When a transaction began is said by the clock of whoever opened it; who looks has another one, which may be
-ahead of it by more than the time-out. So what is opened while this broker looks has its time from when it was
+When a transaction began is by the clock of the broker that opened it; the controller's may be ahead of it by
+more than the time-out. So what is opened while this broker looks has its time from when it was
 first seen, by the monotonic clock alone: an interval later at most. Only for what was open at the first look
 the time of day counts as well, as in Kafka when a coordinator has moved; and since the start no more of it
 has passed than the monotonic clock says, so that a clock that is set forward aborts nothing early.
 Invariants: what was seen is of transactions that were open at the last look, each with its number: the next
-    one under its id begins anew. The controller looks; that two do is harmless, for each
+    one under its id begins again. The controller looks; that two do is harmless, for each
     finds out by the image that its commit is planned against what has taken too long. A failure is logged,
     and the next look tries again.
 Not here: what an abort does (sparklog/metadata/model).
@@ -60,7 +60,7 @@ class _Seen(NamedTuple):
 
 
 class TransactionSweep:
-    """See the module's docstring."""
+    """Looks for them at intervals, while this broker is the controller."""
 
     def __init__(
         self,
@@ -209,5 +209,5 @@ def _late(image: Image, seen: Mapping[str, _Seen], now_ms: int, monotonic_ms: in
 
 
 def _is_same(one: Transaction, seen: _Seen) -> bool:
-    """Is it the one that was seen, and open still? A forgotten id counts anew, for another producer."""
+    """True if it is the one that was seen, and open. A forgotten id counts again, for another producer."""
     return one.is_ongoing and (one.producer_id, one.number) == (seen.producer_id, seen.number)

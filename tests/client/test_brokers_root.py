@@ -75,7 +75,7 @@ def test_a_server_that_is_not_kafka(raw: bytes, problem: str) -> None:
     [
         (("/var/lib/kafka/data",), "'/var/lib/kafka/data', which is no root of sparklog"),
         (("/data/0", "/data/1"), "Apache Kafka"),
-        ((), "does not let us ask"),
+        ((), "does not allow the request"),
     ],
 )
 def test_apache_kafka_is_told_apart(dirs: tuple[str, ...], problem: str) -> None:
@@ -94,7 +94,7 @@ def test_apache_kafka_is_told_apart(dirs: tuple[str, ...], problem: str) -> None
 def test_a_broker_without_cluster_id(log: sparklog.SparkLog) -> None:
     with (
         fake_broker(broker_of(log.url, None)) as server,
-        pytest.raises(InvalidRequestError, match="tells no cluster id"),
+        pytest.raises(InvalidRequestError, match="names no cluster id"),
     ):
         find_broker_root(server)
 

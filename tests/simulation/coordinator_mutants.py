@@ -14,13 +14,13 @@ from sparklog_server.coordination import staging
 from sparklog_server.coordination.staging import StagedBy
 from sparklog_server.coordination.state_log import StateLog
 from sparklog_server.groups.group import Group
-from sparklog_server.groups.staged_commits import StagedCommits
+from sparklog_server.groups.table import GroupTable
 from sparklog_server.protocol.apis import ErrorCode
 from tests.simulation.mutants import Mutant
 from tests.simulation.setting import GROUPS_ON_DIRECTORY, GROUPS_ON_OBJECTS
 
 
-def _nothing_is(self: StagedCommits, group_id: str) -> Container[Any]:
+def _nothing_is(self: GroupTable, group_id: str) -> Container[Any]:
     return frozenset()
 
 
@@ -53,7 +53,7 @@ COORDINATOR_MUTANTS = (
     Mutant(
         "offsets that a transaction may be about to change are told as stable",
         GROUPS_ON_DIRECTORY,
-        lambda: mock.patch.object(StagedCommits, "unstable", _nothing_is),
+        lambda: mock.patch.object(GroupTable, "unstable", _nothing_is),
         focus=("pause", "kill"),
         first=14,
     ),

@@ -187,7 +187,7 @@ class Grouped(Role):
 
         async def look(c: Coordinators) -> tuple[ErrorCode, int | None]:
             error, committed = c.groups.fetch(GROUP)
-            if not error and place in c.groups.staged.unstable(GROUP):
+            if not error and place in c.groups.table.unstable(GROUP):
                 self.setting.world.met["offset that was not stable"] += 1
                 error = ErrorCode.unstable_offset_commit
             return error, committed[place].offset if place in committed else None

@@ -229,7 +229,7 @@ class Member(Grouped):
         error = self.ask(
             process,
             self.coordinator(),
-            lambda c: c.groups.staged.commit(
+            lambda c: c.groups.stage(
                 GROUP, [offset], by(c.root.image), member_id=member_id, generation_id=generation
             ),
             patience_ms=self._patience_ms(),

@@ -169,14 +169,14 @@ def test_nobody_locks_everybody_out(asker: WireClient, log: sparklog.SparkLog) -
     for name in ("1", ""):
         ((code, text),) = alter(asker, resource(BROKER, name, (limit, SET, "0")))
         assert (code, dict(log.refresh().configs)) == ("invalid_config", before)
-        assert "let nobody in" in str(text)
+        assert "let no client in" in str(text)
     both = resource(BROKER, "1", (limit, SET, "0"), (overrides, SET, "127.0.0.1:9"))
     assert alter(asker, both) == [("none", None)]
     assert describe(asker, BROKER, "1")[1][limit].value == "0"
     ((code, _),) = alter(asker, resource(BROKER, "1", (overrides, SET, "")))
     assert code == "invalid_config"
     assert alter(asker, resource(BROKER, "1", (overrides, DELETE, None))) == [("none", None)]
-    assert describe(asker, BROKER, "1")[1][limit].value == "2000", "what would let nobody in is passed over"
+    assert describe(asker, BROKER, "1")[1][limit].value == "2000", "a value that lets no client in is skipped"
 
 
 def test_what_all_share_is_nobodys_own(asker: WireClient, log: sparklog.SparkLog) -> None:

@@ -13,7 +13,7 @@ from sparklog.client.brokers import find_broker_root
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.storage.root_rules import root_rules
-from sparklog_server.api import log_dir_listing
+from sparklog_server.api import listings
 from sparklog_server.protocol import wire
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
@@ -99,7 +99,7 @@ def test_what_has_not_changed_is_neither_told_nor_added_up_anew(
     """20 bytes took 0.7 s in a root of 100,000 partitions, each time."""
     log.create_topic("t", 30)
     log.append("t", pa.table({"value": ["x"]}), partition=1)
-    told = Counting(monkeypatch, log_dir_listing, "encode_log_dir_topic")
+    told = Counting(monkeypatch, listings, "encode_log_dir_topic")
     added = Counting(monkeypatch, ExtentList, "column_blocks")
     first = describe(asker)
     assert (told.taken(), added.taken()) == (1, 30)
@@ -127,8 +127,8 @@ def test_who_asks_while_it_is_made_waits_for_it(
     running_broker: RunningBroker, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create_topic("t", 10_000)
-    listing = log_dir_listing.LogDirListing(lambda: log.image)
-    told = Counting(monkeypatch, log_dir_listing, "encode_log_dir_topic")
+    listing = listings.LogDirListing(lambda: log.image)
+    told = Counting(monkeypatch, listings, "encode_log_dir_topic")
 
     async def ask() -> list[tuple[int, bytes]]:
         return await asyncio.gather(*(listing.all(flexible=True) for _ in range(5)))

@@ -41,7 +41,7 @@ def test_no_more_producers_are_described_than_a_request_may_take(
     transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """90,000 took a second of CPU."""
-    monkeypatch.setattr("sparklog_server.api.describe_producers.MAX_PRODUCERS", 4)
+    monkeypatch.setattr("sparklog_server.api.transaction_listing.MAX_PRODUCERS", 4)
     for _ in range(3):
         producer_id = transactor.init_producer_id().producer_id
         data = batch([b"a"], producer_id=producer_id, producer_epoch=0, base_sequence=0)

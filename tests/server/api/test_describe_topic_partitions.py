@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog_server.api import describe_topic_partitions
+from sparklog_server.api import metadata
 from sparklog_server.protocol.responses import topic_id_text
 from tests.server.api.controlling import settled
 from tests.support.wire_client import WireClient
@@ -100,7 +100,7 @@ def test_a_page_has_one_partition_at_least_and_a_bound(
     for limit in (0, -1, MINIMUM):
         response = described(asker, "a", limit=limit)
         assert (told(response), cursor_of(response)) == ([("a", "none", [0])], ("a", 1))
-    monkeypatch.setattr(describe_topic_partitions, "MAX_PARTITIONS", 4)
+    monkeypatch.setattr(metadata, "MAX_PARTITIONS", 4)
     response = described(asker, "a", "b", limit=(1 << 31) - 1)
     assert told(response) == [("a", "none", [0, 1]), ("b", "none", [0, 1])]
     assert cursor_of(response) == ("b", 2)

@@ -163,7 +163,7 @@ def _second_member(
 
 def _is_joining(running: RunningBroker) -> bool:
     group = running.broker.groups.find("g")
-    return group is not None and group.roster.joining > 0
+    return group is not None and group.members.joining > 0
 
 
 @pytest.mark.parametrize("api", ["join", "sync"])

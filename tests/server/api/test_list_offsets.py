@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sparklog.metadata import plan_advance_log_start
-from sparklog_server.api import delete_records, list_offsets, offset_for_leader_epoch
+from sparklog_server.api import log_offsets
 from sparklog_server.fetch.reader import offset_of_max_timestamp
 from sparklog_server.root.live_root import LiveRoot
 from tests.server.api.listing import list_all, listed
@@ -77,14 +77,14 @@ def test_list_offsets_checks_leader_epochs(client: WireClient) -> None:
     assert errors == [0, 74, 75, 74]
 
 
-@pytest.mark.parametrize(("turn_ms", "turns"), [(list_offsets.TURN_MS, 2), (0, 3)])
+@pytest.mark.parametrize(("turn_ms", "turns"), [(log_offsets.TURN_MS, 2), (0, 3)])
 def test_large_batches_are_looked_into_in_turns(
     client: WireClient, stored: StoredLog, monkeypatch: pytest.MonkeyPatch, turn_ms: int, turns: int
 ) -> None:
     """Those of thousands of partitions take seconds, in which others ask, too."""
     for partition in (0, 1):
         stored.append(20, partition=partition, value_bytes=1_000, batch_bytes=100_000)
-    monkeypatch.setattr(list_offsets, "TURN_MS", turn_ms)
+    monkeypatch.setattr(log_offsets, "TURN_MS", turn_ms)
     begun = []
     run_at_length = LiveRoot.run_at_length
 
@@ -130,9 +130,3 @@ def test_the_largest_timestamp_of_what_is_left() -> None:
             59: (59, 6810),
             60: None,
         }
-
-
-def test_the_docstrings_name_the_versions() -> None:
-    assert "versions 1-9" in (list_offsets.__doc__ or "")
-    assert "versions 2-4" in (offset_for_leader_epoch.__doc__ or "")
-    assert "versions 0-2" in (delete_records.__doc__ or "")

@@ -42,7 +42,7 @@ def test_a_pattern_that_takes_too_long_is_refused(
     transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transactor.initialise("a")
-    monkeypatch.setattr("sparklog_server.api.list_transactions.PATTERN_SECONDS", -1.0)
+    monkeypatch.setattr("sparklog_server.api.transaction_listing.PATTERN_SECONDS", -1.0)
     refused = transactor.ask(LIST, 2, transactional_id_pattern="a")
     assert (refused.error_code.name, refused.transaction_states) == ("invalid_regular_expression", ())
 
@@ -64,7 +64,7 @@ def test_patterns_are_searched_for_one_at_a_time(
         inside -= 1
         return chosen(*arguments, **more)
 
-    monkeypatch.setattr("sparklog_server.api.list_transactions.chosen", counting)
+    monkeypatch.setattr("sparklog_server.api.transaction_listing.chosen", counting)
     others = [TransactionClient(running_broker.host, running_broker.port) for _ in range(6)]
     for one in others:
         one.send(LIST, 2, state_filters=[], producer_id_filters=[], transactional_id_pattern="a")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparklog.metadata import BrokerListener, Image, empty_image, plan_join_broker
-from sparklog_server.api.nodes import hint_of, node_of, nodes_of, nodes_of_leaders
+from sparklog_server.api.cluster import hint_of, node_of, nodes_of, nodes_of_leaders
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.protocol.metadata_response import LeaderHint, Node
 from sparklog_server.settings.network import AdvertisedListener

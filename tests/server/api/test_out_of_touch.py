@@ -162,7 +162,7 @@ def test_who_joins_again_and_is_out_of_touch_refuses_clients_too(
 
 
 def test_who_cannot_listen_again_ends(two: Two, touch: Touch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its signs of life would go on, and it would lead what nobody reaches."""
+    """Its heartbeats would go on, and it would lead what nobody reaches."""
     client, broker = two.client(A), two.brokers[A].broker
     touch.lose()
     assert client.is_closed()

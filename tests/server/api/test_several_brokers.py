@@ -27,7 +27,7 @@ TOPIC = "orders"
 ONE_COUNT = 2  # records in ONE
 KAFKA = "org.apache.kafka.common.replica."
 UNKNOWN_TOPIC, NOT_LEADER, OFFSET_NOT_AVAILABLE, FENCED_EPOCH = 3, 6, 78, 74
-# The controller gives no signs of life, and is taken for dead after this; they do not look by themselves.
+# The controller sends no heartbeats, and is taken for dead after this; they do not look by themselves.
 PATIENT = {
     "broker.session.timeout.ms": "600000",
     "broker.heartbeat.interval.ms": "60000",

@@ -69,7 +69,7 @@ def test_all_markers_of_a_request_are_one_commit(
 def test_markers_beyond_a_bound_are_refused(
     transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparklog_server.api.write_txn_markers.MOST_MARKERS", 1)
+    monkeypatch.setattr("sparklog_server.api.transactions.MOST_MARKERS", 1)
     producers = [producer_of(transactor.initialise(name)) for name in ("a", "b")]
     for name, producer in zip(("a", "b"), producers, strict=True):
         transactor.add(producer, ("orders", 0), name=name)

@@ -1,4 +1,4 @@
-"""Looks at signs of life, one by one, and what came of them."""
+"""Looks at heartbeats, one by one, and what came of them."""
 
 import asyncio
 from collections.abc import Callable, Container, Mapping
@@ -14,7 +14,7 @@ PATIENCE_MS = 10  # real ones; the observer's are of its clock
 
 
 class Looked:
-    """What came of it. Signs of life of its own arrive with each look, unless they are told not to."""
+    """What came of it. Heartbeats of its own arrive with each look, unless they are told not to."""
 
     def __init__(self, store: MemoryStore, clock: ManualClock, *, patience_ms: int = PATIENCE_MS) -> None:
         self.beats = 0

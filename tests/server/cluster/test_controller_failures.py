@@ -87,7 +87,7 @@ def test_a_part_that_is_refused_is_told_once_and_tried_again(
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("broken", ["Duties", "tell_changes"])
+@pytest.mark.parametrize("broken", ["Duties", "log_changes"])
 def test_a_fault_of_the_controllers_own_stops_the_broker_unless_it_is_in_telling(
     broken: str,
     store: MemoryStore,
@@ -95,7 +95,7 @@ def test_a_fault_of_the_controllers_own_stops_the_broker_unless_it_is_in_telling
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Signs of life go on: nobody would take the place of a controller that decides nothing."""
+    """Heartbeats go on: nobody would take the place of a controller that decides nothing."""
     log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
     surroundings = Surroundings(log)
 
@@ -109,7 +109,7 @@ def test_a_fault_of_the_controllers_own_stops_the_broker_unless_it_is_in_telling
         log.create_topic("orders", 1)
         surroundings.root.show()
         while True:
-            if surroundings.failures or "could not be told" in caplog.text:
+            if surroundings.failures or "could not be reported" in caplog.text:
                 break
             await asyncio.sleep(0)
         if not surroundings.failures:

@@ -1,4 +1,4 @@
-"""Giving signs of life, by itself."""
+"""Sending heartbeats, by itself."""
 
 import asyncio
 import threading
@@ -32,5 +32,5 @@ def test_a_moment_without_threads_ends_no_signs_of_life(monkeypatch: pytest.Monk
         heart.stop()
 
     asyncio.run(run())
-    lines = {one for one in told("sparklog_server") if "could not be given" in one}
-    assert lines == {"a sign of life could not be given: can't start new thread"}
+    lines = {one for one in told("sparklog_server") if "could not be written" in one}
+    assert lines == {"a heartbeat could not be written: can't start new thread"}

@@ -21,7 +21,7 @@ SETTINGS = {
     "broker.heartbeat.interval.ms": str(INTERVAL_MS),
     "broker.session.timeout.ms": "3600000",  # nobody is taken for dead, however slow this machine is
 }
-SIGNS, LOOKS, WRITES = "signs of life", "looks at the log", "a sign of life"
+SIGNS, LOOKS, WRITES = "heartbeats", "looks at the log", "a heartbeat"
 
 
 class Counting:

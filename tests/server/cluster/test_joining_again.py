@@ -22,7 +22,7 @@ NODE = 7
 
 
 def fence(log: SparkLog) -> None:
-    """By a controller that had no sign of life of this registration."""
+    """By a controller that had no heartbeat of this registration."""
     action = plan_fence_broker(log.image, NODE, log.image.brokers[NODE].broker_epoch)
     assert action is not None
     log.metadata.publish(lambda _: [action])

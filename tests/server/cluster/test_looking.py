@@ -19,7 +19,7 @@ def looked(store: MemoryStore, clock: ManualClock) -> Looked:
 
 
 def hang_once(store: MemoryStore) -> Callable[[], None]:
-    """The next request for a sign of life hangs; returns what ends that."""
+    """The next request for a heartbeat hangs; returns what ends that."""
     released, has_hung = threading.Event(), threading.Event()
 
     def hang(_operation: str, name: str) -> None:
@@ -91,7 +91,7 @@ def test_so_many_looks_hang_at_most(store: MemoryStore, looked: Looked) -> None:
 
 
 def test_silence_that_is_shared_is_no_evidence(store: MemoryStore, looked: Looked) -> None:
-    """Nobody's sign of life arrives, though the storage can be read: a full disk."""
+    """Nobody's heartbeat arrives, though the storage can be read: a full disk."""
     heartbeat = Heartbeat(store, SILENT, 0)
 
     async def main() -> None:
@@ -136,7 +136,7 @@ def test_an_object_that_cannot_be_read_hides_nobody_elses_death(store: MemorySto
         looked.looking.stop()
 
     asyncio.run(main())
-    assert set(looked.problems) == {f"signs of life of brokers [{UNREAD}] could not be read"}
+    assert set(looked.problems) == {f"heartbeats of brokers [{UNREAD}] could not be read"}
 
 
 def test_an_object_that_hangs_hides_nobody_elses_death(store: MemoryStore, looked: Looked) -> None:
@@ -164,7 +164,7 @@ def test_an_object_that_hangs_hides_nobody_elses_death(store: MemoryStore, looke
         looked.looking.stop()
 
     asyncio.run(main())
-    assert set(looked.problems) == {f"signs of life of brokers [{UNREAD}] could not be read"}
+    assert set(looked.problems) == {f"heartbeats of brokers [{UNREAD}] could not be read"}
 
 
 def test_an_object_that_stays_unreadable_is_replaced(store: MemoryStore, looked: Looked) -> None:

@@ -80,7 +80,7 @@ def test_who_gets_no_thread_hides_nobody_elses_death(threads: Threads, looked: L
     asyncio.run(main())
     assert looked.dead == [SILENT]
     assert looked.fatal == []
-    assert set(looked.problems) == {f"signs of life of brokers [{UNREAD}] could not be read"}
+    assert set(looked.problems) == {f"heartbeats of brokers [{UNREAD}] could not be read"}
 
 
 def test_what_no_thread_could_replace_is_replaced_later(

@@ -212,7 +212,7 @@ def test_who_waits_for_a_rebalance_is_sent_away(
     def suspend_when_it_waits() -> None:
         groups = outage.broker.broker.groups
         group = groups.find("g")
-        if group is not None and group.roster.joining:
+        if group is not None and group.members.joining:
             outage.clock.suspended_ms = BOUND_MS
         else:
             outage.broker.loop.call_soon(suspend_when_it_waits)

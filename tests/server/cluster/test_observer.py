@@ -1,4 +1,4 @@
-"""Signs of life, and whom to take for dead."""
+"""Heartbeats, and whom to take for dead."""
 
 from sparklog.clock import ManualClock
 from sparklog.metadata import RegisteredBroker

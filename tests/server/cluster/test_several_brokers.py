@@ -197,7 +197,7 @@ def test_a_storage_that_is_away_is_no_evidence_against_anybody(
 ) -> None:
     brokers.start(1, 2, **MORTAL)
     heartbeats = Path(brokers.root) / "__cluster_metadata" / "heartbeats"
-    until(lambda: (heartbeats / "1").exists() and (heartbeats / "2").exists(), what="signs of life")
+    until(lambda: (heartbeats / "1").exists() and (heartbeats / "2").exists(), what="heartbeats")
     until(lambda: set(brokers.image(1).brokers) == {1, 2}, what="they know of each other")
     registered = brokers.image(1).brokers
     failures = 0

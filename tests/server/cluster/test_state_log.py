@@ -22,7 +22,7 @@ from sparklog_server.cluster.state_log import (
     State,
     TopicState,
     changes,
-    tell_changes,
+    log_changes,
     way,
 )
 from tests.metadata.cluster_roots import TOPIC, applied, cluster, elected, epoch_of, fenced, joined, led
@@ -105,7 +105,7 @@ def test_a_new_replica_that_was_offline_comes_back(told: Told, caplog: pytest.Lo
     adding = PartitionLeadership((4, 5, 1), 1, 1, adding=(4, 5), removing=(1,))
     image = applied(image, plan_assign_replicas(image, {(TOPIC, 0): adding}, controller_epoch=1))
     gone = fenced(image, 4)
-    tell_changes(gone, joined(gone, 4))
+    log_changes(gone, joined(gone, 4))
     records = told.records("sparklog_server.state_change")
     assert any("replica 4 of orders-0: OfflineReplica -> NewReplica" in one.getMessage() for one in records)
     assert not [one.getMessage() for one in records if one.levelno >= logging.ERROR]
@@ -117,7 +117,7 @@ def test_what_is_told_is_bounded_and_says_how_many(
     monkeypatch.setattr(state_log, "LINES", 2)
     caplog.set_level(logging.INFO, "sparklog_server.state_change")
     old = led(cluster(), [3, 3, 3])
-    tell_changes(old, fenced(old, 3))
+    log_changes(old, fenced(old, 3))
     lines = [one.partition(": ")[2] for one in told("sparklog_server.state_change")]
     assert lines == [
         "broker 3: RunningAsBroker -> Fenced",
@@ -133,7 +133,7 @@ def test_what_is_told_is_bounded_and_says_how_many(
 def test_what_the_tables_do_not_allow_is_an_error(told: Told) -> None:
     """It cannot be committed: an epoch would fall."""
     image = led(cluster(), [1, 1, 1])
-    tell_changes(image, applied(cluster(), *[None] * 1))
+    log_changes(image, applied(cluster(), *[None] * 1))
     errors = [
         record.getMessage()
         for record in told.records("sparklog_server.state_change")

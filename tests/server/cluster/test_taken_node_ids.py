@@ -30,7 +30,7 @@ def waits(told: Told) -> list[str]:
 def brokers(
     request: pytest.FixtureRequest, tmp_path: Path, start_broker: Callable[..., RunningBroker]
 ) -> Brokers:
-    """Where a lock tells of the other process, and where only its registration and its signs of life do."""
+    """Where a lock tells of the other process, and where only its registration and its heartbeats do."""
     root = str(tmp_path / "log") if request.param == "directory" else f"memory://{tmp_path.name}"
     return Brokers(root, start_broker)
 

@@ -1,4 +1,4 @@
-"""A node id that is started again while the sign of life of its last process cannot be read."""
+"""A node id that is started again while the heartbeat of its last process cannot be read."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ def brokers(tmp_path: Path, start_broker: Callable[..., RunningBroker]) -> Broke
 
 
 class Damage:
-    """Reads of the first broker's sign of life fail: until it is written, or so many of them."""
+    """Reads of the first broker's heartbeat fail: until it is written, or so many of them."""
 
     def __init__(self, brokers: Brokers, *, reads: int | None = None) -> None:
         self.written: list[str] = []

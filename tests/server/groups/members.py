@@ -134,11 +134,11 @@ class Members:
 def value_of(members: Members) -> Any:
     """What the log says of a stable group."""
     group = members.group
-    assignments = {one.member_id: one.assignment for one in group.roster}
+    assignments = {one.member_id: one.assignment for one in group.members}
     return GroupValue(
         protocol_type="consumer",
         generation_id=group.generation_id,
         protocol=group.protocol,
-        leader=group.roster.leader,
-        members=group.roster.stored_members(group.protocol, assignments),
+        leader=group.members.leader,
+        members=group.members.stored_members(group.protocol, assignments),
     )

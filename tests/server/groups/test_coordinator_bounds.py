@@ -10,9 +10,9 @@ from kio.schema.errors import ErrorCode
 from sparklog.format.consumer_offsets import GroupValue, encode_group_value
 from sparklog.log.setting import declared_settings
 from sparklog_server.groups.coordinator import MAX_PROTOCOLS
+from sparklog_server.groups.members import MEMBER_BYTES, PENDING_BYTES, protocols_bytes, record_bytes
 from sparklog_server.groups.messages import GroupState, Leaving, SyncRequest
 from sparklog_server.groups.offsets import OffsetToCommit
-from sparklog_server.groups.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes, record_bytes
 from sparklog_server.settings.groups import GroupSettings
 from tests.server.groups.test_coordinator import to_commit
 from tests.server.groups.test_staged_commits import begun, by, end
@@ -138,7 +138,7 @@ def test_groups_that_have_only_staged_count(roots: Roots) -> None:
         producer = begun(host)
 
         async def staged(group: str) -> ErrorCode:
-            return await host.groups.staged.commit(group, to_commit(5), by(producer))
+            return await host.groups.stage(group, to_commit(5), by(producer))
 
         assert [await staged(f"g{number}") for number in range(2)] == [ErrorCode.none] * 2
         assert await staged("g2") == ErrorCode.group_max_size_reached
@@ -216,7 +216,7 @@ def test_what_one_group_holds_fits_its_record(roots: Roots) -> None:
         host.groups.leave("g", [Leaving(member_id=rejoined.member_id)])
         group = host.groups.find("g")
         assert group is not None
-        assert (group.roster.record_bytes, group.roster.assignment_bytes) == (0, 0)
+        assert (group.members.record_bytes, group.members.assignment_bytes) == (0, 0)
 
     roots.run(scenario, {"sparklog.group.max.record.bytes": str(64 << 10)})
 
@@ -231,12 +231,12 @@ def test_a_groups_record_is_no_longer_than_was_counted(roots: Roots) -> None:
         await host.syncs("g", leader, a0=b"A", a1=b"BB")
         group = host.groups.find("g")
         assert group is not None
-        assignments = {one.member_id: one.assignment for one in group.roster}
-        members = group.roster.stored_members("range", assignments)
+        assignments = {one.member_id: one.assignment for one in group.members}
+        members = group.members.stored_members("range", assignments)
         value = GroupValue(protocol_type="", generation_id=1, protocol=None, leader=None, members=members)
         none = len(encode_group_value(dataclasses.replace(value, members=())))
         taken = len(encode_group_value(value)) - none
-        assert taken == group.roster.record_bytes + group.roster.assignment_bytes
+        assert taken == group.members.record_bytes + group.members.assignment_bytes
 
     roots.run(scenario)
 
@@ -323,7 +323,7 @@ def test_a_member_that_was_never_told_its_id_goes_with_its_connection(roots: Roo
         for gone in (untold, known):
             gone.cancel()
         await host.settle()
-        assert {one.instance_id for one in held.roster} == {None, "i"}
+        assert {one.instance_id for one in held.members} == {None, "i"}
         assert held.held_bytes < before + 10_000
         await host.join("g", first.member_id)
 

@@ -82,7 +82,7 @@ def test_tombstones_on_their_way_need_no_room() -> None:
     shard = GroupsState()
     tombstone = OffsetRecord(OffsetKey(group="g", topic="orders", partition=0), None)
     shard.begin(tombstone)
-    assert shard.on_their_way.held_bytes == 0
+    assert shard.held_bytes == 0
     shard.end(tombstone)
     assert not shard.has_offsets("g")
 
@@ -91,7 +91,7 @@ def test_each_has_its_own_error(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await host.stable_member("members")
         await commit_all(host, "a", "staged", "b")
-        staged = host.groups.staged.commit("staged", to_commit(5), by(begun(host)))
+        staged = host.groups.stage("staged", to_commit(5), by(begun(host)))
         assert await staged == NONE
         asked = ["a", "members", "nobody", "g" * 40_000, "staged", "b", ""]
         assert await host.groups.delete_groups(asked) == {

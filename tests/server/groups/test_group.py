@@ -311,7 +311,7 @@ class TestRestoring:
         members.now_ms = 5_000
         members.group.restore(value_of(before), members.now)
         assert (members.state, members.group.generation_id, members.group.protocol) == (S, 1, "range")
-        assert members.group.roster.leader == members.ids["a"]
+        assert members.group.members.leader == members.ids["a"]
         assert members.sync("b").assignment == b"b"
         members.advance(99)
         assert members.heartbeat("a") == NONE

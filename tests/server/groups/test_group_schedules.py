@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.format.consumer_offsets import GroupValue, decode_group_value, encode_group_value
 from sparklog_server.groups.group import Group
+from sparklog_server.groups.members import PENDING_BYTES
 from sparklog_server.groups.messages import (
     Answer,
     Effect,
@@ -25,7 +26,6 @@ from sparklog_server.groups.messages import (
     SyncResult,
 )
 from sparklog_server.groups.rebalancing import GroupLimits
-from sparklog_server.groups.roster import PENDING_BYTES
 
 LIMITS = GroupLimits(max_size=4, initial_rebalance_delay_ms=30)
 PROTOCOLS = ("range", "roundrobin", "sticky")
@@ -87,7 +87,7 @@ class Schedule:
 
     def rejoin_all(self) -> None:
         """What well-behaved members do when they are told of a rebalance."""
-        for member in list(self.group.roster):
+        for member in list(self.group.members):
             if member.join_ticket is None and not member.is_new:
                 request = JoinRequest(
                     member_id=member.member_id,
@@ -105,7 +105,7 @@ class Schedule:
             return
         member_id = self.known[-1 - pick % len(self.known)]
         generation_id = self.group.generation_id - (stale == 0)
-        members = [member.member_id for member in self.group.roster]
+        members = [member.member_id for member in self.group.members]
         request = SyncRequest(
             member_id=member_id,
             generation_id=generation_id,
@@ -114,8 +114,8 @@ class Schedule:
         self.process(self.group.sync(request, self.ticket("sync"), self.now))
 
     def sync_all(self) -> None:
-        for member in list(self.group.roster):
-            members = [one.member_id for one in self.group.roster]
+        for member in list(self.group.members):
+            members = [one.member_id for one in self.group.members]
             generation_id = self.group.generation_id
             request = SyncRequest(
                 member_id=member.member_id,
@@ -170,7 +170,7 @@ class Schedule:
                 if generation_id <= self.durable.generation_id
             }
             if self.group.state is GroupState.STABLE:
-                assert [member.member_id for member in self.group.roster] == [
+                assert [member.member_id for member in self.group.members] == [
                     member.member_id for member in self.durable.members
                 ]
         else:
@@ -209,43 +209,43 @@ class Schedule:
             assert result.assignment in assigned.values()
 
     def check(self) -> None:
-        group, roster = self.group, self.group.roster
+        group, members = self.group, self.group.members
         assert group.generation_id >= self.last_generation
         self.last_generation = group.generation_id
-        members = list(roster)
-        ids: set[str | None] = {member.member_id for member in members}
-        assert roster.leader in (ids or {None})
-        statics = [member.instance_id for member in members if member.instance_id is not None]
+        listed = list(members)
+        ids: set[str | None] = {member.member_id for member in listed}
+        assert members.leader in (ids or {None})
+        statics = [member.instance_id for member in listed if member.instance_id is not None]
         assert len(statics) == len(set(statics))
         assert all(
-            roster.static_member_id(member.instance_id) == member.member_id
-            for member in members
+            members.static_member_id(member.instance_id) == member.member_id
+            for member in listed
             if member.instance_id is not None
         )
-        assert not roster.pending.keys() & {member.member_id for member in members}
-        held_bytes = sum(member.held_bytes + len(member.assignment) for member in members)
-        assert roster.held_bytes == held_bytes + PENDING_BYTES * len(roster.pending)
-        assert group.held_bytes >= roster.held_bytes
-        assert roster.joining == sum(member.join_ticket is not None for member in members)
-        assert roster.votes == Counter(name for member in members for name, _ in member.protocols)
-        held = [t for member in members for t in (member.join_ticket, member.sync_ticket) if t is not None]
+        assert not members.pending.keys() & {member.member_id for member in listed}
+        held_bytes = sum(member.held_bytes + len(member.assignment) for member in listed)
+        assert members.held_bytes == held_bytes + PENDING_BYTES * len(members.pending)
+        assert group.held_bytes >= members.held_bytes
+        assert members.joining == sum(member.join_ticket is not None for member in listed)
+        assert members.votes == Counter(name for member in listed for name, _ in member.protocols)
+        held = [t for member in listed for t in (member.join_ticket, member.sync_ticket) if t is not None]
         assert sorted(held) == sorted(self.open)  # who waits can be answered
-        assert all(member.waits or member.session_deadline_ms is not None for member in members)
+        assert all(member.waits or member.session_deadline_ms is not None for member in listed)
         deadlines = group.rebalancing.deadlines()
         assert not deadlines or (group.wake_at_ms is not None and group.wake_at_ms <= min(deadlines))
         if group.state in {GroupState.EMPTY, GroupState.DEAD}:
-            assert not members
+            assert not listed
             assert not self.open
         if group.state is GroupState.STABLE:
-            assert all(member.sync_ticket is None for member in members)
+            assert all(member.sync_ticket is None for member in listed)
         if group.state is GroupState.PREPARING_REBALANCE:
             assert group.rebalancing.join_deadline_ms is not None
-            assert all(member.sync_ticket is None for member in members)
+            assert all(member.sync_ticket is None for member in listed)
         if group.state is GroupState.COMPLETING_REBALANCE:
-            assert members
+            assert listed
             assert group.rebalancing.sync_deadline_ms is not None or group.writes.have_assignment
         if group.state in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
-            assert all(any(name == group.protocol for name, _ in member.protocols) for member in members)
+            assert all(any(name == group.protocol for name, _ in member.protocols) for member in listed)
 
     def check_one_leader_per_generation(self) -> None:
         """More than one only if a static leader was replaced, which is a new id of the same member."""
@@ -255,7 +255,7 @@ class Schedule:
     def wind_down(self) -> None:
         """Everybody falls silent: whoever waits is answered, and in the end nobody is left."""
         for _ in range(200):
-            if not self.open and self.group.state is GroupState.EMPTY and not self.group.roster.pending:
+            if not self.open and self.group.state is GroupState.EMPTY and not self.group.members.pending:
                 break
             while self.writes:
                 self.finish_write(fails=False)
@@ -271,7 +271,7 @@ class Schedule:
         for _ in range(40):
             while self.writes:
                 self.finish_write(fails=False)
-            for member in list(self.group.roster):
+            for member in list(self.group.members):
                 self.group.heartbeat(member.member_id, None, self.group.generation_id, self.now)
             if self.group.state is GroupState.STABLE and not self.open:
                 break
@@ -281,7 +281,7 @@ class Schedule:
                     self.advance(30)
             elif self.group.state is GroupState.COMPLETING_REBALANCE:
                 self.sync_all()
-            elif self.group.state is GroupState.EMPTY and not self.group.roster.pending:
+            elif self.group.state is GroupState.EMPTY and not self.group.members.pending:
                 break
             else:
                 self.advance(30)

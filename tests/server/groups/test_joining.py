@@ -130,4 +130,4 @@ def test_ids_that_nobody_comes_with_drive_no_member_out() -> None:
     assert members.join("e", member_id="").error == ErrorCode.group_max_size_reached
     back = members.join("b")
     assert back is None or not back.error
-    assert len(members.group.roster) == 1
+    assert len(members.group.members) == 1

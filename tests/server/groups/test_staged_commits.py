@@ -34,7 +34,7 @@ def begun(host: Host, name: str = "app") -> TransactionalProducer:
 
 
 def is_stable(host: Host, group: str = "g") -> bool:
-    return ORDERS not in host.groups.staged.unstable(group)
+    return ORDERS not in host.groups.table.unstable(group)
 
 
 async def end(host: Host, producer: TransactionalProducer, *, commits: bool = True) -> None:
@@ -44,11 +44,11 @@ async def end(host: Host, producer: TransactionalProducer, *, commits: bool = Tr
 
 def test_they_are_unstable_until_they_are_committed(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
-        producer, staged = begun(host), host.groups.staged
+        producer, groups = begun(host), host.groups
         assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
-        assert await staged.commit("g", to_commit(5), by(producer)) == ErrorCode.none
+        assert await groups.stage("g", to_commit(5), by(producer)) == ErrorCode.none
         assert not is_stable(host)
-        assert ("orders", 1) not in staged.unstable("g")
+        assert ("orders", 1) not in groups.table.unstable("g")
         assert is_stable(host, "another")
         assert offsets(host, "g") == {ORDERS: 1}
         await end(host, producer)
@@ -65,9 +65,7 @@ def test_a_member_that_is_given_up_leaves_nothing_behind_that_nobody_sees(roots:
         producer = begun(host)
         member = identity(await host.stable_member("g"))
         host.publisher.hold = True
-        committing = asyncio.ensure_future(
-            host.groups.staged.commit("g", to_commit(5), by(producer), **member)
-        )
+        committing = asyncio.ensure_future(host.groups.stage("g", to_commit(5), by(producer), **member))
         await host.settle()
         assert not is_stable(host)
         host.publisher.release()
@@ -82,7 +80,7 @@ def test_who_may_stage(roots: Roots) -> None:
         producer = begun(host)
 
         async def told(group: str = "g", **said: Any) -> ErrorCode:
-            return await host.groups.staged.commit(group, to_commit(5), by(producer), **said)
+            return await host.groups.stage(group, to_commit(5), by(producer), **said)
 
         member = identity(await host.stable_member("g"))
         assert await told(**member) == ErrorCode.none
@@ -108,11 +106,11 @@ def test_what_they_hold_is_bounded(roots: Roots) -> None:
     note = "m" * 32_000
 
     async def scenario(host: Host) -> None:
-        producer, staged = begun(host), host.groups.staged
+        producer, groups = begun(host), host.groups
 
         async def stage(*partitions: int) -> ErrorCode:
             wanted = [one for number in partitions for one in to_commit(1, partition=number, metadata=note)]
-            return await staged.commit("g", wanted, by(producer))
+            return await groups.stage("g", wanted, by(producer))
 
         before = host.groups.table.offsets_bytes
         assert await stage(*range(30)) == ErrorCode.none
@@ -132,9 +130,9 @@ def test_what_they_hold_is_bounded(roots: Roots) -> None:
 
 def test_what_is_pending_does_not_expire_nor_does_its_group(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
-        producer, staged = begun(host), host.groups.staged
+        producer, groups = begun(host), host.groups
         assert await host.groups.commit("g", to_commit(1) + to_commit(1, partition=1)) == ErrorCode.none
-        assert await staged.commit("g", to_commit(5), by(producer)) == ErrorCode.none
+        assert await groups.stage("g", to_commit(5), by(producer)) == ErrorCode.none
         for _ in range(8):
             await host.advance(DAY_MS)
         assert 8 * DAY_MS > WEEK_MS
@@ -154,7 +152,7 @@ def test_offsets_of_a_topic_that_was_deleted_before_they_were_committed(roots: R
     async def scenario(host: Host) -> None:
         producer = begun(host)
         wanted = to_commit(5) + to_commit(6, topic="returns")
-        assert await host.groups.staged.commit("g", wanted, by(producer)) == ErrorCode.none
+        assert await host.groups.stage("g", wanted, by(producer)) == ErrorCode.none
         host.log.metadata.publish(lambda image: [plan_delete_topic(image, "orders")])
         await host.look()
         await end(host, producer)
@@ -173,7 +171,7 @@ def test_while_what_is_staged_is_not_known_everything_is_unstable(
         assert is_stable(host)
         monkeypatch.setattr(type(host.groups.shards.of("g")), "is_unsure", True)
         assert not is_stable(host)
-        assert host.groups.staged.is_pending("g")
+        assert not host.groups.table.is_stable("g")
 
     roots.run(scenario)
 
@@ -181,17 +179,17 @@ def test_while_what_is_staged_is_not_known_everything_is_unstable(
 def test_the_next_coordinator_knows_what_is_staged(roots: Roots) -> None:
     async def scenario(first: Host, second: Host, controller: Controller) -> None:
         producer = begun(first)
-        assert await first.groups.staged.commit("g", to_commit(5), by(producer)) == ErrorCode.none
+        assert await first.groups.stage("g", to_commit(5), by(producer)) == ErrorCode.none
         await move(controller, "g", second, first)
         assert not is_stable(second)
         assert is_stable(second, "another")
         # Whoever it is that stages there without being its coordinator:
-        assert await second.groups.staged.commit("g", to_commit(6), by(producer)) == ErrorCode.none
+        assert await second.groups.stage("g", to_commit(6), by(producer)) == ErrorCode.none
         await end(second, producer)
         assert is_stable(second)
         assert offsets(second, "g") == {ORDERS: 6}
         await first.look()
-        assert await first.groups.staged.commit("g", to_commit(7), by(producer)) == ErrorCode.not_coordinator
+        assert await first.groups.stage("g", to_commit(7), by(producer)) == ErrorCode.not_coordinator
 
     roots.run_two(scenario)
 
@@ -200,7 +198,7 @@ def test_what_was_on_its_way_when_the_coordinator_moved_is_not_staged(roots: Roo
     async def scenario(first: Host, second: Host, controller: Controller) -> None:
         producer = begun(first)
         first.publisher.hold = True
-        late = asyncio.ensure_future(first.groups.staged.commit("g", to_commit(5), by(producer)))
+        late = asyncio.ensure_future(first.groups.stage("g", to_commit(5), by(producer)))
         await first.settle()
         await move(controller, "g", second, second)
         first.publisher.hold = False
@@ -219,12 +217,12 @@ def test_who_waits_for_what_was_committed_gives_way_before(roots: Roots) -> None
 
     async def scenario(host: Host) -> None:
         producer, gave_way = begun(host), asyncio.Event()
-        assert await host.groups.staged.commit("g", to_commit(5), by(producer)) == ErrorCode.none
-        await host.groups.staged.settled(["g", "h"], gave_way.set)
+        assert await host.groups.stage("g", to_commit(5), by(producer)) == ErrorCode.none
+        await host.groups.settled(["g", "h"], gave_way.set)
         assert not gave_way.is_set()
         host.root.reads = asyncio.Event()
         await end(host, producer)
-        settled = asyncio.ensure_future(host.groups.staged.settled(["h", "g"], gave_way.set))
+        settled = asyncio.ensure_future(host.groups.settled(["h", "g"], gave_way.set))
         await host.settle()
         assert (gave_way.is_set(), settled.done()) == (True, False)
         host.root.reads.set()

@@ -49,7 +49,7 @@ class TestStaticMembers:
         members.stored()
         answer = members.answer("a")
         assert (answer.leader, answer.members, answer.skip_assignment) == (old, (), False)
-        assert members.group.roster.leader == answer.member_id
+        assert members.group.members.leader == answer.member_id
 
     def test_or_to_skip_the_assignment_if_it_knows_how(self) -> None:
         members = self.stable()
@@ -76,12 +76,12 @@ class TestStaticMembers:
             assert before.error == ErrorCode.fenced_instance_id
         (first,) = members.stores
         stored = {one.member_id for one in first.value.members}
-        assert members.group.roster.static_member_id("ia") not in stored
+        assert members.group.members.static_member_id("ia") not in stored
         members.stored()
         assert members.answer("b").generation_id == 1
         assert "a" not in members.answers  # first durable, then shown
         (second,) = members.stores
-        last = members.group.roster.static_member_id("ia")
+        last = members.group.members.static_member_id("ia")
         assert last in {one.member_id for one in second.value.members}
         members.stored()
         assert members.answer("a").member_id == last
@@ -200,4 +200,4 @@ class TestStaticMembers:
             members.take(members.group.tick(members.now))
             ticks += 1
         assert ticks < 100  # until the session is over
-        assert (members.state, len(members.group.roster)) == (E, 0)
+        assert (members.state, len(members.group.members)) == (E, 0)

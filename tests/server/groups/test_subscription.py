@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.groups import messages, roster
+from sparklog_server.groups import members as group_members
+from sparklog_server.groups import messages
 from sparklog_server.groups.messages import names_in, topics_end, topics_of
 from tests.server.groups.members import Members
 
@@ -71,7 +72,7 @@ def test_a_subscription_is_walked_over_when_it_comes(monkeypatch: pytest.MonkeyP
     def walk(*_: Any) -> None:
         raise AssertionError("it was walked over before")
 
-    monkeypatch.setattr(roster, "topics_end", walk)
+    monkeypatch.setattr(group_members, "topics_end", walk)
     assert members.group.subscribed_among({"a", "b", "c"}) == frozenset(("a", "c"))
 
 
@@ -95,7 +96,7 @@ def test_who_asks_for_no_topic_goes_through_none(monkeypatch: pytest.MonkeyPatch
         raise AssertionError("nothing was asked for")
 
     group = stable(subscription_to("a")).group
-    monkeypatch.setattr(roster, "topics_of", look)
+    monkeypatch.setattr(group_members, "topics_of", look)
     assert group.subscribed_among(()) == frozenset()
 
 

@@ -337,9 +337,9 @@ def test_a_static_members_new_client_id_counts(roots: Roots) -> None:
         await host.join("g", instance_id="i", client_id="")
         group = host.groups.find("g")
         assert group is not None
-        before = group.roster.record_bytes
+        before = group.members.record_bytes
         await host.join("g", instance_id="i", client_id="\u4e16" * 255)
-        assert group.roster.record_bytes >= before + 3 * 255
+        assert group.members.record_bytes >= before + 3 * 255
 
     roots.run(scenario, SMALL)
 

@@ -14,7 +14,7 @@ from sparklog.maintenance.choose import Dirtiness
 from sparklog_server.maintenance import service
 from sparklog_server.metrics import Metrics
 from sparklog_server.settings.config import ServerConfig
-from tests.client.test_round_pace import answer
+from tests.client.test_round_process_pace import answer
 from tests.server.maintenance.test_service import SOON, Membership, Root, maintained
 from tests.support.told import Told
 

@@ -1,23 +1,24 @@
-"""What clients are told of topics, as bytes, and what all of them were told last.
+"""Answers about all topics, as bytes, kept until a commit changes them: Metadata, DescribeLogDirs.
 
-A stranger may ask for all topics all the time, in another version each time: most versions differ in a few
-bytes of a topic, and few in its partitions, which are nearly all that there is to make. So these are kept for
-the versions that share them, and as long as no commit changes what is told of topics: most only add records.
+A client may ask for all topics all the time, in another version each time. Most versions differ in a few
+bytes of a topic, and few in its partitions, which are nearly all that there is to encode. So these are kept
+for the versions that share them, until a commit changes them: most commits only add records.
 
-Invariants: an answer is that of the image it is asked for, leaders and fenced brokers included. What is kept
-    is of one state of the cluster: partitions of at most MAX_PARTITION_BYTES, and answers of as much as
-    MAX_ANSWERS_BYTES beside, or the last one. They are made by one at a time, for whom others wait, and with
-    turns for everybody else.
-Not here: the bytes themselves (protocol/metadata_response.py).
+Invariants: an answer is that of the image it is asked for, leaders and fenced brokers included; that of
+    DescribeLogDirs is of the newest image when it begins. What is kept is of one state of the cluster:
+    partitions of at most MAX_PARTITION_BYTES, and answers of MAX_ANSWERS_BYTES more, or the last one. One
+    request at a time makes them, the others wait for it, and the event loop has its turns.
+Not here: the bytes themselves (protocol/metadata_response.py, protocol/responses.py).
 Concurrency: event loop only.
 """
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sparklog.metadata import Image, PartitionLeadership, PartitionState, Topic, is_internal
-from sparklog_server.cluster.elections import told_replicas
+from sparklog_server.cluster.elections import replica_view
 from sparklog_server.protocol.metadata_response import (
     Led,
     Replicas,
@@ -30,44 +31,44 @@ from sparklog_server.protocol.metadata_response import (
     rows_led,
     topics_like,
 )
-from sparklog_server.protocol.responses import topic_uuid
+from sparklog_server.protocol.responses import PARTITION_BYTES, encode_log_dir_topic, topic_uuid
 from sparklog_server.protocol.wire import Pace, held_bytes
 
 MAX_PARTITION_BYTES: Final = 24 << 20  # of 150,000 partitions, in all versions, 18 MB
 MAX_ANSWERS_BYTES: Final = 12 << 20  # of 5,000 topics each has 0.3 MB
 MAX_LED = 10_000
-_KEPT_BYTES = 150  # beside a topic's partitions
+_KEPT_BYTES = 150  # of a topic, without its partitions
 _FEW, _AT_ONCE = 16, 1024  # partitions
 _A_PIECE = 16  # partitions take as long as an entity
 _SAYS_OPERATIONS_FROM = 8
 
 
 class TopicListing:
-    """See the module's docstring."""
+    """The topics of Metadata responses."""
 
     def __init__(self) -> None:
-        self._told: ToldTopics | None = None
+        self._answers: TopicAnswers | None = None
 
-    def as_of(self, image: Image) -> "ToldTopics":
-        """What is told of topics as of this image."""
-        told = self._told
-        if told is None or told.cluster_changed != image.cluster_changed:
-            told = self._told = ToldTopics(image, told)
-        return told
+    def as_of(self, image: Image) -> "TopicAnswers":
+        """Return what is answered as of this image."""
+        answers = self._answers
+        if answers is None or answers.cluster_changed != image.cluster_changed:
+            answers = self._answers = TopicAnswers(image, answers)
+        return answers
 
     async def of(self, image: Image, version: int, operations: int) -> list[bytes]:
         """The array of all topics in a Metadata response."""
         return await self.as_of(image).all(image, version, operations)
 
 
-class ToldTopics:
-    """What is told of topics until a commit changes it."""
+class TopicAnswers:
+    """What is answered of topics until a commit changes it."""
 
-    def __init__(self, image: Image, before: "ToldTopics | None") -> None:
+    def __init__(self, image: Image, before: "TopicAnswers | None") -> None:
         self.cluster_changed = image.cluster_changed
         self._brokers = image.brokers
         self._led: dict[PartitionLeadership, Led] = {}
-        # Who is in sync depends on who is fenced.
+        # Which replicas are in sync depends on which brokers are fenced.
         if before is not None and before._brokers == image.brokers and len(before._led) <= MAX_LED:
             self._led = before._led
         self._partitions: dict[int, dict[str, bytes]] = {}  # by version and topic id
@@ -131,7 +132,7 @@ class ToldTopics:
             else:
                 made = await self._partitions_made(image, topic, like, pace)
             if topic.topic_id in kept:
-                return made  # somebody else has made it meanwhile
+                return made  # another request has made it meanwhile
             if self._partition_bytes + _KEPT_BYTES + len(made) <= MAX_PARTITION_BYTES:
                 kept[topic.topic_id] = made
                 self._partition_bytes += _KEPT_BYTES + len(made)
@@ -159,11 +160,59 @@ class ToldTopics:
     def _led_as(self, image: Image, partition: PartitionState) -> Led:
         led = self._led.get(partition.leadership)
         if led is None:
-            told = told_replicas(image, partition)
+            seen = replica_view(image, partition)
             led = self._led[partition.leadership] = Led(
-                told.error.value,
-                told.leader,
-                told.leader_epoch,
-                Replicas(told.replicas, told.in_sync, told.offline),
+                seen.error.value,
+                seen.leader,
+                seen.leader_epoch,
+                Replicas(seen.replicas, seen.in_sync, seen.offline),
             )
         return led
+
+
+# --- DescribeLogDirs ---------------------------------------------------------------------------------
+
+_LOG_DIRS_TOPIC_BYTES = 260  # without its partitions; names have 249 at most
+_LOG_DIRS_AT_ONCE = 1024  # partitions
+_LOG_DIRS_A_PIECE = 8  # partitions take as long to look at as an entity to make
+
+
+class LogDirListing:
+    """The topics of DescribeLogDirs responses."""
+
+    def __init__(self, newest: Callable[[], Image]) -> None:
+        self._newest = newest
+        self._lock = asyncio.Lock()
+        self._commit = ""
+        self._kept: dict[bool, tuple[int, bytes]] = {}
+
+    def size(self) -> int:
+        """Return about how many bytes the answer about all has."""
+        image = self._newest()
+        return PARTITION_BYTES * image.partition_count + _LOG_DIRS_TOPIC_BYTES * len(image.topics)
+
+    async def all(self, *, flexible: bool) -> tuple[int, bytes]:
+        """Return how many topics there are, and the answer about them."""
+        async with self._lock:
+            image = self._newest()
+            if image.commit_uuid != self._commit:
+                self._kept.clear()
+                self._commit = image.commit_uuid
+            if flexible not in self._kept:
+                every = [(topic, range(len(topic.partitions))) for topic in image.topics.values()]
+                self._kept[flexible] = len(every), await log_dir_topics(every, flexible=flexible)
+            return self._kept[flexible]
+
+
+async def log_dir_topics(wanted: Sequence[tuple[Topic, Sequence[int]]], *, flexible: bool) -> bytes:
+    """Encode the partitions of these topics, one topic after the other."""
+    pace = Pace()
+    topics = []
+    for topic, numbers in wanted:
+        sizes: list[int] = []
+        for first in range(0, len(numbers), _LOG_DIRS_AT_ONCE):
+            some = [topic.partitions[number] for number in numbers[first : first + _LOG_DIRS_AT_ONCE]]
+            sizes += [state.extents.stored_bytes for state in some]
+            await pace.made(1 + len(some) // _LOG_DIRS_A_PIECE)
+        topics.append(encode_log_dir_topic(topic.name, numbers, sizes, flexible=flexible))
+    return b"".join(topics)

@@ -1,4 +1,4 @@
-"""The members of a group: who they are, which protocols they know, who leads, who waits.
+"""The members of a group: their identities, protocols, leader, and requests that wait.
 
 Invariants: an instance id belongs to one member; `votes[p]` members know protocol p; `held_bytes` is what
     protocols and assignments of all of them take; the leader is a member,
@@ -33,7 +33,7 @@ from sparklog_server.protocol.apis import ErrorCode
 
 MEMBER_BYTES, PENDING_BYTES = 1500, 500  # a member, and an id given to one to be, with names of common length
 _PROTOCOL_BYTES = 200
-_STORED_BYTES = 24  # a member in the group's record, beside its names, its subscription and its assignment
+_STORED_BYTES = 24  # a member in the group's record, without its names, its subscription and its assignment
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -41,9 +41,9 @@ class Member:
     """One member.
 
     Fields:
-        is_new: has never been told its generation, so cannot send heartbeats yet.
+        is_new: does not know its generation, so cannot send heartbeats yet.
         session_deadline_ms: None while it waits for an answer: then it cannot be expected to call.
-        record_bytes: as it counts in the roster's sum.
+        record_bytes: as it counts in the sum of all members.
         topics_ends: by protocol, where the topics of its subscription end; None: it is none.
     """
 
@@ -78,7 +78,7 @@ class Member:
 
     @property
     def waits(self) -> bool:
-        """Is one of its requests unanswered?"""
+        """True if one of its requests is unanswered."""
         return self.join_ticket is not None or self.sync_ticket is not None
 
     @property
@@ -113,7 +113,7 @@ def record_bytes(names: Iterable[str | None], protocols: Protocols) -> int:
     return _STORED_BYTES + named + max((len(data) for _, data in protocols), default=0)
 
 
-class Roster:
+class Members:
     """All members of one group, and the ids handed out to members to be."""
 
     __slots__ = (
@@ -265,7 +265,7 @@ class Roster:
         return ticket
 
     def all_know_one_of(self, protocols: Collection[str]) -> bool:
-        """Is there one of them that every member knows?"""
+        """True if every member knows one of them."""
         return any(self.votes[name] == len(self) for name in protocols)
 
     def choose_protocol(self) -> str:
@@ -280,7 +280,7 @@ class Roster:
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one who has joined; False if nobody has."""
+        """Make sure that the leader has joined; False if no member has."""
         if self.leader is not None and self._members[self.leader].join_ticket is not None:
             return True
         joined = next((member.member_id for member in self if member.join_ticket is not None), None)
@@ -289,7 +289,7 @@ class Roster:
         return joined is not None
 
     def joined_members(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """What the leader is told; made once, however often it asks, and one for all answers that wait."""
+        """Return the members for the leader's answer; made once for all answers, however often it asks."""
         if protocol not in self._joined_members:
             self._joined_members = {
                 protocol: tuple(
@@ -306,7 +306,7 @@ class Roster:
     def stored_members(
         self, protocol: str | None, assignments: Mapping[str, bytes]
     ) -> tuple[StoredMember, ...]:
-        """What the log is told."""
+        """Return the members for the group's record."""
         return tuple(
             StoredMember(
                 member_id=member.member_id,
@@ -343,7 +343,7 @@ class Roster:
 #
 # Answers to the requests that wait in a group.
 #
-# Invariants: a ticket is answered once: whoever answers takes it from its member.
+# Invariants: a ticket is answered once: it is taken from its member first.
 # Not here: when to answer, and with which error (group.py, rebalancing.py).
 # Concurrency: none; owned by one group.
 # Sources: Kafka JoinGroupResponse, SyncGroupResponse.
@@ -352,11 +352,11 @@ class Roster:
 class Replies:
     """Puts answers among a group's effects."""
 
-    __slots__ = ("_effects", "_generation", "_roster")
+    __slots__ = ("_effects", "_generation", "_members")
 
-    def __init__(self, generation: Generation, roster: Roster, effects: list[Effect]) -> None:
+    def __init__(self, generation: Generation, members: Members, effects: list[Effect]) -> None:
         self._generation = generation
-        self._roster = roster
+        self._members = members
         self._effects = effects
 
     # JoinGroup
@@ -364,8 +364,8 @@ class Replies:
     def joined(
         self, ticket: Ticket, member: Member, *, leader: str | None = None, skip_assignment: bool = False
     ) -> None:
-        """It is in this generation. `leader`: who it is told leads, if that is another one."""
-        leader = self._roster.leader or "" if leader is None else leader
+        """Answer that it is in this generation. `leader`: which leader to name, if not the leader."""
+        leader = self._members.leader or "" if leader is None else leader
         protocol = self._generation.protocol
         result = JoinResult(
             member_id=member.member_id,
@@ -374,7 +374,7 @@ class Replies:
             protocol=protocol,
             leader=leader,
             skip_assignment=skip_assignment,
-            members=self._roster.joined_members(protocol) if leader == member.member_id else (),
+            members=self._members.joined_members(protocol) if leader == member.member_id else (),
         )
         self._effects.append(Answer(ticket=ticket, result=result))
 
@@ -384,7 +384,7 @@ class Replies:
 
     def end_join(self, member: Member, error: ErrorCode) -> None:
         """If this member waits for its JoinGroup, that is over."""
-        ticket = self._roster.take_join_ticket(member)
+        ticket = self._members.take_join_ticket(member)
         if ticket is not None:
             keeps_id = error != ErrorCode.unknown_member_id
             self.not_joined(ticket, member.member_id if keeps_id else UNKNOWN_MEMBER, error)
@@ -405,7 +405,7 @@ class Replies:
         self._effects.append(Answer(ticket=ticket, result=SyncResult(error=error)))
 
     def end_sync(self, member: Member, error: ErrorCode = ErrorCode.none) -> bool:
-        """If this member waits for its SyncGroup, that is over; did it?"""
+        """Answer the member's SyncGroup if it waits; True if it did."""
         ticket, member.sync_ticket = member.sync_ticket, None
         if ticket is None:
             return False
@@ -452,7 +452,7 @@ class Write:
     """A StoreGroup that is on its way, and what to do when it has arrived.
 
     Fields:
-        coming_back: who waits for it.
+        coming_back: the members that wait for it.
     """
 
     purpose: Stores
@@ -469,15 +469,15 @@ class Write:
 class Writes:
     """Records of a group that are on their way to the log, and what is to be done when they have arrived."""
 
-    __slots__ = ("_coming_back", "_effects", "_generation", "_next_write_id", "_roster", "_writes")
+    __slots__ = ("_coming_back", "_effects", "_generation", "_members", "_next_write_id", "_writes")
 
-    def __init__(self, generation: Generation, roster: Roster, effects: list[Effect]) -> None:
+    def __init__(self, generation: Generation, members: Members, effects: list[Effect]) -> None:
         self._generation = generation
-        self._roster = roster
+        self._members = members
         self._effects = effects
         self._writes: dict[int, Write] = {}
         self._next_write_id = 0
-        # By instance id. Some may have been told of another generation meanwhile: they wait for nothing then.
+        # By instance id. One that was answered with another generation meanwhile does not wait.
         self._coming_back: dict[str, ComingBack] = {}
 
     def begin(
@@ -488,7 +488,7 @@ class Writes:
         coming_back: tuple[ComingBack, ...] = (),
     ) -> None:
         """Store the group as it is, with these assignments."""
-        generation, roster = self._generation, self._roster
+        generation, members = self._generation, self._members
         write_id, self._next_write_id = self._next_write_id, self._next_write_id + 1
         self._writes[write_id] = Write(
             purpose=purpose,
@@ -500,9 +500,9 @@ class Writes:
             protocol_type=generation.protocol_type or "",
             generation_id=generation.generation_id,
             protocol=generation.protocol,
-            leader=roster.leader,
+            leader=members.leader,
             state_timestamp_ms=now.wall_ms,
-            members=roster.stored_members(generation.protocol, assignments),
+            members=members.stored_members(generation.protocol, assignments),
         )
         self._effects.append(StoreGroup(write_id=write_id, value=value))
 
@@ -514,7 +514,7 @@ class Writes:
         """In this generation, unless such a write is on its way: then again when it has arrived."""
         if self._coming_back and not self._are_on_their_way(Stores.STATIC_MEMBER):
             coming_back, self._coming_back = tuple(self._coming_back.values()), {}
-            assignments = {one.member_id: one.assignment for one in self._roster}
+            assignments = {member.member_id: member.assignment for member in self._members}
             self.begin(Stores.STATIC_MEMBER, assignments, now, coming_back)
 
     def take(self, write_id: int) -> Write | None:
@@ -528,7 +528,7 @@ class Writes:
 
     @property
     def have_assignment(self) -> bool:
-        """Is the assignment of this generation on its way?"""
+        """True if the assignment of this generation is being stored."""
         return self._are_on_their_way(Stores.ASSIGNMENT)
 
     @property

@@ -11,8 +11,8 @@ from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
 from sparklog.metadata import Image, new_id, plan_create_topic
-from sparklog_server.api import topic_listing
-from sparklog_server.api.topic_listing import TopicListing
+from sparklog_server.api import listings
+from sparklog_server.api.listings import TopicListing
 from sparklog_server.protocol.messages import message_codec
 from sparklog_server.protocol.metadata_response import Led, after_topics, count_bytes, encode_topic, rows_led
 from sparklog_server.protocol.responses import make
@@ -34,8 +34,8 @@ class Made:
             self.rows += 1
             return rows_led(version, first, partitions)
 
-        patch.setattr(topic_listing, "encode_topic", topic)
-        patch.setattr(topic_listing, "rows_led", rows)
+        patch.setattr(listings, "encode_topic", topic)
+        patch.setattr(listings, "rows_led", rows)
 
     def taken(self) -> tuple[int, int]:
         counts = len(self.topics), self.rows
@@ -118,13 +118,13 @@ def test_leaders_and_fenced_brokers_are_those_of_the_image() -> None:
 
 def test_what_is_kept_is_bounded(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     image = with_topics(cluster(partitions=1), 3, 100)
-    monkeypatch.setattr(topic_listing, "MAX_PARTITION_BYTES", 4_000)
-    monkeypatch.setattr(topic_listing, "MAX_ANSWERS_BYTES", 30_000)
+    monkeypatch.setattr(listings, "MAX_PARTITION_BYTES", 4_000)
+    monkeypatch.setattr(listings, "MAX_ANSWERS_BYTES", 30_000)
     listing = TopicListing()
     for version in (0, 1, 5, 7, 8, 9, 10):
         told(listing, image, version)
     assert 1 < len(listing.as_of(image)) < 7
-    monkeypatch.setattr(topic_listing, "MAX_ANSWERS_BYTES", 0)
+    monkeypatch.setattr(listings, "MAX_ANSWERS_BYTES", 0)
     for version in (0, 1, 5, 7):
         told(listing, image, version)
     assert len(listing.as_of(image)) == 1

@@ -1,11 +1,6 @@
-"""ListOffsets (key 2), versions 1-9.
+"""Where the log of a partition begins and ends, and which offsets it has at a time.
 
-Does: latest (-1: the high watermark, under both isolation levels), earliest (-2), max timestamp (-3),
-    earliest local (-4: as earliest, everything is local), latest tiered (-5: none is), and the first offset
-    at or after a time. Only the leader answers, as in Kafka: of all brokers it knows best where its log ends.
-Does not: followers, throttling.
-Versions: 2 isolation level; 4 leader epoch (KIP-320); 6 flexible; 7 -3 (KIP-734); 8 -4 (KIP-405); 9 -5
-    (KIP-1005). A special timestamp in a version before its own: UNSUPPORTED_VERSION for that partition.
+Not here: committed offsets (offsets.py).
 """
 
 import logging
@@ -17,12 +12,15 @@ from sparklog.errors import SparklogError
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.time_lookup import Wanted, offsets_for_times
 from sparklog.metadata import PartitionState
+from sparklog_server.admin.changes import Part, TopicPartition, deletion
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.cluster.leadership import NO_EPOCH
 from sparklog_server.fetch.reader import largest_of_whole_extents, offset_of_max_timestamp
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext, error_code
 from sparklog_server.protocol.responses import field, make
+
+# --- ListOffsets -------------------------------------------------------------------------------------
 
 NONE = -1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -43,7 +41,17 @@ class _LookUp(NamedTuple):
 
 @api(ApiKey.LIST_OFFSETS, versions=range(1, 10))
 async def handle_list_offsets(request: Any, context: RequestContext, services: Services) -> Any:
-    # Whoever asks where the log ends may come from Spark, whose commit the follower has not seen yet.
+    # The client may come from Spark, whose commit the follower has not seen yet.
+    """ListOffsets (key 2), versions 1-9.
+
+    Does: latest (-1: the high watermark, under both isolation levels), earliest (-2), max timestamp (-3),
+        earliest local (-4: as earliest, everything is local), latest tiered (-5: none is), and the first
+        offset at or after a time. Only the leader answers, as in Kafka: of all brokers it knows best where
+        its log ends.
+    Does not: followers, throttling.
+    Versions: 2 isolation level; 4 leader epoch (KIP-320); 6 flexible; 7 -3 (KIP-734); 8 -4 (KIP-405); 9 -5
+        (KIP-1005). A special timestamp in a version before its own: UNSUPPORTED_VERSION for that partition.
+    """
     failure = await services.root.look()
     refusal = ErrorCode.none if failure is None else error_code(failure)
     if not services.membership.is_in_charge:
@@ -58,20 +66,22 @@ async def handle_list_offsets(request: Any, context: RequestContext, services: S
                 answers.append(_failed(refusal))
             else:
                 answers.append(_list_offset(topic.name, one, context.api_version, services))
-    told = iter(await _look_up(answers, services))
+    answered = iter(await _look_up(answers, services))
     types = context.types
     topics = [
         make(
             types.ListOffsetsTopicResponse,
             name=topic.name,
-            partitions=[_result(types, one.partition_index, next(told)) for one in topic.partitions],
+            partitions=[
+                _listed_offset(types, one.partition_index, next(answered)) for one in topic.partitions
+            ],
         )
         for topic in request.topics
     ]
     return make(types.ListOffsetsResponse, topics=topics)
 
 
-def _result(types: Any, partition: int, answer: _Answer) -> Any:
+def _listed_offset(types: Any, partition: int, answer: _Answer) -> Any:
     error, timestamp, offset, epoch = answer
     return make(
         types.ListOffsetsPartitionResponse,
@@ -119,8 +129,8 @@ async def _look_up(answers: Sequence[_Answer | _LookUp], services: Services) -> 
         some_more = await services.root.run_at_length(_find_some, left, services)
         found |= some_more
         left = {number: one for number, one in left.items() if number not in some_more}
-    told = iter(range(len(wanted)))
-    return [found[next(told)] if isinstance(one, _LookUp) else one for one in answers]
+    numbers = iter(range(len(wanted)))
+    return [found[next(numbers)] if isinstance(one, _LookUp) else one for one in answers]
 
 
 def _find_together(wanted: Mapping[int, _LookUp], services: Services) -> dict[int, _Answer]:
@@ -143,7 +153,7 @@ def _find_some(wanted: Mapping[int, _LookUp], services: Services) -> dict[int, _
 
 
 def _by_time(one: _LookUp) -> Wanted | None:
-    """The largest timestamp is a time as well, where the image tells which it is."""
+    """The largest timestamp is a time as well, where the image says which it is."""
     name, state, timestamp_ms = one
     if timestamp_ms != MAX_TIMESTAMP:
         return Wanted(name, state, timestamp_ms)
@@ -183,3 +193,112 @@ def _found(state: PartitionState, found: tuple[int, int] | None, services: Servi
 
 def _failed(error: ErrorCode) -> _Answer:
     return error, NONE, NONE, NO_EPOCH
+
+
+# --- OffsetForLeaderEpoch ----------------------------------------------------------------------------
+
+UNDEFINED = -1
+
+
+@api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(2, 5))
+async def handle_offset_for_leader_epoch(request: Any, context: RequestContext, services: Services) -> Any:
+    """OffsetForLeaderEpoch (key 23), versions 2-4.
+
+    Does: say where an epoch ended, so that consumers find out whether their log was truncated. It never is:
+        a new leader goes on where the old one ended, on the same storage. So every epoch up to the leader's
+        ends with the log, as it is now: an older end would look like a truncation to a client that has read
+        on at another broker, which is why the metadata log is looked at first. Only a restore from a backup
+        truncates: epochs of before end where the partition did then. A later epoch is unknown (-1).
+    Does not: followers, throttling.
+    Versions: 2 current leader epoch (KIP-320); 3 replica id; 4 flexible.
+    """
+    failure = await services.root.look(force=True)
+    refusal = ErrorCode.none if failure is None else error_code(failure)
+    if not services.membership.is_in_charge:
+        refusal = ErrorCode.not_leader_or_follower
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for one in topic.partitions:
+            error, epoch, end_offset = refusal, UNDEFINED, UNDEFINED
+            if not refusal:
+                error, epoch, end_offset = _end_of_epoch(topic.topic, one, services)
+            partitions.append(
+                make(
+                    context.types.EpochEndOffset,
+                    partition=one.partition,
+                    error_code=error,
+                    leader_epoch=epoch,
+                    end_offset=end_offset,
+                )
+            )
+        topics.append(
+            make(context.types.OffsetForLeaderTopicResult, topic=topic.topic, partitions=partitions)
+        )
+    return make(context.types.OffsetForLeaderEpochResponse, topics=topics)
+
+
+def _end_of_epoch(name: str, one: Any, services: Services) -> tuple[ErrorCode, int, int]:
+    topic = services.root.image.topics.get(name)
+    if topic is None or not 0 <= one.partition < len(topic.partitions):
+        return ErrorCode.unknown_topic_or_partition, UNDEFINED, UNDEFINED
+    state = topic.partitions[one.partition]
+    epoch = services.leadership.leader_of(state).epoch
+    error = services.leadership.leader_error(state, field(one, "current_leader_epoch", NO_EPOCH))
+    if error is not ErrorCode.none or not 0 <= one.leader_epoch <= epoch:
+        return error, UNDEFINED, UNDEFINED
+    if one.leader_epoch < services.root.image.incarnation.leader_epoch:
+        return ErrorCode.none, one.leader_epoch, state.restored_end_offset
+    return ErrorCode.none, one.leader_epoch, state.log_end_offset
+
+
+# --- DeleteRecords -----------------------------------------------------------------------------------
+
+
+@api(ApiKey.DELETE_RECORDS, versions=range(3))
+async def handle_delete_records(request: Any, context: RequestContext, services: Services) -> Any:
+    """DeleteRecords (key 21), versions 0-2.
+
+    Does: move the log's start up to an offset, or to the high watermark (-1); all partitions in one commit,
+        each judged by the image that the commit follows.
+    Does not: free the storage (retention does), throttling; time out: the request's time-out is for replicas
+        to follow, of which there are none. As in Kafka, the records of internal topics
+        (INVALID_TOPIC_EXCEPTION) and of topics that are only compacted (POLICY_VIOLATION) stay.
+    Versions: 2 flexible.
+    """
+    lows: dict[TopicPartition, int] = {}
+    parts: dict[TopicPartition, Part] = {}
+    for topic in request.topics:
+        for one in topic.partitions:
+            key = topic.name, one.partition_index
+            parts[key] = deletion(services.root, key, one.offset, lows)
+    outcomes = await services.changes.make(parts, fenced=ErrorCode.not_leader_or_follower)
+    refused = {key: outcome.message for key, outcome in outcomes.items() if outcome.is_error}
+    if refused:  # a line for a request, whatever its size; the answer has codes only
+        (name, partition), why = next(iter(refused.items()))
+        _log.info("delete records: %d refused, %r-%d first: %s", len(refused), name[:100], partition, why)
+    types = context.types
+    return make(
+        types.DeleteRecordsResponse,
+        topics=[
+            make(
+                types.DeleteRecordsTopicResult,
+                name=topic.name,
+                partitions=[
+                    _deleted_records(types, one.partition_index, outcomes[key].code, lows.get(key, NONE))
+                    for one in topic.partitions
+                    for key in [(topic.name, one.partition_index)]
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _deleted_records(types: Any, partition: int, error: ErrorCode, low_watermark: int) -> Any:
+    return make(
+        types.DeleteRecordsPartitionResult,
+        partition_index=partition,
+        low_watermark=NONE if error else low_watermark,
+        error_code=error,
+    )

@@ -1,0 +1,395 @@
+"""The brokers: which APIs they serve, where they are, and what their cluster is.
+
+Not here: leaders of partitions (metadata.py).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sparklog.log.config import NEWEST_TRANSACTION_VERSION, TRANSACTION_VERSION_KEY
+from sparklog.metadata import NO_NODE, Action, BrokerListener, Image, PartitionState
+from sparklog_server.admin.changes import Outcome, RefusedError
+from sparklog_server.admin.configs import invalid_request
+from sparklog_server.api.registry import api, declared_apis
+from sparklog_server.api.services import Services
+from sparklog_server.cluster.elections import plan_unregistering
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.metadata_response import LeaderHint, Node
+from sparklog_server.protocol.responses import field, make
+from sparklog_server.security.access import NOT_ASKED_FOR
+from sparklog_server.settings.network import AdvertisedListener
+
+# --- nodes -------------------------------------------------------------------------------------------
+#
+# Where clients reach the brokers of a root, and the leader of a partition that was asked for at the wrong
+# one.
+#
+# A client reaches this broker as the listener says that it is connected to. Others have registered their
+# listeners in the order of their settings, which all brokers of a root should have alike: theirs in the same
+# place is answered, or the first one where they have fewer.
+#
+# Invariants: as of one image; fenced brokers are listed only for clients that ask for them.
+# Not here: leaders (cluster/leadership.py), the bytes (protocol/metadata_response.py).
+# Concurrency: event loop only.
+
+NOWHERE = "", -1
+
+
+def nodes_of(services: Services, listener: AdvertisedListener, *, fenced: bool = False) -> list[Node]:
+    """The brokers that clients may go to, by node id; or those that they may not go to."""
+    image = services.root.image
+    return [
+        _registered(services, image, listener, node_id)
+        for node_id, broker in sorted(image.brokers.items())
+        if broker.is_fenced is fenced
+    ]
+
+
+def node_of(services: Services, listener: AdvertisedListener, node_id: int) -> Node | None:
+    """Where a broker is, if it is registered, and not fenced."""
+    image = services.root.image
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.is_fenced:
+        return None
+    return _registered(services, image, listener, node_id)
+
+
+def hint_of(services: Services, partition: PartitionState) -> LeaderHint:
+    """Return the leader of a partition, for a client that has asked the wrong broker."""
+    leader = services.leadership.leader_of(partition)
+    return LeaderHint(leader.node_id, leader.epoch)
+
+
+def nodes_of_leaders(
+    services: Services, listener: AdvertisedListener, hints: Iterable[LeaderHint]
+) -> Iterator[Node]:
+    """Where they are, each once."""
+    for node_id in dict.fromkeys(hint.node_id for hint in hints if hint.node_id != NO_NODE):
+        node = node_of(services, listener, node_id)
+        if node is not None:
+            yield node
+
+
+def _registered(services: Services, image: Image, listener: AdvertisedListener, node_id: int) -> Node:
+    broker = image.brokers[node_id]
+    rack = broker.rack or None
+    if node_id == services.node_id:
+        return Node(node_id, listener.host, listener.port, rack)
+    own = image.brokers.get(services.node_id)
+    place = 0 if own is None else _place(own.listeners, listener)
+    return Node(node_id, *_address(broker.listeners, place), rack)
+
+
+def _place(listeners: Sequence[BrokerListener], listener: AdvertisedListener) -> int:
+    for place, one in enumerate(listeners):
+        if (one.host, one.port) == (listener.host, listener.port):
+            return place
+    return 0
+
+
+def _address(listeners: Sequence[BrokerListener], place: int) -> tuple[str, int]:
+    if not listeners:
+        return NOWHERE
+    one = listeners[place] if place < len(listeners) else listeners[0]
+    return one.host, one.port
+
+
+# --- ApiVersions -------------------------------------------------------------------------------------
+
+TRANSACTION_VERSION = "transaction.version"
+
+
+@api(ApiKey.API_VERSIONS, versions=range(5))
+async def handle_api_versions(request: Any, context: RequestContext, services: Services) -> Any:
+    """ApiVersions (key 18), versions 0-4.
+
+    Does: lists exactly the APIs and versions that are registered; a request of a version that is not known
+        gets the list in version 0's form with UNSUPPORTED_VERSION, so that the client can ask again.
+        One feature, Kafka's transaction.version, as the root's sparklog.transaction.version has it: by 2
+        Java's producers and franz-go's speak the second protocol (KIP-890).
+    Does not: change features (UpdateFeatures; the root's settings are changed instead); check the client's
+        name and version.
+    Versions: 3 flexible, client software name (KIP-482, KIP-511), features; 4 those from version 0
+        (KIP-1022).
+    Produce is listed from 0 although it is served from 3: librdkafka before 2.11 otherwise stops compressing
+        without a word (kafka #18727). A client that really sends Produce 0-2 is disconnected.
+
+    `request` is None when its version is not known.
+    """
+    types = context.types
+    listed = [
+        make(
+            types.ApiVersion,
+            api_key=entry.key,
+            min_version=0 if entry.key == ApiKey.PRODUCE else entry.versions.start,
+            max_version=entry.versions.stop - 1,
+        )
+        for entry in declared_apis().values()
+    ]
+    code = ErrorCode.unsupported_version if request is None else ErrorCode.none
+    return make(types.ApiVersionsResponse, error_code=code, api_keys=listed, **_features(types, services))
+
+
+def _features(types: Any, services: Services) -> dict[str, Any]:
+    if not hasattr(types, "SupportedFeatureKey"):  # since version 3
+        return {}
+    image = services.root.image
+    # Of this key alone: another key with a bad value must not keep clients from connecting.
+    finalized = services.root.root_config_of([TRANSACTION_VERSION_KEY], image).transaction_version
+    return {
+        "supported_features": [
+            make(
+                types.SupportedFeatureKey,
+                name=TRANSACTION_VERSION,
+                min_version=1,
+                max_version=NEWEST_TRANSACTION_VERSION,
+            )
+        ],
+        "finalized_features": [
+            make(
+                types.FinalizedFeatureKey,
+                name=TRANSACTION_VERSION,
+                min_version_level=1,
+                max_version_level=finalized,
+            )
+        ],
+        "finalized_features_epoch": max(0, image.commit),
+    }
+
+
+# --- DescribeCluster ---------------------------------------------------------------------------------
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+@api(ApiKey.DESCRIBE_CLUSTER, versions=range(3))
+async def handle_describe_cluster(request: Any, context: RequestContext, services: Services) -> Any:
+    """DescribeCluster (key 60), versions 0-2.
+
+    Does: names the brokers with their racks, those that are fenced too if asked so; the controller, the
+        cluster id, and what a client may do.
+    Does not: controllers: no broker is one to be talked to as such.
+    Versions: 1 endpoint type (KIP-919); 2 fenced brokers (KIP-1073).
+    """
+    types = context.types
+    endpoint_type = field(request, "endpoint_type", _BROKERS)
+    if endpoint_type != _BROKERS:
+        known = endpoint_type == _CONTROLLERS
+        return make(
+            types.DescribeClusterResponse,
+            error_code=ErrorCode.mismatched_endpoint_type if known else ErrorCode.unsupported_endpoint_type,
+            error_message="this is a broker" if known else f"unknown endpoint type {endpoint_type}",
+            endpoint_type=endpoint_type,
+        )
+    await services.root.look()
+    brokers = _brokers(types, nodes_of(services, context.listener), is_fenced=False)
+    if field(request, "include_fenced_brokers", False):
+        brokers += _brokers(types, nodes_of(services, context.listener, fenced=True), is_fenced=True)
+    asked_for = request.include_cluster_authorized_operations
+    return make(
+        types.DescribeClusterResponse,
+        error_code=ErrorCode.none,
+        endpoint_type=_BROKERS,
+        cluster_id=services.root.cluster_id,
+        cluster_authorized_operations=services.access.cluster_operations if asked_for else NOT_ASKED_FOR,
+        controller_id=services.leadership.controller_id,
+        brokers=sorted(brokers, key=lambda one: int(one.broker_id)),
+    )
+
+
+def _brokers(types: Any, nodes: Iterable[Node], *, is_fenced: bool) -> list[Any]:
+    return [
+        make(
+            types.DescribeClusterBroker,
+            broker_id=node.node_id,
+            host=node.host,
+            port=node.port,
+            rack=node.rack,
+            is_fenced=is_fenced,
+        )
+        for node in nodes
+    ]
+
+
+# --- DescribeQuorum ----------------------------------------------------------------------------------
+
+METADATA_TOPIC = "__cluster_metadata"
+LISTENER_NAME = "PLAINTEXT"  # the names of brokers' listeners are their own affair; this is what they speak
+UNKNOWN = -1
+
+
+@api(ApiKey.DESCRIBE_QUORUM, versions=range(3))
+async def handle_describe_quorum(request: Any, context: RequestContext, services: Services) -> Any:
+    """DescribeQuorum (key 55), versions 0-2.
+
+    Does: describes the metadata log in the words that Kafka has for its own, __cluster_metadata-0. Its leader
+        is the controller, its leader epoch the controller's, and its high watermark the number of the next
+        commit. Its voters are the brokers that are registered: each of them publishes commits, and reads all.
+    Does not: replicate: there is one log, on the storage that all share, so no broker lags behind. What a
+        broker has seen of it is not known to others: the time at which it was caught up is that of the
+        controller alone, and the log end of a fenced one is -1 (unknown). Directory ids are zero: no broker
+        has a directory of its own.
+    Versions: 1 times; 2 directory ids, where the nodes are, error messages (KIP-853).
+    Sources: Kafka KafkaRaftClient.handleDescribeQuorumRequest; MetadataQuorumCommand, for what is made of it.
+    """
+    await services.root.look()
+    types = context.types
+    asked = {(topic.topic_name, one.partition_index) for topic in request.topics for one in topic.partitions}
+    if asked != {(METADATA_TOPIC, 0)}:
+        return _refused(types, request)
+    partition = make(types.PartitionData, partition_index=0, **_quorum(types, services))
+    nodes: dict[str, Any] = {}
+    if hasattr(types, "Node"):
+        nodes["nodes"] = [
+            make(
+                types.Node,
+                node_id=node.node_id,
+                listeners=[make(types.Listener, name=LISTENER_NAME, host=node.host, port=node.port)],
+            )
+            for node in nodes_of(services, context.listener)
+        ]
+    return make(
+        types.DescribeQuorumResponse,
+        error_code=ErrorCode.none,
+        topics=[make(types.TopicData, topic_name=METADATA_TOPIC, partitions=[partition])],
+        **nodes,
+    )
+
+
+def _quorum(types: Any, services: Services) -> dict[str, Any]:
+    image = services.root.image
+    leader, epoch = image.controller.node_id, image.controller.controller_epoch
+    if leader == NO_NODE:
+        return {
+            "error_code": ErrorCode.leader_not_available,
+            "error_message": "there is no controller at this moment",
+            "leader_id": leader,
+            "leader_epoch": epoch,
+            "high_watermark": UNKNOWN,
+        }
+    end = image.commit + 1
+    ends = {node_id: UNKNOWN if one.is_fenced else end for node_id, one in sorted(image.brokers.items())}
+    others = {node_id: offset for node_id, offset in ends.items() if node_id != leader}
+    return {
+        "error_code": ErrorCode.none,
+        "leader_id": leader,
+        "leader_epoch": epoch,
+        "high_watermark": end,
+        "current_voters": [
+            make(
+                types.ReplicaState,
+                replica_id=leader,
+                log_end_offset=end,
+                last_caught_up_timestamp=services.clock.now_ms(),
+            ),
+            *(
+                make(types.ReplicaState, replica_id=node_id, log_end_offset=offset)
+                for node_id, offset in others.items()
+            ),
+        ],
+    }
+
+
+def _refused(types: Any, request: Any) -> Any:
+    topics = [
+        make(
+            types.TopicData,
+            topic_name=topic.topic_name,
+            partitions=[
+                make(
+                    types.PartitionData,
+                    partition_index=one.partition_index,
+                    error_code=ErrorCode.unknown_topic_or_partition,
+                )
+                for one in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return make(types.DescribeQuorumResponse, error_code=ErrorCode.none, topics=topics)
+
+
+# --- UnregisterBroker --------------------------------------------------------------------------------
+
+
+@api(ApiKey.UNREGISTER_BROKER, versions=range(1))
+async def handle_unregister_broker(request: Any, context: RequestContext, services: Services) -> Any:
+    """UnregisterBroker (key 64), version 0.
+
+    Does: forget a broker that will not come back; others are replicas in its place, in the same commit. Any
+        broker does it, in the controller's name: Kafka's admin client asks whichever it likes, and knows
+        nothing to do with NOT_CONTROLLER but to fail.
+    Does not: stop one: a broker that runs is refused (INVALID_REQUEST), for it would join again immediately.
+    Versions: 0 (KIP-500).
+    """
+    unregistering = _Unregistering(request.broker_id)
+    outcomes: dict[int, Outcome] = await services.changes.make(
+        {request.broker_id: unregistering.validate},
+        completing=unregistering.plan,
+        fenced=ErrorCode.request_timed_out,  # it is asked again, maybe elsewhere
+    )
+    outcome = outcomes[request.broker_id]
+    return make(
+        context.types.UnregisterBrokerResponse, error_code=outcome.code, error_message=outcome.message
+    )
+
+
+class _Unregistering:
+    """A change of one part, of several actions."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._is_refused = True
+
+    def validate(self, image: Image) -> Action | None:
+        """Refuse it, or let `plan` do it."""
+        self._is_refused = True
+        broker = image.brokers.get(self._node_id)
+        if broker is None:
+            raise RefusedError(
+                ErrorCode.broker_id_not_registered, f"Broker ID {self._node_id} is not currently registered"
+            )
+        if not broker.is_fenced:
+            raise invalid_request(
+                f"broker {self._node_id} is running: stop it, then unregister it (one that was killed is "
+                "fenced after broker.session.timeout.ms)"
+            )
+        if image.controller.node_id == NO_NODE:
+            raise RefusedError(
+                ErrorCode.request_timed_out, "There is no controller at this moment: ask again."
+            )
+        self._is_refused = False
+        return None
+
+    def plan(self, image: Image, _actions: object) -> list[Action]:
+        if self._is_refused:
+            return []
+        return plan_unregistering(
+            image,
+            self._node_id,
+            image.brokers[self._node_id].broker_epoch,
+            controller_epoch=image.controller.controller_epoch,
+        )
+
+
+# --- DescribeAcls ------------------------------------------------------------------------------------
+
+
+@api(ApiKey.DESCRIBE_ACLS, versions=range(1, 4))
+async def handle_describe_acls(_request: Any, context: RequestContext, _services: Services) -> Any:
+    """DescribeAcls (key 29), versions 1-3.
+
+    Does: answer as a Kafka broker without an authorizer does, with SECURITY_DISABLED: there are no ACLs here.
+        MirrorMaker copies those of topics by default (sync.topic.acls.enabled); of this answer it
+        makes a line in its log, once, and of a broker that does not know the question an error with a stack
+        at each round.
+    Does not: CreateAcls, DeleteAcls.
+    Versions: 1 prefixed patterns (KIP-290); 2 flexible; 3 user principals of delegation tokens.
+    """
+    return make(
+        context.types.DescribeAclsResponse,
+        error_code=ErrorCode.security_disabled,
+        error_message="No Authorizer is configured.",
+        resources=(),
+    )

@@ -1,0 +1,234 @@
+"""Topics are created, grow, and are deleted.
+
+Not here: rules and plans of a change (admin/topics.py), settings of topics (configs.py).
+"""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from sparklog.metadata import CreateTopic, Topic
+from sparklog_server.admin.assignments import Placements
+from sparklog_server.admin.changes import Outcome, RefusedError, outcome_of
+from sparklog_server.admin.configs import TopicEntries
+from sparklog_server.admin.topics import Asked, additions, creations, deletions
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.cluster.elections import usable_brokers
+from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
+from sparklog_server.protocol.responses import Recurring, field, make, topic_id_text
+from sparklog_server.protocol.wire import in_slices
+
+# --- CreateTopics ------------------------------------------------------------------------------------
+
+_TOPIC_BYTES, _SETTINGS_BYTES = 500, 10_000
+
+
+@api(ApiKey.CREATE_TOPICS, versions=range(2, 8))
+async def handle_create_topics(request: Any, context: RequestContext, services: Services) -> Any:
+    """CreateTopics (key 19), versions 2-7.
+
+    Does: create topics in one commit, with their settings; -1 partitions and replication factor mean the
+        defaults; validate only; manual assignments to brokers. The factor is among how many brokers leading
+        moves, at most as many as there are.
+    Does not: replicate. Records are on shared storage once for all brokers, and its own copies protect them.
+    Versions: 4 defaults by -1 (KIP-464; accepted before, too); 5 flexible, settings in the answer (KIP-525);
+        7 topic ids (KIP-516).
+    """
+    names = dict.fromkeys([topic.name for topic in request.topics])
+    placements = Placements()
+    outcomes = await services.changes.make(
+        creations(services.root, request.topics, placements),
+        timeout_ms=field(request, "timeout", 0),
+        validate_only=request.validate_only,
+        completing=placements.complete,
+    )
+    await context.answer.hold(_answer_bytes(outcomes, context.types))
+    has_settings = hasattr(context.types, "CreatableTopicConfigs")
+    settings = _Settings(context.types, services) if has_settings else None
+    factors = _Factors(services, placements)
+    pieces = (_created_topic(context.types, name, outcomes[name], settings, factors) for name in names)
+    return make(context.types.CreateTopicsResponse, topics=await in_slices(pieces))
+
+
+def _answer_bytes(outcomes: Mapping[str, Outcome], types: Any) -> int:
+    """What the answer takes while it is made: settings that topics have in common are there once.
+
+    Names may have 32 KB each, and messages quote them.
+    """
+    size = sum(_TOPIC_BYTES + len(name) + len(one.message or "") for name, one in outcomes.items())
+    if not hasattr(types, "CreatableTopicConfigs"):
+        return size
+    created = (one.action for one in outcomes.values() if isinstance(one.action, CreateTopic))
+    return size + _SETTINGS_BYTES * len({tuple(sorted(one.configs.items())) for one in created})
+
+
+class _Settings:
+    """The settings in an answer: thousands of topics have the same, or differ in one of them."""
+
+    def __init__(self, types: Any, services: Services) -> None:
+        self._types = types
+        self._entries = TopicEntries(services.config, services.root.image)
+        self._of_topics: dict[tuple[tuple[str, str], ...], tuple[Any, ...]] = {}
+        self._of_values: dict[tuple[str, str | None], Any] = {}  # by name and a topic's own value
+
+    def of(self, configs: Mapping[str, str]) -> tuple[Any, ...]:
+        """Those of a topic that has these of its own."""
+        key = tuple(sorted(configs.items()))
+        if key not in self._of_topics:
+            self._of_topics[key] = Recurring(
+                self._told(name, configs.get(name)) for name in self._entries.names
+            )
+        return self._of_topics[key]
+
+    def _told(self, name: str, own: str | None) -> Any:
+        key = name, own
+        if key not in self._of_values:
+            entry = self._entries.entry(name, own)
+            self._of_values[key] = make(
+                self._types.CreatableTopicConfigs,
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+        return self._of_values[key]
+
+
+def _created_topic(
+    types: Any, name: str, outcome: Outcome, settings: _Settings | None, factors: "_Factors"
+) -> Any:
+    action = outcome.action
+    if not isinstance(action, CreateTopic):  # none, after an error
+        return make(
+            types.CreatableTopicResult,
+            name=name,
+            error_code=outcome.code,
+            error_message=outcome.message,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=None,
+        )
+    return make(
+        types.CreatableTopicResult,
+        name=name,
+        topic_id=action.topic_id,
+        error_code=ErrorCode.none,
+        num_partitions=action.partitions,
+        replication_factor=factors.of(action),
+        configs=None if settings is None else settings.of(action.configs),
+    )
+
+
+class _Factors:
+    """How many replicas topics' partitions have: what was asked for, or what the settings made of it."""
+
+    def __init__(self, services: Services, placements: Placements) -> None:
+        self._image = image = services.root.image
+        self._placements = placements
+        default = services.root.root_config(image).default_replication_factor
+        self._default = min(default, len(usable_brokers(image))) or 1
+
+    def of(self, action: CreateTopic) -> int:
+        """That of one; that which it would have, if it was only validated."""
+        made = self._image.topic_by_id.get(action.topic_id)
+        if made is not None:
+            assigned = len(made.partitions[0].leadership.replicas)
+        else:
+            assigned = self._placements.factor_of(action.topic_id)
+        return assigned or self._default
+
+
+# --- CreatePartitions --------------------------------------------------------------------------------
+
+
+@api(ApiKey.CREATE_PARTITIONS, versions=range(4))
+async def handle_create_partitions(request: Any, context: RequestContext, services: Services) -> Any:
+    """CreatePartitions (key 37), versions 0-3.
+
+    Does: let topics have more partitions, in one commit, with as many replicas as they have; validate only;
+        assignments to brokers.
+    Does not: move records, for which new ones of a key may go to another partition than the old; let
+        __consumer_offsets grow, which would forget every group's progress.
+    Versions: 2 flexible; 3 as 2 (THROTTLING_QUOTA_EXCEEDED, KIP-599, which is never answered).
+    """
+    placements = Placements()
+    outcomes = await services.changes.make(
+        additions(request.topics, placements),
+        timeout_ms=field(request, "timeout", 0),
+        validate_only=request.validate_only,
+        completing=placements.complete,
+    )
+    return make(
+        context.types.CreatePartitionsResponse,
+        results=[
+            make(
+                context.types.CreatePartitionsTopicResult,
+                name=name,
+                error_code=outcome.code,
+                error_message=outcome.message,
+            )
+            for name, outcome in outcomes.items()
+        ],
+    )
+
+
+# --- DeleteTopics ------------------------------------------------------------------------------------
+
+_ZERO = uuid.UUID(int=0)
+_DISABLED_SINCE = 3  # before, clients do not know TOPIC_DELETION_DISABLED
+
+
+@api(ApiKey.DELETE_TOPICS, versions=range(1, 7))
+async def handle_delete_topics(request: Any, context: RequestContext, services: Services) -> Any:
+    """DeleteTopics (key 20), versions 1-6.
+
+    Does: delete topics by name or id in one commit; their records are gone for every later reader.
+    Does not: delete __consumer_offsets, which would forget every group's progress; the embedded client can.
+    Versions: 3 TOPIC_DELETION_DISABLED; 4 flexible; 5 error messages (KIP-599); 6 topic ids (KIP-516).
+    """
+    asked = _asked_topics(request)
+    found: dict[Asked, Topic] = {}
+    refusal = _refusal(context, services)
+    if refusal is not None:
+        outcomes = dict.fromkeys(asked, outcome_of(refusal))
+    else:
+        parts = deletions(asked, found)
+        outcomes = await services.changes.make(parts, timeout_ms=field(request, "timeout", 0))
+    return make(
+        context.types.DeleteTopicsResponse,
+        responses=[
+            _deleted_topic(context, found.get(one), one, outcome) for one, outcome in outcomes.items()
+        ],
+    )
+
+
+def _asked_topics(request: Any) -> list[Asked]:
+    topics = field(request, "topics")
+    if topics is None:
+        return [(name, None) for name in request.topic_names]
+    return [
+        (one.name, None if one.topic_id in (None, _ZERO) else topic_id_text(one.topic_id)) for one in topics
+    ]
+
+
+def _refusal(context: RequestContext, services: Services) -> RefusedError | None:
+    if services.config.topics.delete_topic_enable:
+        return None
+    known = context.api_version >= _DISABLED_SINCE
+    code = ErrorCode.topic_deletion_disabled if known else ErrorCode.invalid_request
+    return RefusedError(code, "Topic deletion is disabled.")
+
+
+def _deleted_topic(context: RequestContext, topic: Topic | None, asked: Asked, outcome: Outcome) -> Any:
+    name, topic_id = asked
+    if topic is not None and not outcome.is_error:
+        name, topic_id = topic.name, topic.topic_id
+    return make(
+        context.types.DeletableTopicResult,
+        name=name,
+        topic_id=topic_id or _ZERO,
+        error_code=outcome.code,
+        error_message=outcome.message,
+    )
