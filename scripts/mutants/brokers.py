@@ -156,8 +156,8 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "A coordinator answers before its record is durable.",
         "sparklog_server/coordination/state_log.py",
-        "future, at_offset, self._surprises))\n        return future",
-        "loop.create_future(), at_offset))\n        future.set_result(None)\n        return future",
+        "at_offset, self._plan_epoch)\n        )\n        return future",
+        "at_offset, self._plan_epoch)\n        )\n        future.set_result(None)\n        return future",
         "tests/server/coordination/test_state_log.py",
     ),
     edit(
@@ -211,7 +211,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     patch(
         "Offsets that a transaction may change are returned as stable.",
-        "sparklog_server.groups.staged_commits.StagedCommits.unstable",
+        "sparklog_server.groups.table.GroupTable.unstable",
         "tests/server/groups/test_staged_commits.py",
         returns=frozenset(),
     ),
