@@ -1,0 +1,63 @@
+"""Three levels of tests: `--level fast`, `usual` or `all` (`make test-fast`, `make test`, `make test-all`).
+
+fast: what runs in pytest's own process. A test that starts a process fails there.
+usual: all but tests marked `slow`; of a function marked `sampled(n)`, n of its cases, evenly spread.
+all: everything; also the default of pytest, for a few files.
+
+What starts a process is marked `process` by its fixtures and its folder; by hand only where neither shows it.
+"""
+
+import sys
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+LEVELS = ("fast", "usual", "all")
+FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "start_process"}
+FOLDERS = {"brokers", "clusters", "compat", "crash", "peers"}
+_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
+
+
+def add_marks(item: pytest.Item) -> None:
+    """Mark what starts Spark, or another process."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    folder = item.nodeid.split("/")[1]
+    if "spark" in fixtures:
+        item.add_marker(pytest.mark.spark)
+    if item.get_closest_marker("spark") or fixtures & FIXTURES or folder in FOLDERS:
+        item.add_marker(pytest.mark.process)
+
+
+def left_out(items: list[pytest.Item], level: str) -> list[pytest.Item]:
+    """Items that the level does not run."""
+    if level == "all":
+        return []
+    barred = {"slow", "process"} if level == "fast" else {"slow"}
+    out = [item for item in items if any(item.get_closest_marker(mark) for mark in barred)]
+    sampled: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if mark := item.get_closest_marker("sampled"):
+            sampled[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+    for (_function, wanted), cases in sampled.items():
+        kept = spread(len(cases), wanted)
+        out += [case for index, case in enumerate(cases) if index not in kept]
+    return out
+
+
+def spread(count: int, wanted: int) -> set[int]:
+    """Return `wanted` indices below `count`: the first, the last, and evenly spread ones between them."""
+    if wanted >= count:
+        return set(range(count))
+    return {index * (count - 1) // (wanted - 1) for index in range(wanted)}
+
+
+def refuse_processes(refused: list[str]) -> None:
+    """Make each later start of a process raise RuntimeError, and add it to `refused`: the error may be caught."""
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in _STARTS:
+            refused.append(f"{event}{arguments[:2]}: mark this test `process`")
+            raise RuntimeError(refused[-1])
+
+    sys.addaudithook(audit)
