@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Hundreds of Pythons are started. Without bytecode files each compiles the same modules, and pytest rewrites 700 more.
+# Tests start hundreds of Pythons. Without bytecode files each compiles the same modules, and pytest rewrites
+# the assertions of 700 more.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -114,7 +115,8 @@ def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """What a test leaves behind is the bad luck of others; SPARKLOG_LEFTOVERS=1 looks for threads, too."""
     before = Leftovers()
     yield
-    assert _refused_processes == []
+    refused, _refused_processes[:] = _refused_processes[:], []
+    assert refused == []
     assert before.loggers() == []
     if "SPARKLOG_LEFTOVERS" in os.environ and "spark" not in request.fixturenames:  # its session goes on
         assert before.threads() == []

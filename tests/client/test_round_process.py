@@ -183,6 +183,7 @@ def test_it_breaks_off_when_it_is_told_to(log: SparkLog) -> None:
     assert len(log.refresh().partition("t", 0).extents) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_it_ends_with_its_parent(log: SparkLog, number: signal.Signals) -> None:
     """However that ends: the kernel closes the pipe."""
@@ -204,6 +205,7 @@ def test_it_ends_with_its_parent(log: SparkLog, number: signal.Signals) -> None:
     assert not is_at_work(log)
 
 
+@pytest.mark.slow
 def test_a_round_that_hangs_ends_with_its_parent_too() -> None:
     """As on a storage that does not answer: nobody looks at the event."""
     hanging = (
@@ -219,6 +221,7 @@ def test_a_round_that_hangs_ends_with_its_parent_too() -> None:
     assert process.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_guardian_outlives_the_parent(log: SparkLog) -> None:
     """The round ends when both have; being told to is enough."""
     guard = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)

@@ -1,10 +1,10 @@
 """Three levels of tests: `--level fast`, `usual` or `all` (`make test-fast`, `make test`, `make test-all`).
 
-fast: what runs in pytest's own process. A test that starts a process fails there.
-usual: all but tests marked `slow`; of a function marked `sampled(n)`, n of its cases, evenly spread.
+fast: what runs in pytest's own process, for a second at most. A test that starts a process fails there.
+usual: all but tests marked `exhaustive`; of a function marked `sampled(n)`, n of its cases, evenly spread.
 all: everything; also the default of pytest, for a few files.
 
-What starts a process is marked `process` by its fixtures and its folder; by hand only where neither shows it.
+What is not fast is marked `slow` by its fixtures and its folder; by hand only where neither shows it.
 """
 
 import sys
@@ -15,25 +15,25 @@ import pytest
 
 LEVELS = ("fast", "usual", "all")
 FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "start_process"}
-FOLDERS = {"brokers", "clusters", "compat", "crash", "peers"}
+FOLDERS = {"brokers", "clusters", "compat", "crash", "models", "peers", "simulation"}
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 
 
 def add_marks(item: pytest.Item) -> None:
-    """Mark what starts Spark, or another process."""
+    """Mark what starts Spark, and what is slow."""
     fixtures = set(getattr(item, "fixturenames", ()))
     folder = item.nodeid.split("/")[1]
     if "spark" in fixtures:
         item.add_marker(pytest.mark.spark)
     if item.get_closest_marker("spark") or fixtures & FIXTURES or folder in FOLDERS:
-        item.add_marker(pytest.mark.process)
+        item.add_marker(pytest.mark.slow)
 
 
 def left_out(items: list[pytest.Item], level: str) -> list[pytest.Item]:
     """Items that the level does not run."""
     if level == "all":
         return []
-    barred = {"slow", "process"} if level == "fast" else {"slow"}
+    barred = {"slow", "exhaustive"} if level == "fast" else {"exhaustive"}
     out = [item for item in items if any(item.get_closest_marker(mark) for mark in barred)]
     sampled: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -53,11 +53,11 @@ def spread(count: int, wanted: int) -> set[int]:
 
 
 def refuse_processes(refused: list[str]) -> None:
-    """Make each later start of a process raise RuntimeError, and add it to `refused`: the error may be caught."""
+    """Make each start of a process raise RuntimeError from now on, and add it to `refused`: code may catch it."""
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _STARTS:
-            refused.append(f"{event}{arguments[:2]}: mark this test `process`")
+            refused.append(f"{event}{arguments[:2]}: mark this test `slow`")
             raise RuntimeError(refused[-1])
 
     sys.addaudithook(audit)
