@@ -53,7 +53,7 @@ def spread(count: int, wanted: int) -> set[int]:
 
 
 def refuse_processes(refused: list[str]) -> None:
-    """Make each start of a process raise RuntimeError from now on; code may catch it, so note it in `refused`."""
+    """Make each start of a process raise RuntimeError from now on, and note it in `refused`."""
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _STARTS:
