@@ -6,7 +6,7 @@ SPARKLOG_TEST_STORE=s3 puts the log of every test that uses `root` into the S3 s
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -56,9 +56,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--durations-file", help="write the 50 slowest tests to this file")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For several processes (-n 2 --dist loadgroup): one has all that starts Spark, which is too large to run
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Items are in the order of their files here: plugins shuffle them afterwards.
+
+    For several processes (-n 2 --dist loadgroup): one has all that starts Spark, which is too large to run
     twice at the same time; of the rest, a module's tests stay together, and share its fixtures.
     """
     for item in items:
@@ -73,6 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group("spark" if item.get_closest_marker("spark") else module))
     if level == "fast":
         levels.refuse_processes(_refused_processes)
+    return (yield)
 
 
 @pytest.fixture

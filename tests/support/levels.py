@@ -46,10 +46,8 @@ def left_out(items: list[pytest.Item], level: str) -> list[pytest.Item]:
 
 
 def spread(count: int, wanted: int) -> set[int]:
-    """Return `wanted` indices below `count`: the first, the last, and evenly spread ones between them."""
-    if wanted >= count:
-        return set(range(count))
-    return {index * (count - 1) // (wanted - 1) for index in range(wanted)}
+    """Return `wanted` evenly spread indices below `count`, the first among them."""
+    return {index * count // wanted for index in range(wanted)} if wanted < count else set(range(count))
 
 
 def refuse_processes(refused: list[str]) -> None:

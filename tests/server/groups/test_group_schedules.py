@@ -340,6 +340,7 @@ def random_step(random: Random) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("seed", range(150))
 def test_promises_hold_in_long_schedules(seed: int) -> None:
     random = Random(seed)

@@ -167,6 +167,7 @@ def test_every_request_that_kio_knows_can_be_walked() -> None:
     assert walked > 250
 
 
+@pytest.mark.sampled(45)
 @pytest.mark.parametrize(("key", "version"), served_versions())
 def test_right_requests_pass_unchanged(key: int, version: int) -> None:
     rng = random.Random(key * 100 + version)
