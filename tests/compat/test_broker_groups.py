@@ -60,7 +60,7 @@ def shared_among(members: Sequence[Member], expected: list[int]) -> None:
 COMBINATIONS = [(client, assignor) for client, assignors in ASSIGNORS.items() for assignor in assignors]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "assignor"), COMBINATIONS)
 def test_two_and_five_members_come_and_go(
     name: str, assignor: str, server: BrokerProcess, log: SparkLog, topic: str, group: str
