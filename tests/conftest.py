@@ -56,6 +56,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--durations-file", help="write the 50 slowest tests to this file")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    memory = levels.memory_directory()
+    if config.getoption("level") != "all" and memory is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Items are in the order of their files here: plugins shuffle them afterwards.

@@ -4,9 +4,11 @@ fast: what runs in pytest's own process, for a second at most. A test that start
 usual: all but tests marked `exhaustive`; of a function marked `sampled(n)`, n of its cases, evenly spread.
 all: everything; also the default of pytest, for a few files.
 
+fast and usual keep the files of tests in memory where there is room; all keeps them on the disk.
 What is not fast is marked `slow` by its fixtures and its folder; by hand only where neither shows it.
 """
 
+import os
 import sys
 from collections import defaultdict
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 LEVELS = ("fast", "usual", "all")
 FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "start_process"}
 FOLDERS = {"brokers", "clusters", "compat", "crash", "models", "peers", "simulation"}
+_MEMORY, _MEMORY_BYTES = "/dev/shm", 4 << 30
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 
 
@@ -48,6 +51,16 @@ def left_out(items: list[pytest.Item], level: str) -> list[pytest.Item]:
 def spread(count: int, wanted: int) -> set[int]:
     """Return `wanted` evenly spread indices below `count`, the first among them."""
     return {index * count // wanted for index in range(wanted)} if wanted < count else set(range(count))
+
+
+def memory_directory() -> str | None:
+    """Return a directory in memory that has room for a run, if there is one: fsync takes no time there."""
+    try:
+        found = os.statvfs(_MEMORY)
+    except OSError:
+        return None
+    has_room = found.f_bavail * found.f_frsize >= _MEMORY_BYTES
+    return _MEMORY if has_room and not found.f_flag & os.ST_NOEXEC and os.access(_MEMORY, os.W_OK) else None
 
 
 def refuse_processes(refused: list[str]) -> None:
