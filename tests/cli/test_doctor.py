@@ -52,6 +52,7 @@ def test_this_interpreter_is_fit_for_workers() -> None:
     assert checks.check_worker_python(environment(PATH=here)).status is Status.OK
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "check"), [("PYSPARK_PYTHON", "PYSPARK_PYTHON"), ("PYSPARK_DRIVER_PYTHON", "driver's Python")]
 )

@@ -17,7 +17,7 @@ import pytest
 
 LEVELS = ("fast", "usual", "all")
 FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "start_process"}
-FOLDERS = {"brokers", "clusters", "compat", "crash", "models", "peers", "simulation"}
+FOLDERS = {"brokers", "clusters", "compat", "crash", "models", "peers", "property", "simulation"}
 _MEMORY, _MEMORY_BYTES = "/dev/shm", 4 << 30
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 
