@@ -73,9 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         levels.add_marks(item)
     level = config.getoption("level")
     left_out = levels.left_out(items, level)
-    config.hook.pytest_deselected(items=left_out)
-    unwanted = set(left_out)
-    items[:] = [item for item in items if item not in unwanted]
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
     for item in items:
         module = item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group("spark" if item.get_closest_marker("spark") else module))

@@ -1,6 +1,6 @@
 """Three levels of tests: `--level fast`, `usual` or `all` (`make test-fast`, `make test`, `make test-all`).
 
-fast: what runs in pytest's own process, for a second at most. A test that starts a process fails there.
+fast: what runs in pytest's own process, and searches no large space. A test that starts a process fails there.
 usual: all but tests marked `exhaustive`; of a function marked `sampled(n)`, n of its cases, evenly spread.
 all: everything; also the default of pytest, for a few files.
 
@@ -32,19 +32,19 @@ def add_marks(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.slow)
 
 
-def left_out(items: list[pytest.Item], level: str) -> list[pytest.Item]:
+def left_out(items: list[pytest.Item], level: str) -> set[pytest.Item]:
     """Items that the level does not run."""
     if level == "all":
-        return []
+        return set()
     barred = {"slow", "exhaustive"} if level == "fast" else {"exhaustive"}
-    out = [item for item in items if any(item.get_closest_marker(mark) for mark in barred)]
+    out = {item for item in items if any(item.get_closest_marker(mark) for mark in barred)}
     sampled: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if mark := item.get_closest_marker("sampled"):
             sampled[item.nodeid.partition("[")[0], mark.args[0]].append(item)
     for (_function, wanted), cases in sampled.items():
         kept = spread(len(cases), wanted)
-        out += [case for index, case in enumerate(cases) if index not in kept]
+        out.update(case for index, case in enumerate(cases) if index not in kept)
     return out
 
 
