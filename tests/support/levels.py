@@ -1,6 +1,6 @@
 """Three levels of tests: `--level fast`, `usual` or `all` (`make test-fast`, `make test`, `make test-all`).
 
-fast: what runs in pytest's own process, and searches no large space. A test that starts a process fails there.
+fast: what runs in the process of pytest, and searches no large space. No test can start a process.
 usual: all but tests marked `exhaustive`; of a function marked `sampled(n)`, n of its cases, evenly spread.
 all: everything; also the default of pytest, for a few files.
 
