@@ -3,6 +3,7 @@
 SPARKLOG_TEST_STORE=s3 puts the log of every test that uses `root` into the S3 server.
 """
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -81,6 +82,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if level == "fast":
         levels.refuse_processes(_refused_processes)
     return (yield)
+
+
+def pytest_collection_finish() -> None:
+    """10,000 tests are a million objects: a test that collects garbage need not look at them."""
+    gc.freeze()
 
 
 @pytest.fixture
