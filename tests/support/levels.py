@@ -17,7 +17,9 @@ import pytest
 
 LEVELS = ("fast", "usual", "all")
 FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "start_process"}
-FOLDERS = {"brokers", "clusters", "compat", "crash", "models", "peers", "property", "simulation"}
+FOLDERS = {
+    "brokers", "clusters", "compat", "crash", "models", "peers", "property", "server/maintenance", "simulation",
+}  # fmt: skip
 _MEMORY, _MEMORY_BYTES = "/dev/shm", 4 << 30
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 
@@ -25,10 +27,10 @@ _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.sy
 def add_marks(item: pytest.Item) -> None:
     """Mark what starts Spark, and what is slow."""
     fixtures = set(getattr(item, "fixturenames", ()))
-    folder = item.nodeid.split("/")[1]
+    in_folder = item.nodeid.startswith(tuple(f"tests/{folder}/" for folder in FOLDERS))
     if "spark" in fixtures:
         item.add_marker(pytest.mark.spark)
-    if item.get_closest_marker("spark") or fixtures & FIXTURES or folder in FOLDERS:
+    if item.get_closest_marker("spark") or fixtures & FIXTURES or in_folder:
         item.add_marker(pytest.mark.slow)
 
 

@@ -75,7 +75,6 @@ def rounds(server: BrokerProcess) -> list[psutil.Process]:
     return []
 
 
-@pytest.mark.slow
 def test_small_extents_are_merged_while_clients_go_on_exactly(log: SparkLog) -> None:
     with serving(root_of(log), SOON) as server:
         consumer = Consumer(
@@ -115,7 +114,6 @@ def test_small_extents_are_merged_while_clients_go_on_exactly(log: SparkLog) -> 
         assert server.stop() == 0
 
 
-@pytest.mark.slow
 def test_retention_of_the_brokers_own_settings(log: SparkLog) -> None:
     log.create_topic("kept", 1, {"retention.bytes": "-1"})
     log.append("kept", pa.table({"value": ["x"]}))
@@ -124,7 +122,6 @@ def test_retention_of_the_brokers_own_settings(log: SparkLog) -> None:
     assert log.log_start_offset("kept", 0) == 0
 
 
-@pytest.mark.slow
 def test_without_the_cleaner_nothing_is_merged(log: SparkLog) -> None:
     log.append("t", pa.table({"value": ["x"]}), partition=1)
     log.alter_topic("t", {"retention.bytes": "100000"})
@@ -135,7 +132,6 @@ def test_without_the_cleaner_nothing_is_merged(log: SparkLog) -> None:
         assert log.read("t", 0, DUE - 1)["value"].to_pylist() == [f"old-{DUE - 1}".encode()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kills", [True, False])
 def test_a_round_ends_with_its_broker(log: SparkLog, kills: bool) -> None:
     with serving(root_of(log), {**SOON, "log.cleaner.io.max.bytes.per.second": "1"}) as server:

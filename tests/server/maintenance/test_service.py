@@ -26,8 +26,6 @@ from tests.server.http.test_endpoint import scrape, value
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
 
-pytestmark = pytest.mark.slow
-
 SOON = {
     "log.cleaner.backoff.ms": "1",
     "log.retention.check.interval.ms": "1",
