@@ -27,6 +27,8 @@ from sparklog.maintenance import ROUND, alone
 from tests.support.broker_process import until
 from tests.support.prompt_rounds import hurry
 
+pytestmark = pytest.mark.slow
+
 DUE = 256  # small extents
 SLOW = 1  # byte a second: the first step rests for ever
 # Starts a round that rests, says its number, and lives until it is killed.
@@ -183,7 +185,6 @@ def test_it_breaks_off_when_it_is_told_to(log: SparkLog) -> None:
     assert len(log.refresh().partition("t", 0).extents) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_it_ends_with_its_parent(log: SparkLog, number: signal.Signals) -> None:
     """However that ends: the kernel closes the pipe."""
@@ -205,7 +206,6 @@ def test_it_ends_with_its_parent(log: SparkLog, number: signal.Signals) -> None:
     assert not is_at_work(log)
 
 
-@pytest.mark.slow
 def test_a_round_that_hangs_ends_with_its_parent_too() -> None:
     """As on a storage that does not answer: nobody looks at the event."""
     hanging = (
@@ -221,7 +221,6 @@ def test_a_round_that_hangs_ends_with_its_parent_too() -> None:
     assert process.returncode == 1
 
 
-@pytest.mark.slow
 def test_a_guardian_outlives_the_parent(log: SparkLog) -> None:
     """The round ends when both have; being told to is enough."""
     guard = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)

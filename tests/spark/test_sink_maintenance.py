@@ -102,6 +102,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[RoundRequest]:
     return requests
 
 
+@pytest.mark.slow
 def test_a_root_that_is_due_is_merged_beside_the_query(log: SparkLog, root: str, keeper: Keeper) -> None:
     fill(log, DUE)
     keeper.after_commit(log, options_of(root))
@@ -172,6 +173,7 @@ def test_and_so_they_do_if_each_commit_has_another_worker(
     assert waits == [2 * LOOK_MS, 4 * LOOK_MS, 8 * LOOK_MS, 16 * LOOK_MS, 32 * LOOK_MS]
 
 
+@pytest.mark.slow
 def test_a_round_that_comes_back_sets_the_pace_for_the_next_worker(
     log: SparkLog, root: str, clock: ManualClock
 ) -> None:

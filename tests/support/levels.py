@@ -18,8 +18,9 @@ import pytest
 LEVELS = ("fast", "usual", "all")
 FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "start_process"}
 FOLDERS = {
-    "brokers", "clusters", "compat", "crash", "models", "peers", "property", "server/maintenance", "simulation",
-}  # fmt: skip
+    *("brokers", "clusters", "compat", "crash", "models", "peers", "property"),
+    *("server/maintenance", "simulation"),
+}
 _MEMORY, _MEMORY_BYTES = "/dev/shm", 4 << 30
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 
