@@ -79,6 +79,7 @@ def test_what_is_staged_is_read(log: SparkLog, root: Path) -> None:
     assert (found["staged"].status, found["staged"].detail) == (Status.OK, told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_damage_in_what_is_staged_is_found(log: SparkLog, root: Path, run: Run, *, is_gone: bool) -> None:
     begin(log)

@@ -36,6 +36,7 @@ def test_the_command_judges_files_together(tmp_path: Path) -> None:
     assert judge().returncode == 2
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_operations_take_seconds() -> None:
     events: list[Event] = []
     total = 50_000

@@ -183,6 +183,7 @@ def test_nonsense_is_no_other_kind_of_error(small: SmallS3, name: str, what: str
     assert small.counts.total() < MOST_REQUESTS
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("what", LISTINGS)
 @pytest.mark.parametrize("name", ["list", "walk"])
 def test_a_listing_that_makes_no_sense(small: SmallS3, name: str, what: str) -> None:

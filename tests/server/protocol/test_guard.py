@@ -178,6 +178,7 @@ def test_right_requests_pass_unchanged(key: int, version: int) -> None:
         assert dataclasses.is_dataclass(examine_request(frame, header, codec).read())
 
 
+@pytest.mark.slow
 def test_no_frame_does_more_than_being_refused() -> None:
     """No crash, no hang, no growth, whatever the bytes."""
     outcomes = {"read": 0, "malformed": 0, "unsupported": 0}
