@@ -85,7 +85,7 @@ def test_kill_9_of_the_driver_leaves_no_round_behind(root: str, tmp_path: Path, 
         descendants: list[psutil.Process] = []
         try:
             told = psutil.Process(driver.pid)
-            (round_,) = until(lambda: rounds(gate), 400)
+            (round_,) = until(lambda: rounds(gate), 400, every_seconds=0.2)
             until(Path(f"{gate}.reached").exists, 60)
             descendants = told.children(recursive=True)
             driver.kill()
