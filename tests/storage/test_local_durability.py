@@ -162,7 +162,7 @@ def test_failed_fsync_poisons_the_store(
             use()
     assert not local.exists("d/b")
     left = [path.stat().st_nlink for path in (Path(local.root) / ".tmp").iterdir()]
-    assert left == ([2] if where == "/root/d" else [])  # two links: the name is there, and perhaps not durable
+    assert left == ([2] if where == "/root/d" else [])  # the name is there, perhaps not durable
 
 
 @pytest.mark.parametrize("function", ["fdatasync", "fsync"])
