@@ -6,7 +6,7 @@ SPARKLOG_TEST_STORE=s3 puts the log of every test that uses `root` into the S3 s
 import gc
 import os
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -116,12 +116,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _write_durations(terminalreporter: pytest.TerminalReporter, path: Path) -> None:
     """The 50 slowest tests, their set-up and end included."""
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid] += report.duration
-    path.write_text("".join(f"{spent:8.2f} s  {test}\n" for test, spent in seconds.most_common(50)))
+    slowest = sorted(seconds.items(), key=lambda item: -item[1])[:50]
+    path.write_text("".join(f"{spent:8.2f} s  {test}\n" for test, spent in slowest))
 
 
 @pytest.fixture(autouse=True)
