@@ -306,6 +306,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEPS, min_size=5, max_size=50), st.booleans())
 def test_promises_hold_whatever_happens(steps: list[tuple[Any, ...]], well_behaved_end: bool) -> None:
