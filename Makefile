@@ -40,7 +40,7 @@ MATRIX_PYSPARK ?= 4.0.5 4.1.4 4.2.1 4.3.0
 MATRIX_PYTHON ?=
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo cluster test test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs format clean
+.PHONY: help demo cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -55,9 +55,19 @@ cluster: $(VENV)/.dev ## Three brokers on one root, to play with (ROOT=DIR or s3
 	@sh scripts/preflight.sh >/dev/null
 	@$(BIN)/python scripts/cluster.py --root "$(or $(ROOT),.cluster/root)" --logs .cluster/logs --port $(CLUSTER_PORT) $(CLUSTER_ARGS)
 
-test: $(VENV)/.dev ## All tests, Spark included, in two processes (PYTEST_ARGS="tests/format -k codec" for some)
+# Each writes the 50 slowest tests to test-durations.txt.
+PYTEST_ALL := $(BIN)/python -m pytest -n 2 --dist loadgroup --durations=10 --durations-file=test-durations.txt
+
+test-fast: $(VENV)/.dev ## A minute: tests that start no process (PYTEST_ARGS="tests/format -k codec" for some)
+	$(PYTEST_ALL) --level=fast $(PYTEST_ARGS)
+
+test: $(VENV)/.dev ## Ten minutes: a test of every promise, with Spark, Kafka's clients and S3
 	@sh scripts/preflight.sh --java >/dev/null
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(PYTEST_ALL) --level=usual $(PYTEST_ARGS)
+
+test-all: $(VENV)/.dev ## Every test, with every case
+	@sh scripts/preflight.sh --java >/dev/null
+	$(PYTEST_ALL) --level=all $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## Lint, formatting, types and the layers' imports
 	$(BIN)/ruff check .

@@ -3,8 +3,11 @@
 SPARKLOG_TEST_STORE=s3 puts the log of every test that uses `root` into the S3 server.
 """
 
+import gc
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,12 +19,18 @@ from sparklog.storage import local as local_temporary
 from sparklog.storage.s3_options import parse_storage_options
 from tests.hooked_s3 import HookedS3Store
 from tests.seaweed import SeaweedServer
+from tests.support import levels
 from tests.support.leftovers import Leftovers
 from tests.support.told import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# Tests start hundreds of Pythons. Without bytecode files each compiles the same modules, and pytest rewrites
+# the assertions of 700 more.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # By default an example that takes longer than 200 ms fails, as one does that is begun when a machine is busy.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,17 +49,44 @@ for _variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_variable, _SHORT_LIVED)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For several processes (-n 2 --dist loadgroup): one has all that starts Spark, which is too large to run
-    twice at once; of the rest, a module's tests stay together, and share its fixtures.
+_refused_processes: list[str] = []
 
-    What starts Spark without the fixture `spark` has the mark of this name.
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--level", choices=levels.LEVELS, default="all", help="tests to run (CONTRIBUTING.md)")
+    parser.addoption("--durations-file", help="write the 50 slowest tests to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    memory = levels.memory_directory()
+    if config.getoption("level") != "all" and memory is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Items are in the order of their files here: plugins shuffle them afterwards.
+
+    For several processes (-n 2 --dist loadgroup): one has all that starts Spark, which is too large to run
+    twice at the same time; of the rest, a module's tests stay together, and share its fixtures.
     """
     for item in items:
-        starts_spark = "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark")
+        levels.add_marks(item)
+    level = config.getoption("level")
+    left_out = levels.left_out(items, level)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+    for item in items:
         module = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("spark" if starts_spark else module))
+        item.add_marker(pytest.mark.xdist_group("spark" if item.get_closest_marker("spark") else module))
+    if level == "fast":
+        levels.refuse_processes(_refused_processes)
+    return (yield)
+
+
+def pytest_collection_finish() -> None:
+    """10,000 tests are a million objects: a test that collects garbage need not look at them."""
+    gc.freeze()
 
 
 @pytest.fixture
@@ -65,6 +101,8 @@ def report(record_property: Callable[[str, object], None]) -> Callable[[str], No
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if path := terminalreporter.config.getoption("durations_file"):
+        _write_durations(terminalreporter, Path(path))
     if "SPARKLOG_CHAOS_KILLS" not in os.environ:
         return
     terminalreporter.section("chaos")
@@ -76,11 +114,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line("    " + text.replace("\n", "\n    "))
 
 
+def _write_durations(terminalreporter: pytest.TerminalReporter, path: Path) -> None:
+    """The 50 slowest tests, their set-up and end included."""
+    seconds: dict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid] += report.duration
+    slowest = sorted(seconds.items(), key=lambda item: -item[1])[:50]
+    path.write_text("".join(f"{spent:8.2f} s  {test}\n" for test, spent in slowest))
+
+
 @pytest.fixture(autouse=True)
 def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """What a test leaves behind is the bad luck of others; SPARKLOG_LEFTOVERS=1 looks for threads, too."""
     before = Leftovers()
     yield
+    refused, _refused_processes[:] = _refused_processes[:], []
+    assert refused == []
     assert before.loggers() == []
     if "SPARKLOG_LEFTOVERS" in os.environ and "spark" not in request.fixturenames:  # its session goes on
         assert before.threads() == []

@@ -9,6 +9,8 @@ import pytest
 
 from sparklog.allocator import keep_freed_memory
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 

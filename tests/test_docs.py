@@ -14,6 +14,7 @@ PACKAGES = ("sparklog", "sparklog_server", "pyspark_sparklog")
 SOURCES = [path for package in PACKAGES for path in PROJECT.glob(f"{package}/**/*.py")]
 
 
+@pytest.mark.slow
 def test_generated_pages_are_up_to_date() -> None:
     words = [sys.executable, "scripts/generate_docs.py", "--check"]
     result = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)

@@ -55,12 +55,14 @@ def test_wrong_settings_are_refused(setting: str, match: str) -> None:
         arm(setting)
 
 
+@pytest.mark.slow
 def test_a_wrong_setting_of_the_environment_is_told_at_once() -> None:
     done = run("import sparklog.storage", "no.such.point:1")
     assert done.returncode == 1
     assert "SPARKLOG_INVALID_OPTION" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_nth_pass_kills() -> None:
     code = "from sparklog.failpoints import failpoint\nfor n in range(5): failpoint('put.linked'); print(n)"
     done = run(code, "put.linked:3")

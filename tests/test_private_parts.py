@@ -46,11 +46,13 @@ REACHES = {
 PATCHES = ("setattr", "getattr", "patch", "patch.object")
 
 
+@pytest.mark.slow
 def test_no_test_reaches_into_private_parts() -> None:
     found = {name: reached - REACHES.get(name, set()) for name, reached in _all_reached().items()}
     assert {name: reached for name, reached in found.items() if reached} == {}
 
 
+@pytest.mark.slow
 def test_what_may_reach_still_does() -> None:
     reached = _all_reached()
     assert [name for name, allowed in REACHES.items() if allowed - reached[name]] == []

@@ -23,6 +23,7 @@ def test_what_is_hidden(text: str) -> None:
     assert without_user_info(text) == MEANT.sub(f"{HIDDEN}@", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -236,6 +236,7 @@ def checked(run_json: RunJson) -> tuple[str, str, str | None]:
     return found["status"], found["detail"], found["fix"]
 
 
+@pytest.mark.slow
 def test_the_doctor_looks_at_the_brokers(cluster: ClusterRoot, run_json: RunJson) -> None:
     assert checked(run_json) == ("ok", "1 (controller), 2, 3", None)
     cluster.begin_shutdown(2)
@@ -254,6 +255,7 @@ def test_the_doctor_looks_at_the_brokers(cluster: ClusterRoot, run_json: RunJson
     assert "no broker runs" in checked(run_json)[1]
 
 
+@pytest.mark.slow
 def test_the_doctor_has_no_word_for_brokers_where_there_never_were_any(
     log: sparklog.SparkLog, run_json: RunJson
 ) -> None:

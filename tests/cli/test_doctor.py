@@ -54,6 +54,7 @@ def environment(**changes: str) -> dict[str, str]:
     return {**kept, **changes}
 
 
+@pytest.mark.slow
 def test_this_interpreter_is_fit_for_workers() -> None:
     found = checks.check_worker_python(environment(PYSPARK_PYTHON=worker_python()))
     assert found == Finding("PYSPARK_PYTHON", Status.OK, worker_python())
@@ -61,6 +62,8 @@ def test_this_interpreter_is_fit_for_workers() -> None:
     assert checks.check_worker_python(environment(PATH=here)).status is Status.OK
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "check"), [("PYSPARK_PYTHON", "PYSPARK_PYTHON"), ("PYSPARK_DRIVER_PYTHON", "driver's Python")]
 )
@@ -77,6 +80,7 @@ def test_an_interpreter_that_starts_slowly_is_a_warning(name: str, check: str, t
     assert looked(**{name: str(alone)}).status is Status.OK
 
 
+@pytest.mark.slow
 def test_a_driver_that_does_not_find_the_format_is_a_warning(tmp_path: Path) -> None:
     jupyter = program(tmp_path, "jupyter", "exit 1")
     found = checks.check_driver_python(environment(PYSPARK_DRIVER_PYTHON=str(jupyter)))
@@ -85,6 +89,7 @@ def test_a_driver_that_does_not_find_the_format_is_a_warning(tmp_path: Path) -> 
     assert "driver's Python" not in {one.check for one in checks.check_interpreters(environment())}
 
 
+@pytest.mark.slow
 def test_a_driver_that_does_not_run_beside_the_workers_is_refused(tmp_path: Path) -> None:
     """That the format is registered would not help."""
     newer = program(tmp_path, "python3", "echo 3.99")
@@ -94,6 +99,7 @@ def test_a_driver_that_does_not_run_beside_the_workers_is_refused(tmp_path: Path
         assert found.fix == f"export PYSPARK_DRIVER_PYTHON={worker_python()}"
 
 
+@pytest.mark.slow
 def test_interpreter_without_sparklog_is_refused_when_named(tmp_path: Path) -> None:
     other = program(tmp_path, "python3", "exit 1")
     found = checks.check_worker_python(environment(PYSPARK_PYTHON=str(other)))
@@ -104,6 +110,7 @@ def test_interpreter_without_sparklog_is_refused_when_named(tmp_path: Path) -> N
     assert checks.check_worker_python(environment(PYSPARK_PYTHON="/nowhere")).status is Status.FAIL
 
 
+@pytest.mark.slow
 def test_interpreter_that_finds_sparklog_and_not_what_it_needs_is_refused(tmp_path: Path) -> None:
     """As with PYTHONPATH naming a clone: `import sparklog` itself imports nothing else."""
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(\"No module named 'pyarrow'\")")
@@ -112,6 +119,7 @@ def test_interpreter_that_finds_sparklog_and_not_what_it_needs_is_refused(tmp_pa
     assert (found.status, "No module named 'pyarrow'" in found.detail) == (Status.FAIL, True)
 
 
+@pytest.mark.slow
 def test_interpreter_of_another_version_is_refused(tmp_path: Path) -> None:
     other = program(tmp_path, "python3", "echo 3.99")
     found = checks.check_worker_python(environment(PYSPARK_PYTHON=str(other)))
@@ -125,6 +133,7 @@ def test_compiled_loops_that_cannot_be_used_are_a_failure(monkeypatch: pytest.Mo
     assert (found.status, "built from other sources" in found.detail) == (Status.FAIL, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "detail"),
     [
@@ -145,10 +154,12 @@ def test_java_that_spark_cannot_use_is_refused(tmp_path: Path, script: str, deta
     assert "openjdk-17" in found.fix
 
 
+@pytest.mark.slow
 def test_java_of_this_machine_is_fit() -> None:
     assert checks.check_java(os.environ).status is Status.OK
 
 
+@pytest.mark.slow
 def test_other_spark_home_is_a_warning(tmp_path: Path) -> None:
     findings = {f.check: f for f in checks.check_environment(environment(SPARK_HOME=str(tmp_path)))}
     assert findings["pyspark"].status is Status.WARN
@@ -267,6 +278,7 @@ def test_what_nothing_refers_to_is_counted(run: Run, root: Path, monkeypatch: py
     assert looked().detail.startswith("at least 0 files")
 
 
+@pytest.mark.slow
 def test_missing_root_fails_the_command(run: Run, root: Path) -> None:
     result = run("doctor", "--output", "json", exit_code=1)
     findings = json.loads(result.stdout)
@@ -362,6 +374,7 @@ def test_what_is_staged_is_read(log: SparkLog, root: Path) -> None:
     assert (found["staged"].status, found["staged"].detail) == (Status.OK, told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_damage_in_what_is_staged_is_found(log: SparkLog, root: Path, run: Run, *, is_gone: bool) -> None:
     begin(log)

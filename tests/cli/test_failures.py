@@ -121,6 +121,7 @@ def test_text_stays_text(run: Run) -> None:
         assert run("consume", "-t", "z", *words, exit_code=1).stderr.startswith("Error: [SPARKLOG_")
 
 
+@pytest.mark.slow
 def test_on_a_terminal_the_fix_has_a_line_of_its_own(root: Path) -> None:
     ours, theirs = os.openpty()
     try:

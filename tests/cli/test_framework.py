@@ -204,6 +204,7 @@ def log(tmp_path: Path) -> sparklog.SparkLog:
     return log
 
 
+@pytest.mark.slow
 def test_the_brokers_root_is_worked_on(run: Run, log: sparklog.SparkLog) -> None:
     with fake_broker(broker_of(log.url, log.cluster_id)) as server:
         assert run("kafka-topics", "--list", "--bootstrap-server", server).stdout == "events\n"
@@ -226,6 +227,7 @@ def test_the_demo_wants_no_broker(run: Run) -> None:
     assert "a log of its own" in run("demo", "--bootstrap-server", "127.0.0.1:1", exit_code=2).stderr
 
 
+@pytest.mark.slow
 def test_the_log_that_is_meant_is_worked_on_and_no_other(
     run: Run, log: sparklog.SparkLog, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def asking(stop: Stop) -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("asking")
 @pytest.mark.parametrize("microseconds", range(20, 420))

@@ -116,6 +116,7 @@ def test_a_damaged_partition_is_named_and_the_others_are_merged(log: SparkLog, r
     assert extent_count(log) == 1
 
 
+@pytest.mark.slow
 def test_watching_leaves_a_damaged_partition_out(
     log: SparkLog, root: Path, watch: Callable[..., subprocess.Popen[str]]
 ) -> None:
@@ -159,6 +160,7 @@ def test_one_at_a_time(log: SparkLog, run: Run) -> None:
         assert run("maintain", "--dry-run").stdout == "Nothing is due.\n"  # only looks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_watching_goes_on_until_a_signal(
     log: SparkLog, watch: Callable[..., subprocess.Popen[str]], number: signal.Signals
@@ -174,6 +176,7 @@ def test_watching_goes_on_until_a_signal(
     assert (process.returncode, errors) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_round_that_rests(log: SparkLog, watch: Callable[..., subprocess.Popen[str]]) -> None:
     """Of a rate so low that the first step rests for hours."""
     fill(log, 8, size=1000)

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.conftest import Run
 
+pytestmark = pytest.mark.slow
+
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
 

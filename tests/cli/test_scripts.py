@@ -48,6 +48,7 @@ def with_closed(descriptor: int, *words: str, stdin: bytes = b"") -> subprocess.
     )
 
 
+@pytest.mark.slow
 def test_closed_stdin_is_nobody_to_be_asked_and_no_lines(run: Run) -> None:
     result = with_closed(0, "produce", "--topic", "t")
     assert (result.returncode, result.stderr) == (
@@ -58,6 +59,7 @@ def test_closed_stdin_is_nobody_to_be_asked_and_no_lines(run: Run) -> None:
     assert with_closed(0, "topics", "delete", "--topic", "t").stdout == b"Deleted topic t.\n"
 
 
+@pytest.mark.slow
 def test_closed_stderr_takes_notes_silently(run: Run) -> None:
     assert with_closed(2, "produce", "--topic", "t", stdin=b"one\n").returncode == 0
     assert run("offsets", "get", "--topic", "t").stdout == "t:0:1\n"

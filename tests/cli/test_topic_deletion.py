@@ -149,6 +149,7 @@ def test_what_was_deleted_before_a_failure_is_told(run: Run, monkeypatch: pytest
     assert (result.stdout, "the disk is gone" in result.stderr) == ("Deleted topic k1.\n", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_on_a_terminal_it_is_asked(run: Run, root: Path, answer: str) -> None:
     ours, theirs = os.openpty()

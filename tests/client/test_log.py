@@ -68,6 +68,7 @@ def test_everything_listed_is_there() -> None:
     assert sorted(sparklog.__all__) == sparklog.__all__
 
 
+@pytest.mark.slow
 def test_importing_sparklog_does_not_import_spark() -> None:
     code = "import sys, sparklog; sys.exit('pyspark' in sys.modules or 'pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,7 +12,7 @@ from sparklog.client import SparkLog
 from sparklog.client.groups import OffsetTable
 
 SECONDS = 20
-pytestmark = pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")]
 
 
 def in_child(work: Callable[[], bool]) -> bool:

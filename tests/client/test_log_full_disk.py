@@ -86,6 +86,7 @@ FREEING = """
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_freed_by_sparklog(tmp_path: Path) -> None:
     """In a mount namespace of its own, which ends with it."""
     (tmp_path / "freeing.py").write_text(textwrap.dedent(FREEING))

@@ -102,6 +102,7 @@ def test_slices_are_put_together_in_their_order() -> None:
     assert matching("x", [], budget=CpuBudget(60)) == []
 
 
+@pytest.mark.slow
 def test_the_first_of_a_process_brings_nothing_along() -> None:
     """Arrow imports pandas when it is first given a list of strings: 375 ms and 42 MB for a first request."""
     code = (

@@ -24,6 +24,8 @@ from sparklog.maintenance import ROUND, Budget, Terms, alone
 from tests.support.broker_process import until
 from tests.support.prompt_rounds import hurry
 
+pytestmark = pytest.mark.slow
+
 DUE = 256  # small extents
 SLOW = Budget(bytes_per_second=1)  # the first step never ends
 # Starts a round that rests, says its number, and lives until it is killed.

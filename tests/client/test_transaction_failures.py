@@ -311,6 +311,7 @@ def test_clones_do_not_commit_each_others_rows(log: SparkLog, other: SparkLog) -
     assert values(other, "a") == ["0"]
 
 
+@pytest.mark.slow
 def test_a_forked_child_cannot_commit(log: SparkLog) -> None:
     txn = log.transaction("app")
     here, there = multiprocessing.Pipe()

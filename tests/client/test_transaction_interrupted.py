@@ -24,6 +24,7 @@ def fail() -> None:
     raise LookupError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flushes", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
 def test_wherever_it_comes(flushes: bool, fails: bool, log: SparkLog) -> None:

@@ -165,6 +165,7 @@ def two_members(brokers: Brokers, name: str, group: str) -> Iterator[list[Member
         everything_was_read(brokers, group, members)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_coordinators_are_killed_in_turn_with_commits_in_flight(tmp_path: Path, name: str) -> None:
     group = f"group-of-{name}"
@@ -174,6 +175,7 @@ def test_coordinators_are_killed_in_turn_with_commits_in_flight(tmp_path: Path, 
             all_commit(brokers, group)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_a_coordinator_that_stops_hands_over_and_no_member_joins_again(tmp_path: Path, name: str) -> None:
     group = f"group-of-{name}"

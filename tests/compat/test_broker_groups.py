@@ -60,6 +60,7 @@ def shared_among(members: Sequence[Member], expected: list[int]) -> None:
 COMBINATIONS = [(client, assignor) for client, assignors in ASSIGNORS.items() for assignor in assignors]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "assignor"), COMBINATIONS)
 def test_two_and_five_members_come_and_go(
     name: str, assignor: str, server: BrokerProcess, log: SparkLog, topic: str, group: str
@@ -90,6 +91,7 @@ def test_two_and_five_members_come_and_go(
     assert committed == {(topic, partition): 60 for partition in range(PARTITIONS)}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_a_killed_member_is_replaced_when_its_session_ends(
     name: str, server: BrokerProcess, topic: str, group: str
@@ -141,6 +143,7 @@ def test_a_static_member_comes_back_without_a_rebalance(
         assert other.revocations == revocations
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_groups_go_on_after_a_restart_of_the_broker(
     name: str, tmp_path_factory: pytest.TempPathFactory

@@ -64,6 +64,7 @@ def check(log: SparkLog, sent: list[Sent], placed: list[tuple[int, int]] | None 
         assert placed == [(n % PARTITIONS, next(offsets[n % PARTITIONS])) for n in range(len(sent))]
 
 
+@pytest.mark.sampled(1)
 def test_answers_cut_at_random(
     client: Client, proxied: Callable[[Cut], tuple[CuttingProxy, BrokerProcess, SparkLog]]
 ) -> None:
@@ -77,6 +78,7 @@ def test_answers_cut_at_random(
     check(log, sent, placed)
 
 
+@pytest.mark.sampled(1)
 def test_the_first_answers_of_all_kinds_are_cut(
     client: Client, proxied: Callable[[Cut], tuple[CuttingProxy, BrokerProcess, SparkLog]]
 ) -> None:
@@ -93,6 +95,7 @@ def test_the_first_answers_of_all_kinds_are_cut(
     check(log, sent, placed)
 
 
+@pytest.mark.sampled(1)
 def test_a_batch_of_before_a_restart_is_known_after_it(
     client: Client, proxied: Callable[[Cut], tuple[CuttingProxy, BrokerProcess, SparkLog]]
 ) -> None:

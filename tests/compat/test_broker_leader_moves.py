@@ -67,6 +67,7 @@ def moving_leaders(root: Path) -> Iterator[list[int]]:
         thread.join()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_what_was_acknowledged_is_where_it_was_said_to_be(tmp_path: Path, client: Client) -> None:
     options = ProduceOptions(compression="lz4")

@@ -166,6 +166,7 @@ def test_the_time_of_appending_replaces_the_clients(
     assert client.consume(server.bootstrap, topic, 0, "earliest", 3) == embedded
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("codec", CODECS)
 def test_all_clients_read_what_each_wrote(
     client: Client, server: BrokerProcess, log: SparkLog, topic: str, codec: str

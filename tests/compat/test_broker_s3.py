@@ -45,6 +45,7 @@ def produce(client: Client, broker: BrokerProcess, first: int) -> list[tuple[int
     return client.produce(broker.bootstrap, "t", records, ProduceOptions(compression="gzip"))
 
 
+@pytest.mark.sampled(1)
 def test_clients_and_an_embedded_writer_share_the_log(
     client: Client, broker: BrokerProcess, beside: SparkLog
 ) -> None:
@@ -56,6 +57,7 @@ def test_clients_and_an_embedded_writer_share_the_log(
     assert [one.offset for one in seen] == list(range(2 * COUNT))
 
 
+@pytest.mark.sampled(1)
 def test_what_was_acknowledged_is_there_when_the_broker_was_killed(
     client: Client, broker: BrokerProcess, beside: SparkLog
 ) -> None:

@@ -165,6 +165,7 @@ def proxied(tmp_path: Path) -> Iterator[Proxied]:
         close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("commits", [True, False])
 def test_every_first_answer_is_lost(client: Client, proxied: Proxied, commits: bool) -> None:
     """What is asked again gets the same verdict, and nothing is staged twice."""
@@ -194,6 +195,7 @@ def test_every_first_answer_is_lost(client: Client, proxied: Proxied, commits: b
     assert log.committed_offsets("g") == {("t", 0): 2}
 
 
+@pytest.mark.sampled(1)
 def test_a_broker_that_is_killed_before_it_answers_has_decided(client: Client, proxied: Proxied) -> None:
     """The next one, which has only the root, answers the repetition."""
     killing = threading.Lock()
@@ -219,6 +221,7 @@ def test_a_broker_that_is_killed_before_it_answers_has_decided(client: Client, p
     assert values(log, "t", 0) == [b"0", b"1"]
 
 
+@pytest.mark.sampled(1)
 def test_a_transaction_outlives_its_broker(client: Client, proxied: Proxied) -> None:
     """What is staged is durable: the broker is killed between the last record and the commit."""
     proxy, server, log = proxied(lambda _: False)

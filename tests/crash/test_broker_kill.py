@@ -127,7 +127,7 @@ def check_group(log: SparkLog, consumers: list[Worker], found: dict[tuple[int, i
 
 
 @pytest.mark.timeout(120 + 60 * ROUNDS)
-@pytest.mark.parametrize("writer_count", [0, 4])
+@pytest.mark.parametrize("writer_count", [pytest.param(0, marks=pytest.mark.exhaustive), 4])
 def test_kills_under_load(tmp_path: Path, writer_count: int, report: Callable[[str], None]) -> None:
     report(f"SPARKLOG_SEED={SEED}")
     dice = random.Random(SEED)

@@ -66,6 +66,7 @@ def test_an_unusable_library_is_refused(found: str, tmp_path: Path, monkeypatch:
         kernels.load(path)
 
 
+@pytest.mark.slow
 def test_a_zip_on_the_python_path_works(tmp_path: Path) -> None:
     """As `spark-submit --py-files sparklog.whl` has it: a library cannot be loaded from within a zip."""
     package = kernels.PATH.parent.parent

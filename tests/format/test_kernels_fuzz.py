@@ -20,6 +20,8 @@ import pytest
 from sparklog.format import kernels
 from sparklog.format.encode import EncodeOptions, encode_batches
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = int(os.environ.get("SPARKLOG_KERNEL_ROUNDS", "30000"))
 SEED = int(os.environ.get("SPARKLOG_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
 DRIVER = Path(__file__).parent / "fuzz_kernels.c"

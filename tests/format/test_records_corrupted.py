@@ -54,6 +54,7 @@ BAD_RECORDS = {
 }
 
 
+@pytest.mark.sampled(41)
 @pytest.mark.parametrize("wrong", BAD_RECORDS.values(), ids=BAD_RECORDS.keys())
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 @pytest.mark.parametrize("before", [0, 1, 100])

@@ -5,6 +5,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.history.checker import check
 from tests.history.events import Event
 from tests.history.recorder import HistoryWriter
@@ -17,6 +19,7 @@ def judge(*paths: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_judges_files_together(tmp_path: Path) -> None:
     writer, reader = tmp_path / "writer.jsonl", tmp_path / "reader.jsonl"
     with HistoryWriter(writer, "w") as history:
@@ -33,6 +36,7 @@ def test_the_command_judges_files_together(tmp_path: Path) -> None:
     assert judge().returncode == 2
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_operations_take_seconds() -> None:
     events: list[Event] = []
     total = 50_000

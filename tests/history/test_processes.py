@@ -20,6 +20,8 @@ from tests.history.events import read_history
 from tests.history.recorder import HistoryWriter
 from tests.history.worker import PARTITIONS, TOPIC, key_of
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("SPARKLOG_HISTORY_SECONDS", "4"))
 SEED = int(os.environ.get("SPARKLOG_HISTORY_SEED", "1"))
 ROLES = {"w0": "writer", "w1": "writer", "w2": "writer", "r0": "reader", "r1": "reader"}

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.history.events import completed, read_history
 from tests.history.recorder import HistoryWriter
 
@@ -18,6 +20,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_had_begun_is_info(tmp_path: Path) -> None:
     path = tmp_path / "w.jsonl"
     subprocess.run([sys.executable, "-c", KILLED, path], check=False, cwd=Path(__file__).parents[2])

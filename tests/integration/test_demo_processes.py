@@ -10,6 +10,8 @@ from sparklog.demo.run import SparkJob, session_members, spark_environment, spar
 from sparklog.errors import SparklogError
 from sparklog.spark.interpreter import worker_python
 
+pytestmark = pytest.mark.slow
+
 # What spark-submit looks like from outside: a leader with a child that leaves its process group,
 # as PySpark's worker daemon does.
 FAMILY = """#!/bin/sh

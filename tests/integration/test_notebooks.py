@@ -21,6 +21,7 @@ def printed(path: Path) -> str:
     return "".join(out.get("text", "") for cell in code_cells(path) for out in cell.outputs)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

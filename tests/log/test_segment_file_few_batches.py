@@ -73,6 +73,7 @@ def one_by_one(data: bytearray, stretches: Stretches) -> tuple[list[int], list[i
     return *found, bytes(copy)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     extents=EXTENTS,

@@ -306,6 +306,7 @@ def test_an_absurdly_large_append_is_refused(memory: Any, encoder: Encoder) -> N
         memory.draft(huge)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
 def test_a_forked_child_writes_to_segments_of_its_own(local: Any, encoder: Encoder) -> None:
     mine = local.draft(encoder([b"parent"]))

@@ -50,6 +50,7 @@ def test_reads_little(log: SparkLog, times: list[int]) -> None:
         assert segment.bytes_read < extent.size / 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

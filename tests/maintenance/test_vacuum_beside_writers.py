@@ -87,7 +87,9 @@ class Users:
             seen = found
 
 
-@pytest.mark.parametrize(("kind", "times"), [("directory", 60), ("s3", 12)])
+@pytest.mark.parametrize(
+    ("kind", "times"), [("directory", 60), pytest.param("s3", 12, marks=pytest.mark.slow)]
+)
 def test_beside_writers_and_readers(kind: str, times: int, request: pytest.FixtureRequest) -> None:
     root = str(request.getfixturevalue("s3_root" if kind == "s3" else "tmp_path")) + "/log"
     with sparklog.open(root) as log:

@@ -282,6 +282,7 @@ print(log.publish(lambda image: [SetConfigs(configs={"stopped": "x"})]).commit, 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["temporary_synced", "guard_passed"])
 def test_process_stopped_through_the_cleaning(local: LocalStore, step: str) -> None:
     """The real thing: SIGSTOP inside the put, while the turn is held too; then SIGCONT."""

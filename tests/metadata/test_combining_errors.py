@@ -227,6 +227,7 @@ def test_request_that_somebody_took_back(store: MemoryStore, clock: SleepyClock)
         one.publish("a")
 
 
+@pytest.mark.slow
 def test_child_of_a_fork_is_another_publisher(store: MemoryStore, clock: SleepyClock) -> None:
     one = Publisher(store, clock)
     one.publish("a")

@@ -73,6 +73,7 @@ def damage(store: MemoryStore, snapshot: int, what: str) -> None:
 DAMAGES = ["nothing", "manifest", "part", "missing part"]
 
 
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("hint", ["newest", "older", "nowhere", "none"])
 @pytest.mark.parametrize("newest", DAMAGES)
 @pytest.mark.parametrize("older", DAMAGES)

@@ -151,6 +151,7 @@ def in_child(work: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(status) == 0
 
 
+@pytest.mark.slow
 def test_child_publishes_and_parent_follows(local: LocalStore) -> None:
     log = MetadataLog.open(local, SystemClock(), create=True)
     set_config(log, "a")
@@ -158,6 +159,7 @@ def test_child_publishes_and_parent_follows(local: LocalStore) -> None:
     assert log.refresh().configs == {"a": "x", "child": "x"}
 
 
+@pytest.mark.slow
 def test_fork_while_another_thread_holds_the_lock(local: LocalStore) -> None:
     log = MetadataLog.open(local, SystemClock(), create=True)
     inside, leave = threading.Event(), threading.Event()

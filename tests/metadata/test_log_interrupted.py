@@ -2,6 +2,8 @@
 
 import contextlib
 
+import pytest
+
 from sparklog.clock import ManualClock
 from sparklog.metadata import MetadataLog, SetConfigs, log
 from sparklog.metadata import log as turns
@@ -20,6 +22,7 @@ def is_free(store: LocalStore, directory: str) -> bool:
         turn.release()
 
 
+@pytest.mark.slow
 def test_no_interrupt_keeps_the_turn(local: LocalStore, clock: ManualClock) -> None:
     publisher = MetadataLog.open(local, clock, create=True)
     publisher.publish(lambda _: [SetConfigs(configs={"first": "x"})])

@@ -298,6 +298,7 @@ def test_extents_that_are_no_arrow_file(data: bytes) -> None:
         decode_extents(memoryview(data), "here")
 
 
+@pytest.mark.slow
 def test_neither_writing_nor_opening_imports_pandas() -> None:
     """pyarrow imports it by itself in many places; 0.3 s in the middle of somebody's publish."""
     script = """

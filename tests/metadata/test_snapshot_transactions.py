@@ -199,6 +199,7 @@ def much_staged_in_one(root: Root, producer: Producer) -> None:
     root.apply(plan_stage(root.image, [root.staging(producer, one, opens=True) for one in range(2_000)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fill", [many_partitions, many_topics, many_groups, staged_in_many_partitions, much_staged_in_one]
 )

@@ -63,6 +63,7 @@ def test_nothing_is_copied_where_nothing_changes() -> None:
     assert draft.done() is found
 
 
+@pytest.mark.slow
 def test_the_order_is_the_same_in_all_processes() -> None:
     program = (
         "from sparklog.metadata.model.transaction_values import SharedMap;"

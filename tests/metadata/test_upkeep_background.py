@@ -160,6 +160,7 @@ gate.set()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_a_forked_child_has_a_thread_of_its_own() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], check=True, timeout=60)
@@ -177,6 +178,7 @@ log.publish(lambda image: [SetConfigs(configs={"a": "1"})])
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_commits_once_waits_for_its_snapshot(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", ONE_COMMIT, str(tmp_path / "log")], check=True, timeout=60)
     assert [path.parent.name for path in (tmp_path / "log").rglob("manifest.json")] == [

@@ -20,6 +20,8 @@ from sparklog.cli.main import cli
 from sparklog.client.cluster_view import describe_brokers
 from tests.support.broker_process import until
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "cluster.py"
 FAST = ("broker.session.timeout.ms=4000", "broker.heartbeat.interval.ms=200")
 REPLICAS = [(2, 3, 1), (3, 1, 2), (1, 2, 3)]

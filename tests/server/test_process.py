@@ -18,6 +18,8 @@ from tests.support import broker_process
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire_client import WireClient
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., BrokerProcess]
 API_VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)
 

@@ -14,6 +14,7 @@ HISTORIES = 150
 ALL = (*MUTANTS, *BROKER_MUTANTS, *TRANSACTION_MUTANTS, *COORDINATOR_MUTANTS)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
 def test_a_missing_safeguard_is_found(mutant: Mutant, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)

@@ -123,6 +123,7 @@ def test_a_rerun_with_the_same_txn_writes_nothing(spark: SparkSession, write: Wr
     assert read(subscribe="t").count() == 20
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("columns", "options", "expected"),
     [

@@ -67,6 +67,7 @@ def test_a_missing_segment_is_data_loss(spark: SparkSession, root: str, log: Spa
     refused(spark, root, r"SPARKLOG_SEGMENT_MISSING.*segments/\w+/0*0\.\d+\.log")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove", "noise"])
 def test_a_damaged_index_changes_nothing(spark: SparkSession, root: str, damage: str) -> None:
     opened = sparklog.open(root, create=True)

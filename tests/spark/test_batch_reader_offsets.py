@@ -46,6 +46,7 @@ def expected(**partitions: Iterable[int]) -> Found:
     return sorted((int(p[1:]), o) for p, offsets in partitions.items() for o in offsets)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("options", "result"),
     [
@@ -92,6 +93,7 @@ def test_a_groups_position_as_start_and_end(log: SparkLog, read: Read) -> None:
     assert found(read(subscribe="t", endingOffsets="group", **group)) == expected(p0=range(90), p1=range(10))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -43,6 +43,7 @@ def test_zips_stay_when_they_are_all_there_is(packages: Path) -> None:
     assert without_installed_zips(given, packages) == given
 
 
+@pytest.mark.slow
 def test_it_is_python_with_the_same_arguments() -> None:
     code = "import sys; print(sys.argv[1:], sys.flags.optimize, sys.prefix); sys.exit(7)"
     python = worker_python()

@@ -28,6 +28,7 @@ def worker_peaks_mb() -> list[float]:
     return sorted(peaks)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_one_task_reads_and_writes_much_more_than_it_may_hold(
     spark: SparkSession, root: str, write: Write, read: Read, codec: str

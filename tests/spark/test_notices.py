@@ -46,10 +46,12 @@ def test_sparks_workers_are_modules_of_pyspark() -> None:
         assert importlib.util.find_spec(f"pyspark.{name}") is not None
 
 
+@pytest.mark.slow
 def test_a_worker_of_spark_tells_time_and_level_until_somebody_sets_logging_up(tmp_path: Path) -> None:
     assert re.fullmatch(SHOWN, run_as("pyspark.daemon", tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["pysparkling.daemon", "etl.main"])
 def test_elsewhere_the_form_is_the_applications(module: str, tmp_path: Path) -> None:
     assert run_as(module, tmp_path) == "once\napplication: twice\n"

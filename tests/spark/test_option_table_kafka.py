@@ -77,6 +77,7 @@ def client_settings() -> list[list[str]]:
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_setting_of_kafkas_clients_is_known() -> None:
     settings = client_settings()
     sides = {"consumer": ("source",), "producer": ("sink",), "admin": ("source", "sink")}

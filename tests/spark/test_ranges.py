@@ -147,6 +147,7 @@ def test_ranges_between_leaves_out_what_has_nothing_new() -> None:
     assert [r.partition for r in ranges_between(positions({0: 5, 1: 5}), positions({0: 5, 1: 6}))] == [1]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1500), st.randoms(use_true_random=False), st.integers(50, 200))
 @settings(deadline=None)
 def test_very_many_small_ranges_share_tasks_but_never_too_few(

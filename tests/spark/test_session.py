@@ -30,6 +30,7 @@ print("rows", spark.read.format("sparklog").option("subscribe", "t").load(sys.ar
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_finds_the_format_without_registration(root: str) -> None:
     """From an environment that is not activated: configure() tells Spark the interpreter."""
@@ -123,6 +124,7 @@ def test_what_is_known_is_not_registered_again() -> None:
     assert registered == [sparklog.spark.SparklogDataSource]
 
 
+@pytest.mark.slow
 def test_a_broken_sparklog_never_breaks_the_discovery_of_other_sources(tmp_path: Path) -> None:
     broken = tmp_path / "sparklog"
     broken.mkdir()
@@ -198,11 +200,13 @@ def test_configure_refuses_a_session_that_runs_another_python(monkeypatch: pytes
     assert caught.value.code == "WRONG_PYTHON"
 
 
+@pytest.mark.slow
 def test_importing_sparklog_spark_does_not_import_pyspark() -> None:
     code = "import sys, sparklog.spark; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_spark_learns_of_the_source_without_loading_arrow() -> None:
     code = (
         "import sys, pyspark.sql.datasource; of_spark = set(sys.modules);"  # 4.0 loads NumPy

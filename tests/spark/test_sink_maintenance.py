@@ -99,6 +99,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[RoundRequest]:
     return requests
 
 
+@pytest.mark.slow
 def test_a_root_that_is_due_is_merged_beside_the_query(log: SparkLog, root: str, keeper: Keeper) -> None:
     fill(log, DUE)
     keeper.after_commit(log, options_of(root))
@@ -154,6 +155,7 @@ def test_rounds_that_come_to_nothing_become_rare(
     assert [later - before for before, later in itertools.pairwise(looks)] == [1 + 2, 1 + 4, 1 + 8]
 
 
+@pytest.mark.slow
 def test_a_round_goes_on_without_the_worker_that_started_it(log: SparkLog, root: str) -> None:
     """Its owner is the worker's parent, which is this process."""
     fill(log, DUE)

@@ -75,7 +75,7 @@ def test_a_round_outlives_the_worker_that_has_begun_it(root: str, tmp_path: Path
             end(psutil.Process(driver.pid).children(recursive=True), driver)
 
 
-@pytest.mark.parametrize("reuse", ["true", "false"])
+@pytest.mark.parametrize("reuse", [pytest.param("true", marks=pytest.mark.exhaustive), "false"])
 def test_kill_9_of_the_driver_leaves_no_round_behind(root: str, tmp_path: Path, reuse: str) -> None:
     fill(root)
     gate = tmp_path / "gate"  # which nobody opens: the round stands before its first publication
@@ -85,7 +85,7 @@ def test_kill_9_of_the_driver_leaves_no_round_behind(root: str, tmp_path: Path, 
         descendants: list[psutil.Process] = []
         try:
             told = psutil.Process(driver.pid)
-            (round_,) = until(lambda: rounds(gate), 400)
+            (round_,) = until(lambda: rounds(gate), 400, every_seconds=0.2)
             until(Path(f"{gate}.reached").exists, 60)
             descendants = told.children(recursive=True)
             driver.kill()

@@ -29,6 +29,7 @@ def reports() -> list[tuple[str, str, str, str]]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("title", "code", "expected", "actual"), reports(), ids=["active session", "kept plan", "leaks"]

@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_a_worker_settles_in_with_its_second_task() -> None:
     code = (

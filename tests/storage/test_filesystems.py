@@ -233,11 +233,13 @@ def publish_some(root: str, name: str) -> None:
             log.append("t", pa.table({"value": [f"{name}-{number}"]}))
 
 
+@pytest.mark.slow
 def test_a_fuse_mount_is_refused(fuse: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"UNSAFE_FILESYSTEM.*found fuse"):
         sparklog.open(fuse / "root")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_publishers_race_on_a_fuse_mount_that_is_allowed(fuse: Path) -> None:
     """Nothing is lost and nothing twice, as long as all of them use the one mount."""

@@ -112,6 +112,7 @@ MAPPED_WHILE_TORN = """
 """
 
 
+@pytest.mark.slow
 def test_an_index_that_a_reader_has_mapped_is_not_cut_back(tmp_path: Path) -> None:
     """In a process of its own: touching a page that is gone kills with SIGBUS."""
     done = subprocess.run(
@@ -208,6 +209,7 @@ def test_removed_root_is_not_brought_back(local: LocalStore) -> None:
     assert not Path(local.root).exists()
 
 
+@pytest.mark.slow
 def test_forked_append_file_refuses_to_write(local: LocalStore) -> None:
     file = local.append_file("a")
     file.write(b"parent")
@@ -247,6 +249,7 @@ def test_a_turn_that_cannot_be_given_back_keeps_nobody_from_publishing(
     assert local.turn("").take()
 
 
+@pytest.mark.slow
 def test_turn_is_free_again_though_a_forked_child_lives(local: LocalStore) -> None:
     turn = local.turn("")
     assert turn.take()
@@ -314,6 +317,7 @@ READ_ONLY_MOUNT = """
 """
 
 
+@pytest.mark.slow
 def test_real_full_disk_and_real_read_only_mount(tmp_path: Path) -> None:
     """In a mount namespace of its own, which ends with it."""
     for name, text in (("full.py", SMALL_MOUNT), ("ro.py", READ_ONLY_MOUNT)):

@@ -110,6 +110,7 @@ def test_a_range_that_failed_ahead_is_told_when_it_is_read(make: MakeStore, prox
             file.read(0, 5)
 
 
+@pytest.mark.slow
 def test_a_forked_child_has_connections_of_its_own(s3_root: str, s3_server: SeaweedServer) -> None:
     store = open_store(s3_root)
     store.put_if_absent("parent", b"1")
@@ -174,6 +175,7 @@ threading.Thread(target=snapshot).start()
 """
 
 
+@pytest.mark.slow
 def test_what_the_interpreter_waits_for_is_finished_although_it_starts_no_threads_any_more() -> None:
     """The upkeep thread's snapshot, after a job that ends with its only commit: a large one goes in parts."""
     ended = subprocess.run(

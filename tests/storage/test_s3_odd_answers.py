@@ -152,6 +152,7 @@ def _fails(small: SmallS3, call: Call, odd: Odd) -> SparklogError:
 
 
 # Ninety cases: each kind of answer to each request is one, and each that fails is another bug.
+@pytest.mark.sampled(31)
 @pytest.mark.parametrize("what", NONSENSE)
 @pytest.mark.parametrize("name", CALLS)
 def test_nonsense_is_an_error(small: SmallS3, name: str, what: str) -> None:
@@ -182,6 +183,7 @@ def test_nonsense_is_no_other_kind_of_error(small: SmallS3, name: str, what: str
     assert small.counts.total() < MOST_REQUESTS
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("what", LISTINGS)
 @pytest.mark.parametrize("name", ["list", "walk"])
 def test_a_listing_that_makes_no_sense(small: SmallS3, name: str, what: str) -> None:

@@ -125,6 +125,7 @@ REQUESTS: dict[str, tuple[int, int, Callable[[int], Fields], int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REQUESTS)
 def test_one_name_more_costs_a_few_cost(name: str, running_broker: RunningBroker) -> None:
     key, version, fields, most = REQUESTS[name]
@@ -177,6 +178,7 @@ def described_topics(count: int, keys: Callable[[int], list[str]]) -> Fields:
     return {"resources": resources, "include_synonyms": False, "include_documentation": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys", [lambda number: [f"no-{number}"], lambda number: ["retention.ms", f"no-{number}"], lambda _: []]
 )

@@ -17,6 +17,8 @@ from sparklog_server.cluster import node_lock
 from sparklog_server.cluster.node_lock import NodeLock
 from tests.support.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 HOLD = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]

@@ -28,6 +28,7 @@ def test_keys_and_values_are_what_they_were(records: Sequence[tuple[bytes, bytes
     assert list(zip(found.key.to_pylist(), found.value.to_pylist(), strict=True)) == list(records)
 
 
+@pytest.mark.slow
 def test_the_first_write_of_a_group_imports_no_pandas() -> None:
     """pyarrow does so by itself; the event loop has nothing else to do meanwhile, and nobody is answered."""
     script = """

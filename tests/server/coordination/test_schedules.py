@@ -137,6 +137,7 @@ class Schedule:
         assert self.toy.log_of(0).next_offset == len(self.written)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(25))
 def test_the_state_is_that_of_the_log_whatever_happens(toys: Toys, seed: int) -> None:
     async def scenario(toy: Toy) -> None:

@@ -115,6 +115,7 @@ def test_limits_are_kept_at_batches() -> None:
         assert found.size == max([0, *fitting])
 
 
+@pytest.mark.slow
 def test_small_appends_share_blocks() -> None:
     cache = TailCache(8 * MIB)
     total = sum(append(cache, number, 1, value_bytes=100) for number in range(5000))

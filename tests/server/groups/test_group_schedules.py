@@ -306,6 +306,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEPS, min_size=5, max_size=50), st.booleans())
 def test_promises_hold_whatever_happens(steps: list[tuple[Any, ...]], well_behaved_end: bool) -> None:
@@ -340,6 +341,7 @@ def random_step(random: Random) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("seed", range(150))
 def test_promises_hold_in_long_schedules(seed: int) -> None:
     random = Random(seed)

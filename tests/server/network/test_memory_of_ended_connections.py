@@ -117,6 +117,7 @@ def test_while_a_request_waits_for_memory(run: Run, how: str) -> None:
     run(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [False, True])
 @pytest.mark.parametrize("how", ["close", "abort", "reset"])
 def test_while_the_client_does_not_take_an_answer(run: Run, how: str, pipelined: bool) -> None:

@@ -167,6 +167,7 @@ def test_every_request_that_kio_knows_can_be_walked() -> None:
     assert walked > 250
 
 
+@pytest.mark.sampled(45)
 @pytest.mark.parametrize(("key", "version"), served_versions())
 def test_right_requests_pass_unchanged(key: int, version: int) -> None:
     rng = random.Random(key * 100 + version)
@@ -177,6 +178,7 @@ def test_right_requests_pass_unchanged(key: int, version: int) -> None:
         assert dataclasses.is_dataclass(examine_request(frame, header, codec).read())
 
 
+@pytest.mark.slow
 def test_no_frame_does_more_than_being_refused() -> None:
     """No crash, no hang, no growth, whatever the bytes."""
     outcomes = {"read": 0, "malformed": 0, "unsupported": 0}

@@ -28,6 +28,7 @@ def by_kio(entity: Any) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.sampled(45)
 @pytest.mark.parametrize(("key", "version"), served_versions())
 def test_is_what_kio_writes(key: int, version: int) -> None:
     schema: Any = load_response_schema(key, version)

@@ -118,6 +118,7 @@ def test_so_many_are_remembered(first: FirstBatches, state: PartitionState) -> N
     assert first.is_behind(KEY, sent(2, 1), state)
 
 
+@pytest.mark.slow
 def test_a_client_with_many_pushes_out_its_own(first: FirstBatches, state: PartitionState) -> None:
     """One request may name so many partitions."""
     first.refuse(KEY, sent(0), OTHER)

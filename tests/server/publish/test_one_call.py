@@ -150,6 +150,7 @@ OPTIONS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(data=batches(), options=OPTIONS, in_transaction=st.booleans())
 def test_what_it_finds_right_is_right(data: bytes, options: dict[str, str], in_transaction: bool) -> None:
@@ -168,6 +169,7 @@ def outcome_of(check: Callable[[], Any]) -> Any:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(
     data=batches(),

@@ -176,6 +176,7 @@ def test_the_purgatory_does_what_a_list_does(actions: list[tuple[str, int, int]]
     assert len(purgatory) == len(operations) - len(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys_of", [lambda n: [A0], lambda n: [("t", n)], lambda n: [A0, ("t", n % 100)]])
 def test_memory_goes_back_when_all_have_completed(
     keys_of: Callable[[int], list[WatchKey]],

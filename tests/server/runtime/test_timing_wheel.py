@@ -146,6 +146,7 @@ def test_costs_are_linear_in_what_is_added() -> None:
     assert many < 40 * few
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_entries_that_are_gone() -> None:
     wheel = TimingWheel()
     for entry in [add(wheel, deadline) for deadline in range(1, 1000)]:
