@@ -23,17 +23,28 @@ MODULES = {
 
 # Folders whose test modules are named after the modules of a package, and the exceptions, which
 # read a page, or test several modules together.
+LAYERS = ("cli", "client", "format", "log", "maintenance", "metadata", "spark", "storage")
+SERVER_LAYERS = (
+    *(
+        "admin",
+        "cluster",
+        "coordination",
+        "dispatch",
+        "fetch",
+        "groups",
+        "http",
+        "maintenance",
+        "metrics",
+        "network",
+    ),
+    *("observe", "protocol", "publish", "root", "runtime", "settings", "transactions"),
+)
 MIRRORED = {
-    **{
-        f"tests/{layer}": f"sparklog/{layer}"
-        for layer in ("client", "format", "log", "metadata", "spark", "storage")
-    },
-    **{
-        f"tests/server/{layer}": f"sparklog_server/{layer}"
-        for layer in ("http", "metrics", "observe", "root", "runtime")
-    },
+    **{f"tests/{layer}": f"sparklog/{layer}" for layer in LAYERS},
+    **{f"tests/server/{layer}": f"sparklog_server/{layer}" for layer in SERVER_LAYERS},
 }
 OTHER_SUBJECTS = {
+    "tests/cli": {"cli_docs", "preflight"},
     "tests/format": {"format_md"},
     "tests/metadata": {"format_md"},
     "tests/spark": {

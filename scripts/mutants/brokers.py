@@ -83,28 +83,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "sparklog_server/cluster/liveness.py",
         "if beat > one.newest:",
         "if beat != one.newest:",
-        "tests/server/cluster/test_observer.py",
+        "tests/server/cluster/test_liveness_observer.py",
     ),
     edit(
         "Silence of all brokers counts against each: a slow store fences everybody.",
         "sparklog_server/cluster/liveness.py",
         "or beats == self._beats_counted:",
         ":",
-        "tests/server/cluster/test_looking.py",
+        "tests/server/cluster/test_liveness_observing.py",
     ),
     edit(
         "A look that began before an answer counts as a later one: a living broker is fenced.",
         "sparklog_server/cluster/liveness.py",
         "return self._looked_ms is None or began_ms >= self._looked_ms",
         "return True",
-        "tests/server/cluster/test_looking_threads.py tests/server/cluster/test_observer.py",
+        "tests/server/cluster/test_liveness_threads.py tests/server/cluster/test_liveness_observer.py",
     ),
     edit(
         "A broker whose registration is over acts as controller.",
         "sparklog_server/cluster/elections.py",
         "if not _stands(image, self.registration):\n            return []",
         "",
-        "tests/server/cluster/test_duties.py",
+        "tests/server/cluster/test_elections_duties.py",
     ),
     # Produce: durable, committed, then acknowledged; once; in the epoch of its acceptance.
     patch(
@@ -115,7 +115,7 @@ MUTANTS: tuple[Mutant, ...] = (
     patch(
         "A batch is published that was accepted in a leader epoch that is over.",
         "sparklog.metadata.model.conditions.may_append",
-        "tests/server/publish/test_leaderships.py",
+        "tests/server/publish/test_decisions_leaderships.py",
         returns=True,
     ),
     edit(
@@ -130,7 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "sparklog_server/publish/produced_batches.py",
         "return min(self.rules.max_decompressed_bytes, max(MAX_RATIO * size, granted))",
         "return self.rules.max_decompressed_bytes",
-        "tests/server/publish/test_part_checks.py",
+        "tests/server/publish/test_parts_checks.py",
     ),
     # Fetch.
     patch(
@@ -143,7 +143,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "sparklog_server/fetch/service.py",
         "if one.fetch.offset < one.state.cleaned.first_dirty_offset:",
         "if one.fetch.offset < 0:",
-        "tests/server/fetch/test_compacted.py",
+        "tests/server/fetch/test_cache_compacted.py",
     ),
     edit(
         "A broker that misses a file plans by its old image: a merged segment counts as lost.",
@@ -172,14 +172,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "sparklog_server/coordination/shards.py",
         "return log is not None and self._epoch_here(partition) != log.led.leader_epoch",
         "return log is not None and self._epoch_here(partition) is None",
-        "tests/server/coordination/test_epochs.py",
+        "tests/server/coordination/test_state_log_epochs.py",
     ),
     edit(
         "A coordinator's record is published in an epoch that did not accept it.",
         "sparklog_server/coordination/state_log.py",
         "leader_epoch=self.led.leader_epoch,",
         "leader_epoch=now.leadership.leader_epoch if (now := self.current()) else 0,",
-        "tests/server/coordination/test_epochs.py",
+        "tests/server/coordination/test_state_log_epochs.py",
     ),
     edit(
         "Tombstones do not say by what they were planned: they delete an offset committed meanwhile.",
@@ -200,19 +200,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "sparklog_server/coordination/staging.py",
         "staged.leaves_at = found.log_end_offset",
         "staged.leaves_at = 0",
-        "tests/server/coordination/test_staging.py tests/server/coordination/test_staged_by_others.py",
+        "tests/server/coordination/test_staging.py tests/server/coordination/test_staging_by_others.py",
     ),
     edit(
         "A coordinator answers before it knows what is staged.",
         "sparklog_server/coordination/state_log.py",
         "await self._staging.load()",
         "pass",
-        "tests/server/coordination/test_staging.py tests/server/coordination/test_staged_by_others.py",
+        "tests/server/coordination/test_staging.py tests/server/coordination/test_staging_by_others.py",
     ),
     patch(
         "Offsets that a transaction may change are returned as stable.",
         "sparklog_server.groups.table.GroupTable.unstable",
-        "tests/server/groups/test_staged_commits.py",
+        "tests/server/groups/test_offsets_staged.py",
         returns=frozenset(),
     ),
     edit(

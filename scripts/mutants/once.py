@@ -41,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
     patch(
         "Merging forgets the producers of what it removes: repetitions are appended twice.",
         "sparklog.metadata.model.extents.remember_merged",
-        "tests/maintenance/test_merge.py",
+        "tests/maintenance/test_merging.py",
         returns={},
     ),
     edit(
@@ -49,7 +49,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "sparklog/metadata/model/sequences.py",
         "if batch.base_offset + batch.record_count > offset)",
         "if batch.base_offset > offset)",
-        "tests/maintenance/test_forgotten.py",
+        "tests/maintenance/test_merging_forgotten_producers.py",
     ),
     edit(
         "A producer that wrote at the mark is forgotten: off by one offset.",

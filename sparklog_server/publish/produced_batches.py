@@ -342,7 +342,8 @@ def _as_refused(error: SparklogError, kafka_code: ErrorCode) -> RefusedBatchErro
 # there than any other batch, and nothing is allocated for it.
 #
 # Invariants: what `accept` finds right, `check_produced` finds right as well, and stores the same
-#     (tests/server/publish/test_one_call.py). It refuses nothing: None means that `check_produced` decides.
+#     (tests/server/publish/test_produced_batches_accept.py). It refuses nothing: None means that
+#     `check_produced` decides.
 # Bounds: PLAIN_BYTES uncompressed for all batches that follow one `begin`, and SECONDS of computing.
 # Concurrency: a Scratch belongs to one thread.
 

@@ -23,8 +23,8 @@ from sparklog.storage import IndefinitePutError, MemoryStore
 from sparklog_server.publish.parts import AppendPart
 from tests.metadata.combining_publishers import REMOTE, SleepyClock
 from tests.server.publish.batches import batch, part
+from tests.server.publish.test_decisions_leaderships import Node
 from tests.server.publish.test_group_commit import values
-from tests.server.publish.test_leaderships import Node
 from tests.support.roots import opened
 from tests.support.several_brokers import SeveralBrokers
 

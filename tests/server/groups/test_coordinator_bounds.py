@@ -15,7 +15,7 @@ from sparklog_server.groups.messages import GroupState, Leaving, SyncRequest
 from sparklog_server.groups.offsets import OffsetToCommit
 from sparklog_server.settings.groups import GroupSettings
 from tests.server.groups.test_coordinator import to_commit
-from tests.server.groups.test_staged_commits import begun, by, end
+from tests.server.groups.test_offsets_staged import begun, by, end
 
 if TYPE_CHECKING:
     from tests.server.groups.conftest import Host, Roots

@@ -1,4 +1,4 @@
-"""The pure group, case by case, but for how members come (test_joining.py, test_static_members.py)."""
+"""The pure group, case by case. How members join: test_rebalancing_joining.py."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ from sparklog_server.publish.parts import AppendPart, SentAwayError
 from sparklog_server.publish.produced_batches import CheckTerms, UncheckedPart
 from tests.server.publish.batches import NOW_MS, FakePart, batch, rules
 from tests.server.publish.surroundings import Surroundings
-from tests.server.publish.test_part_checks import part_of
+from tests.server.publish.test_parts_checks import part_of
 from tests.server.publish.test_publisher import Gate, orders, run
 
 ZEROS = batch([bytes(100_000)], codec=Codec.ZSTD)

@@ -32,7 +32,7 @@ from sparklog_server.publish.produced_batches import (
     check_produced,
 )
 from tests.server.publish.batches import NOW_MS, batch, rules, with_header
-from tests.server.publish.test_part_checks import part_of
+from tests.server.publish.test_parts_checks import part_of
 
 CHANGES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=2)
 HEADER_VALUES = st.sampled_from([-(2**31), -2, -1, 0, 1, 2, 7, 8, 2**15, 2**31 - 1])

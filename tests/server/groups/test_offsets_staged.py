@@ -11,7 +11,7 @@ from sparklog_server.groups.messages import GroupState
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.publish.parts import InTransaction
 from tests.server.groups.test_coordinator import DAY_MS, WEEK_MS, offsets, to_commit
-from tests.server.groups.test_moving_groups import identity, move
+from tests.server.groups.test_coordinator_moving import identity, move
 from tests.support.transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:

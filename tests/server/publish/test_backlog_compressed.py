@@ -21,7 +21,7 @@ from sparklog_server.publish.produced_batches import (
 )
 from tests.server.publish.batches import NOW_MS, batch, rules
 from tests.server.publish.surroundings import Surroundings
-from tests.server.publish.test_part_checks import part_of
+from tests.server.publish.test_parts_checks import part_of
 from tests.server.publish.test_publisher import Gate, run
 
 NOISE = random.Random(1).randbytes(6000)

@@ -24,8 +24,8 @@ from tests.metadata.combining_publishers import (
     lose_after_posting,
 )
 from tests.server.publish.batches import NOW_MS, batch, part
+from tests.server.publish.test_decisions_leaderships import Node
 from tests.server.publish.test_group_commit import orders, values
-from tests.server.publish.test_leaderships import Node
 from tests.support.roots import opened
 from tests.support.several_brokers import SeveralBrokers
 from tests.support.transactional_producer import TransactionalProducer

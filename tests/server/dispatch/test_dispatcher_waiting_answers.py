@@ -9,7 +9,7 @@ import pytest
 from sparklog_server.protocol.apis import ApiKey
 from sparklog_server.protocol.wire import HeldAnswer, Response
 from sparklog_server.runtime.budget import Budget
-from tests.server.dispatch.test_held_answers import altered, created, named
+from tests.server.dispatch.test_dispatcher_held_answers import altered, created, named
 from tests.server.network.conftest import request, response, serving
 from tests.server.network.conftest import until as until_so
 from tests.support.broker_process import until

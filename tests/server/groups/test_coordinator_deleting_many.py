@@ -12,7 +12,7 @@ from sparklog_server.groups import coordinator
 from sparklog_server.groups.offsets import GroupsState, OffsetRecord
 from tests.server.groups.test_coordinator import busy, offsets, to_commit
 from tests.server.groups.test_coordinator_tombstones import arrive, commit_elsewhere
-from tests.server.groups.test_staged_commits import begun, by
+from tests.server.groups.test_offsets_staged import begun, by
 from tests.support.told import Told
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sparklog_server.protocol.wire import Response
 from tests.server.network.conftest import request, response, serving, until
-from tests.server.network.test_dropped_requests import NOT_PIPELINED
+from tests.server.network.test_connection_dropped_requests import NOT_PIPELINED
 
 Run = Callable[[Any], Any]
 
