@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from sparklog.clock import Clock
-from sparklog.forking import tell_after_fork
+from sparklog.forking import notify_after_fork
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Extent, Image
 
@@ -74,7 +74,7 @@ class RetentionNotice:
         self._told_ms: dict[str, int] = {}
         self._untold: Counter[str] = Counter()
         self.after_fork_in_child()
-        tell_after_fork(self)
+        notify_after_fork(self)
 
     def after_fork_in_child(self) -> None:
         """Another thread of the parent may have had the lock."""

@@ -42,7 +42,7 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.failpoints import failpoint
-from sparklog.forking import tell_after_fork
+from sparklog.forking import notify_after_fork
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.encode_partitions import EncodedPartitions
 from sparklog.format.index import encode_offset_entries
@@ -377,7 +377,7 @@ class LogWriter:
         self._segment_bytes = segment_bytes
         self._segment_ms = segment_ms
         self._start(writer_id or uuid.uuid4().hex)
-        tell_after_fork(self)
+        notify_after_fork(self)
 
     def _start(self, writer_id: str) -> None:
         self.writer_id = writer_id

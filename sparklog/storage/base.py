@@ -246,26 +246,26 @@ class Hold:
     write: Callable[[bytes], None] = _note_nothing
 
 
-class Turn(Protocol):
-    """An advisory lock that spares racing processes futile work; nothing may depend on it."""
+class AdvisoryLock(Protocol):
+    """A lock that spares racing processes futile work; correctness must not depend on it."""
 
-    def take(self) -> bool:
-        """Is it ours now? False while another has it; true wherever there are no locks."""
+    def acquire(self) -> bool:
+        """Return false if another holds it, without waiting; always true where the store has no locks."""
         ...
 
     def release(self) -> None:
-        """If it is ours: also after a `take` or `release` that was interrupted, wherever that was."""
+        """Release it if it is held. May be called after an `acquire` or `release` that was interrupted."""
         ...
 
 
-class FreeTurn:
-    """Of a store without locks."""
+class NoLock:
+    """The advisory lock of a store without locks: always acquired."""
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         return True
 
     def release(self) -> None:
-        """There is nothing to release."""
+        pass
 
 
 class Store(Protocol):
@@ -324,8 +324,8 @@ class Store(Protocol):
         """Keep some space free for such commits, where that makes sense and there is much more of it."""
         ...
 
-    def turn(self, prefix: str) -> Turn:
-        """The advisory lock on directory `prefix`, for one of those who compete for it."""
+    def advisory_lock(self, prefix: str) -> AdvisoryLock:
+        """Return a new handle for the advisory lock on directory `prefix`."""
         ...
 
     def hold(self, name: str, note: bytes) -> Hold:

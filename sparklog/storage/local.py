@@ -57,7 +57,7 @@ from sparklog.storage.filesystems import Trust, judge, mount_of
 from sparklog.storage.local_files import (
     MISSING,
     PAGE_BYTES,
-    DirectoryTurn,
+    DirectoryLock,
     DurableNames,
     LocalAppendFile,
     LocalReadFile,
@@ -492,8 +492,8 @@ class LocalStore(WholeFiles):
             "FILE_EXISTS", f"{path}: exists, expected no such file", fix="Use another name"
         )
 
-    def turn(self, prefix: str) -> DirectoryTurn:
-        return DirectoryTurn(self._directory(prefix))
+    def advisory_lock(self, prefix: str) -> DirectoryLock:
+        return DirectoryLock(self._directory(prefix))
 
     def hold(self, name: str, note: bytes) -> Hold:
         trust, _ = judge(mount_of(self._root))

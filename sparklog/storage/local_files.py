@@ -560,21 +560,21 @@ def machine_directory() -> Path | None:
     return path if is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
 
 
-class DirectoryTurn:
-    """See Turn. The lock is that of a descriptor, which is noted before it is locked: whatever interrupts
-    `take`, `release` finds it.
+class DirectoryLock:
+    """See AdvisoryLock. A lock on a descriptor, which is recorded before it is locked, so that `release`
+    finds it wherever `acquire` is interrupted.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._descriptor: list[int] = []  # while it is had, or asked for
+        self._descriptor: list[int] = []  # from `acquire` to `release`
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         self.release()
         try:
-            # Opened and noted between two instructions, where no signal is handled.
+            # Opened and recorded between two instructions, where no signal is handled.
             self._descriptor[:] = map(os.open, (self._path,), (DIRECTORY_FLAGS,))
-        except OSError:  # not there yet: no competitors either
+        except OSError:  # the directory is missing: there are no competitors
             return True
         try:
             fcntl.flock(self._descriptor[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -587,9 +587,9 @@ class DirectoryTurn:
 
     def release(self) -> None:
         if self._descriptor:
-            # Unlock explicitly: a child forked meanwhile has a copy of the descriptor, and closing ours
-            # would leave the lock with it. Of a file system that is away for a moment others wait for it, for
-            # a while (metadata/log.py); the commit is made.
+            # Unlock explicitly: a child forked since has a copy of the descriptor, which keeps the lock after
+            # ours is closed. If the file system is unavailable, the others time out (metadata/log.py); the
+            # commit is not affected.
             with contextlib.suppress(OSError):
                 fcntl.flock(self._descriptor[0], fcntl.LOCK_UN)
             self._close()
@@ -599,6 +599,6 @@ class DirectoryTurn:
             os.close(self._descriptor.pop())
 
     def __del__(self) -> None:
-        """In a forked child that forgets its parent's turn: the copy only."""
+        """In a forked child that drops its parent's lock: close the copy only."""
         if self._descriptor:
             self._close()

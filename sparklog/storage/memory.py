@@ -16,11 +16,11 @@ from sparklog.closing import Closing
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
 from sparklog.storage.base import (
     UNFINISHED_MS,
+    AdvisoryLock,
     BytesLike,
     Hold,
     StoredFile,
     StoreTraits,
-    Turn,
     WholeFiles,
     first_left_out,
     validate_name,
@@ -55,7 +55,7 @@ class MemoryStore(WholeFiles):
         self.hook: Callable[[str, str], None] | None = None
         self._clock = clock if clock is not None else SystemClock()
         self._files: dict[str, _File] = {}
-        self._turns: dict[str, Turn] = {}
+        self._held: dict[str, AdvisoryLock] = {}
         self._lock = threading.RLock()
 
     def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
@@ -87,21 +87,21 @@ class MemoryStore(WholeFiles):
     def storage_now_ms(self, here_ms: int) -> int:
         return here_ms
 
-    def turn(self, prefix: str) -> Turn:
-        return _Turn(self, validate_prefix(prefix))
+    def advisory_lock(self, prefix: str) -> AdvisoryLock:
+        return _MemoryLock(self, validate_prefix(prefix))
 
-    def take_turn(self, prefix: str, turn: Turn) -> bool:
-        """Give it to `turn`, if nobody has it."""
-        self._call("take_turn", prefix)
+    def acquire_lock(self, prefix: str, lock: AdvisoryLock) -> bool:
+        """Return true if `lock` now holds the advisory lock on `prefix`."""
+        self._call("acquire_lock", prefix)
         with self._lock:
             # Object stores have no locks.
-            return self.traits.is_remote or self._turns.setdefault(prefix, turn) is turn
+            return self.traits.is_remote or self._held.setdefault(prefix, lock) is lock
 
-    def release_turn(self, prefix: str, turn: Turn) -> None:
-        """Take it back, if `turn` has it."""
+    def release_lock(self, prefix: str, lock: AdvisoryLock) -> None:
+        """No-op unless `lock` holds it."""
         with self._lock:
-            if self._turns.get(prefix) is turn:
-                del self._turns[prefix]
+            if self._held.get(prefix) is lock:
+                del self._held[prefix]
 
     def sync_directory(self, prefix: str) -> None:
         self._call("sync_directory", validate_prefix(prefix))
@@ -223,16 +223,16 @@ class MemoryStore(WholeFiles):
         )
 
 
-class _Turn:
+class _MemoryLock:
     def __init__(self, store: MemoryStore, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
 
-    def take(self) -> bool:
-        return self._store.take_turn(self._prefix, self)
+    def acquire(self) -> bool:
+        return self._store.acquire_lock(self._prefix, self)
 
     def release(self) -> None:
-        self._store.release_turn(self._prefix, self)
+        self._store.release_lock(self._prefix, self)
 
 
 class MemoryAppendFile(Closing):

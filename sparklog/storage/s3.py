@@ -38,8 +38,8 @@ from sparklog.storage.base import (
     TEMPORARY_DIRECTORY,
     UNFINISHED_MS,
     BytesLike,
-    FreeTurn,
     Hold,
+    NoLock,
     StoredFile,
     StoreTraits,
     first_left_out,
@@ -488,9 +488,9 @@ class S3Store:
     def restore_reserve(self) -> None:
         """Nobody counts the space here."""
 
-    def turn(self, prefix: str) -> FreeTurn:
+    def advisory_lock(self, prefix: str) -> NoLock:
         validate_prefix(prefix)
-        return FreeTurn()
+        return NoLock()
 
     def sync_directory(self, prefix: str) -> None:
         validate_prefix(prefix)

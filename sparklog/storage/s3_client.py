@@ -46,7 +46,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 from sparklog.clock import Clock
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
-from sparklog.forking import tell_after_fork
+from sparklog.forking import notify_after_fork
 from sparklog.storage.base import IndefinitePutError
 from sparklog.storage.s3_options import S3Options, hide
 
@@ -481,7 +481,7 @@ class S3Client:
         self._completes_unconditionally = False  # it was answered that it does not know the condition
         self._ahead_ms = 0  # the store's clock minus ours, as of the last answer
         self.after_fork_in_child()
-        tell_after_fork(self)
+        notify_after_fork(self)
 
     def after_fork_in_child(self) -> None:
         """Connections, threads and locks are the parent's: begin without any."""

@@ -284,7 +284,7 @@ print(log.publish(lambda image: [SetConfigs(configs={"stopped": "x"})]).commit, 
 
 @pytest.mark.parametrize("step", ["temporary_synced", "guard_passed"])
 def test_process_stopped_through_the_cleaning(local: LocalStore, step: str) -> None:
-    """The real thing: SIGSTOP inside the put, while the turn is held too; then SIGCONT."""
+    """The real thing: SIGSTOP inside the put, while the lock is held too; then SIGCONT."""
     others = opened(local)
     publish(others, 5)
     command = [sys.executable, "-c", STOPPED_PUBLISHER, local.root, step]
