@@ -1,10 +1,10 @@
 """A store in this process's memory, for tests: the same semantics, with faults on demand.
 
 Invariants: as base.py; one lock makes every operation atomic, so abort_puts has nothing to abort.
-With the traits of an object store it behaves as one: a file is there when its sync has finished it, and
-grows no more, and there are no turns. Each hook but "write" stands for a request then.
-Faults: `hook(operation, name)` is called before every operation, and once more as "<operation>:done"
-after a put; whatever it raises goes to the caller. crash() forgets what was not synced.
+With the traits of an object store it behaves as one: a file exists once its sync has finished it, and
+grows no more, and there are no locks. Then each hook except "write" stands for a request.
+Faults: `hook(operation, name)` is called before every operation, and once more as "<operation>:done" after a
+put; an exception of the hook goes to the caller. crash() drops everything that was not synced.
 Concurrency: any thread. Not shared with other processes; after a fork each has its own copy.
 """
 
@@ -27,7 +27,7 @@ from sparklog.storage.base import (
     validate_prefix,
 )
 
-_PORTION = 3  # of a walk: small, so that tests meet several
+_PORTION = 3  # of a walk: small, so that tests have several
 
 
 class _File:
@@ -184,7 +184,7 @@ class MemoryStore(WholeFiles):
                 raise NotFoundError(
                     "FILE_NOT_FOUND",
                     f"{self.url}/{name}: not found",
-                    fix="Check the name, and who deletes files",
+                    fix="Check the name, and which process deletes files",
                 )
             return MemoryReadFile(name, bytes(file.content))
 
@@ -195,7 +195,7 @@ class MemoryStore(WholeFiles):
         return 0
 
     def crash(self) -> None:
-        """What a power cut leaves in the worst case: synced bytes of files with synced names."""
+        """Keep what a power cut leaves in the worst case: synced bytes of files with synced names."""
         with self._lock:
             for name, file in list(self._files.items()):
                 if file.durable:
@@ -204,7 +204,7 @@ class MemoryStore(WholeFiles):
                     del self._files[name]
 
     def holds(self, name: str, file: _File) -> bool:
-        """Is this file still there under its name?"""
+        """True if this file still has its name."""
         return self._files.get(name) is file
 
     def _finish(self, name: str, file: _File) -> None:
@@ -262,7 +262,7 @@ class MemoryAppendFile(Closing):
 
     def sync(self) -> None:
         self._refuse_if_closed()
-        ends = self._closed = not self._store.traits.appends_after_sync  # whatever comes of it
+        ends = self._closed = not self._store.traits.appends_after_sync  # also if this sync fails
         self._store._call("sync", self.name)
         self._file.synced, self._file.durable = self.position, True
         if ends:
@@ -291,7 +291,7 @@ class MemoryReadFile(Closing):
         return None
 
     def will_need(self, position: int, size: int) -> None:
-        """It is in memory already."""
+        """No-op: the bytes are in memory."""
 
     def read(self, position: int = 0, size: int | None = None) -> bytes:
         end = self.size if size is None else position + size

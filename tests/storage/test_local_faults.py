@@ -69,9 +69,9 @@ def test_append_that_cannot_be_cut_back_refuses_further_use(
     with monkeypatch.context() as patch:
         limit_writes(patch, bytes_per_call=4, total=6)
         patch.setattr(os, "ftruncate", ftruncate)
-        with pytest.raises(StorageError, match="cut back"):
+        with pytest.raises(StorageError, match="truncate"):
             file.write(b"x" * 20)
-    with pytest.raises(StorageError, match="cut back"):
+    with pytest.raises(StorageError, match="truncate"):
         file.write(b"y")
     file.close()
 

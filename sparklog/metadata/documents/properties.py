@@ -153,7 +153,7 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
         raise InvalidRequestError(
             "ROOT_NOT_FOUND",
             f"{where}: not found, so this is no root",
-            fix="Check the path, or make a root there: sparklog topics create, or create=True in Python",
+            fix="Check the path, or create a root: sparklog topics create, or create=True in Python",
         )
     strangers = [name for name in store.top_names(_NAMES_LOOKED_AT) if not _may_stand_beside(name)]
     if strangers:
