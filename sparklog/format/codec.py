@@ -75,7 +75,7 @@ class Codec(enum.IntEnum):
         raise InvalidRequestError(
             "UNSUPPORTED_CODEC",
             f"compression: found {name!r}, expected one of {', '.join(codec.label for codec in cls)}",
-            fix="name one of the supported codecs",
+            fix="Name one of the supported codecs",
         )
 
 
@@ -241,7 +241,7 @@ def _bad_frame(where: str, codec: Codec, problem: str) -> CorruptLogError:
     return CorruptLogError(
         "CORRUPT_BATCH",
         f"{where}: found a {codec.label} frame that does not decompress ({problem}), expected a whole frame",
-        fix="restore the segment from a copy, or read past the batch after `sparklog dump-log`",
+        fix="Restore the segment from a copy, or read past the batch after `sparklog dump-log`",
     )
 
 
@@ -249,6 +249,6 @@ def _too_large(where: str, max_bytes: int) -> CorruptLogError:
     return CorruptLogError(
         "BATCH_TOO_LARGE",
         f"{where}: found a record batch of more than {max_bytes} bytes uncompressed, expected at most that",
-        fix="read on after it; if it is genuine, a Kafka client reads it through a broker, which sends it "
+        fix="Read on after it; if it is genuine, a Kafka client reads it through a broker, which sends it "
         "as it is",
     )

@@ -82,7 +82,7 @@ class FieldReader:
         return CorruptLogError(
             "CORRUPT_CONSUMER_OFFSET",
             f"{self._where}, byte {self._at}: found {found}, expected Kafka's schema of __consumer_offsets",
-            fix="see FORMAT.md#consumer-offsets; commit the group's offsets again",
+            fix="See FORMAT.md#consumer-offsets; commit the group's offsets again",
         )
 
     def _take(self, size: int) -> bytes:
@@ -99,7 +99,7 @@ def encode_string(text: str, name: str) -> bytes:
         raise InvalidRequestError(
             "CONSUMER_OFFSET_STRING_TOO_LONG",
             f"{name}: found {len(data)} bytes, expected at most {MAX_STRING_BYTES}",
-            fix=f"shorten {name}",
+            fix=f"Shorten {name}",
         )
     return struct.pack(">h", len(data)) + data
 
@@ -205,7 +205,7 @@ def decode_group_value(data: bytes, *, where: str) -> GroupValue:
         raise UnsupportedVersionError(
             "UNSUPPORTED_CONSUMER_OFFSET",
             f"{where}: found group metadata version {version}, expected one that this version knows",
-            fix="upgrade sparklog",
+            fix="Upgrade sparklog",
         )
     protocol_type = fields.string()
     generation_id = fields.number(">i")
@@ -375,5 +375,5 @@ def _unsupported(where: str, what: str, version: int) -> UnsupportedVersionError
     return UnsupportedVersionError(
         "UNSUPPORTED_CONSUMER_OFFSET",
         f"{where}: found {what} version {version}, expected one that this version knows",
-        fix="upgrade sparklog",
+        fix="Upgrade sparklog",
     )

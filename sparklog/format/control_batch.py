@@ -94,7 +94,7 @@ def decode_control_batch(buf: BytesLike, *, where: str) -> ControlMarker:
         raise UnsupportedVersionError(
             "UNSUPPORTED_CONTROL_TYPE",
             f"{where}: found a control record of version {version} and type {kind}, expected type 0 or 1",
-            fix="upgrade sparklog",
+            fix="Upgrade sparklog",
         )
     return ControlMarker(
         type=ControlType(kind),

@@ -103,7 +103,7 @@ def read_too_large() -> InvalidRequestError:
     return InvalidRequestError(
         "READ_TOO_LARGE",
         f"one read: found more than {MAX_INT32} bytes of batches, expected at most that",
-        fix="read fewer batches at once",
+        fix="Read fewer batches at once",
     )
 
 

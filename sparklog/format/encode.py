@@ -122,7 +122,7 @@ def encode_headers(headers: pa.Array) -> HeaderBytes:
         raise InvalidRequestError(
             "RECORD_HEADER_NULL",
             "column headers: found a null header or a header with a null key, expected a string",
-            fix="remove null headers, or give them a key",
+            fix="Remove null headers, or give them a key",
         )
     key, value = ByteViews.of(keys), ByteViews.of(values)
     data, start = kernels.lay_out_headers(key, value, int(key.length.sum() + value.length.sum()))
@@ -331,7 +331,7 @@ def encode_batches(columns: RecordColumns, options: EncodeOptions, *, base_offse
         raise InvalidRequestError(
             "OFFSET_OUT_OF_RANGE",
             f"base_offset: found {base_offset} for {count} records, expected 0 to {MAX_OFFSET - count}",
-            fix="append to another partition",
+            fix="Append to another partition",
         )
     rows = prepare_rows(columns.key, columns.value, columns.headers, count)
     bounds = split_rows(rows.rest, columns.timestamp_ms, options)
@@ -451,7 +451,7 @@ def _record_too_large(row: int, size: int, options: EncodeOptions) -> InvalidReq
         "RECORD_TOO_LARGE",
         f"row {row}: found a record that needs a batch of {size} bytes, "
         f"expected at most {options.max_message_bytes}",
-        fix="raise max.message.bytes of the topic (Spark's sink: option topic.config.max.message.bytes, for "
+        fix="Raise max.message.bytes of the topic (Spark's sink: option topic.config.max.message.bytes, for "
         f"topics that it creates), compress (up to {DEFAULT_MAX_DECOMPRESSED_BYTES >> 20} MiB), or store the "
         "payload elsewhere",
     )

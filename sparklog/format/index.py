@@ -129,6 +129,6 @@ def _entries(buf: BytesLike, dtype: np.dtype[np.void], where: str) -> npt.NDArra
         raise CorruptLogError(
             "CORRUPT_INDEX",
             f"{where}: found {len(buf)} bytes, expected a multiple of {dtype.itemsize}",
-            fix="delete the index file; it is rebuilt from its segment",
+            fix="Delete the index file; it is rebuilt from its segment",
         )
     return np.frombuffer(buf, dtype)

@@ -116,7 +116,7 @@ def load(path: Path = PATH) -> Library:
         raise SparklogError(
             "KERNELS_UNUSABLE",
             f"{path}: found {error}, expected the compiled loops of this version of sparklog",
-            fix="install sparklog from a wheel, or with pip from its source; see sparklog doctor",
+            fix="Install sparklog from a wheel, or with pip from its source; see sparklog doctor",
         ) from error
 
 

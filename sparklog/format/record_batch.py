@@ -176,7 +176,7 @@ def header_error(header: BatchHeader, where: str) -> SparklogError | None:
         return UnsupportedVersionError(
             "UNSUPPORTED_MAGIC",
             f"{where}: found magic {header.magic}, expected {MAGIC}",
-            fix="convert old message sets with Kafka first; if there are none, the bytes are damaged",
+            fix="Convert old message sets with Kafka first; if there are none, the bytes are damaged",
         )
     if header.batch_length < MIN_BATCH_LENGTH:
         return corrupt(where, f"batch_length {header.batch_length}", f"at least {MIN_BATCH_LENGTH}")
@@ -185,13 +185,13 @@ def header_error(header: BatchHeader, where: str) -> SparklogError | None:
             "UNSUPPORTED_ATTRIBUTES",
             f"{where}: found attributes {header.attributes & 0xFFFF:#06x}, "
             f"expected only {KNOWN_ATTRIBUTES:#06x}",
-            fix="upgrade sparklog; if nothing newer wrote here, the bytes are damaged",
+            fix="Upgrade sparklog; if nothing newer wrote here, the bytes are damaged",
         )
     if header.attributes & CODEC_MASK not in _CODEC_IDS:
         return UnsupportedVersionError(
             "UNSUPPORTED_CODEC",
             f"{where}: found codec {header.attributes & CODEC_MASK}, expected one of 0 to {max(_CODEC_IDS)}",
-            fix="upgrade sparklog; if nothing newer wrote here, the bytes are damaged",
+            fix="Upgrade sparklog; if nothing newer wrote here, the bytes are damaged",
         )
     if header.last_offset_delta < 0 or header.base_offset < 0 or header.last_offset > MAX_OFFSET:
         return corrupt(
@@ -230,7 +230,7 @@ def corrupt(where: str, found: str, expected: str) -> CorruptLogError:
     return CorruptLogError(
         "CORRUPT_BATCH",
         f"{where}: found {found}, expected {expected}",
-        fix="see FORMAT.md#recovery; restore the file from a copy, or see what is whole with dump-log",
+        fix="See FORMAT.md#recovery; restore the file from a copy, or see what is whole with dump-log",
     )
 
 

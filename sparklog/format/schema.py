@@ -150,7 +150,7 @@ class RecordColumns:
             raise InvalidRequestError(
                 "RECORD_COLUMN_TYPE",
                 f"column timestamp_ms: found {timestamp_ms.dtype}[{timestamp_ms.ndim}], expected int64[1]",
-                fix="pass one int64 of milliseconds per record",
+                fix="Pass one int64 of milliseconds per record",
             )
         columns = RecordColumns(
             key=_bytes_column(self.key, "key"),
@@ -165,7 +165,7 @@ class RecordColumns:
                 raise InvalidRequestError(
                     "RECORD_COLUMN_LENGTH",
                     f"column {name}: found {found} rows, expected {rows}",
-                    fix="pass columns of equal length",
+                    fix="Pass columns of equal length",
                 )
         return columns
 
@@ -207,7 +207,7 @@ def as_binary(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     raise InvalidRequestError(
         "RECORD_COLUMN_TYPE",
         f"column {name}: found {kind}, expected binary or string",
-        fix=f"cast {name} to binary first",
+        fix=f"Cast {name} to binary first",
     )
 
 
@@ -222,7 +222,7 @@ def as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         raise InvalidRequestError(
             "RECORD_COLUMN_TYPE",
             f"column headers: found {kind}, expected list<struct<key: string, value: binary>>",
-            fix="cast headers to array<struct<key: string, value: binary>> first",
+            fix="Cast headers to array<struct<key: string, value: binary>> first",
         )
     if value_bytes(column) > MAX_COLUMN_BYTES:
         raise _too_large("headers")
@@ -235,7 +235,7 @@ def as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
             "RECORD_COLUMN_TYPE",
             f"column headers: found {kind}, which does not cast to list<struct<key: string, value: binary>>: "
             f"{error}",
-            fix="cast headers to array<struct<key: string, value: binary>> first",
+            fix="Cast headers to array<struct<key: string, value: binary>> first",
         ) from error
 
 
@@ -262,5 +262,5 @@ def _too_large(name: str) -> InvalidRequestError:
     return InvalidRequestError(
         "RECORD_COLUMN_TOO_LARGE",
         f"column {name}: found more than 2 GiB of bytes, expected less in one call",
-        fix="append in smaller tables",
+        fix="Append in smaller tables",
     )

@@ -34,7 +34,7 @@ from sparklog.log.segment_file import (
     index_name,
     merged_segment_name,
     time_index_name,
-    took_patience,
+    was_retried,
 )
 from sparklog.log.writer import LogWriter
 from sparklog.maintenance.budget import (
@@ -522,7 +522,7 @@ def _merge_all(
                     ]
                     report.uncleanable += found
                     limits = replace(limits, but=limits.but | {one.key for one in found})
-                    if took_patience(result):
+                    if was_retried(result):
                         raise StoppedError
                 else:  # its files went with its extents
                     has_changed |= _publish(metadata, report, part, [], fewer=True)

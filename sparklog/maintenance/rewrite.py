@@ -52,7 +52,7 @@ from sparklog.log.read_plan import extent_span
 from sparklog.log.reader import Fetched, joined_ranges, plain_parts, read_step
 from sparklog.log.segment_file import (
     AHEAD_BYTES,
-    AHEAD_PIECES,
+    AHEAD_CHUNKS,
     ReadAhead,
     SegmentFile,
     SegmentFiles,
@@ -60,7 +60,7 @@ from sparklog.log.segment_file import (
     Stretches,
     UnreadableSegmentError,
     scan_stretches,
-    took_patience,
+    was_retried,
 )
 from sparklog.maintenance.choose import MergeWork, Piece
 from sparklog.metadata import Extent
@@ -155,14 +155,14 @@ class Spool(Closing):
         size = 0
         with SegmentFiles(self._store) as files:
             for one in ranges:
-                if any(took_patience(error) for error in self._refused.values()):
+                if any(was_retried(error) for error in self._refused.values()):
                     break
                 with contextlib.suppress(DataLossError, UnreadableSegmentError):
                     files.open(one).will_need(one.position, one.size)
                 announced.append(one)
                 size += one.size
                 # Half of what is kept open, as each is opened when it is announced, and when it is taken.
-                while size > AHEAD_BYTES or len(announced) >= AHEAD_PIECES:
+                while size > AHEAD_BYTES or len(announced) >= AHEAD_CHUNKS:
                     size -= announced[0].size
                     self._take(files, file, announced.popleft(), pace)
             while announced:

@@ -138,9 +138,7 @@ def test_who_takes_longer_than_others_wait_has_right_of_way(memory: MemoryStore,
         assert MAX_WAIT_MS <= waited_ms() < MAX_WAIT_MS + 10  # no time has passed: it was just unlucky
         clock.advance_ms(MAX_WAIT_MS)
         slow.note_lost_race()
-        assert (
-            PRIORITY_WAIT_MS <= waited_ms() < PRIORITY_WAIT_MS + 10
-        )  # now no one waits
+        assert PRIORITY_WAIT_MS <= waited_ms() < PRIORITY_WAIT_MS + 10  # now no one waits
         clock.advance_ms(DISTRUST_MS)
         slow.note_lost_race()  # it has it already
         assert waited_ms() < MAX_WAIT_MS  # it is stopped, as it seems

@@ -123,7 +123,7 @@ def encode_document(header: Header, body: CommitBody | ManifestBody | RequestBod
         raise InvalidRequestError(
             "INVALID_ACTIONS",
             f"commit {header.commit}: found {why_not_utf8(error.object)}",
-            fix="correct that text; nothing was published",
+            fix="Correct that text; nothing was published",
         ) from None
     header = msgspec.structs.replace(header, length=len(second), crc32c=_CRC_PLACEHOLDER.decode())
     first = _encoder.encode(header)

@@ -435,7 +435,7 @@ def unknown_producer(found: str) -> InvalidRequestError:
     return InvalidRequestError(
         "UNKNOWN_PRODUCER",
         found,
-        fix="nothing was appended. Send it with a higher epoch, or from a new producer, if it was never "
+        fix="Nothing was appended. Send it with a higher epoch, or from a new producer, if it was never "
         "acknowledged or that does no harm; a higher producer.id.expiration.ms on the root remembers "
         "producers for longer",
     )

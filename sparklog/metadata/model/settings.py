@@ -82,7 +82,7 @@ def _validate(needed: Collection[str], known: Collection[str], what: str) -> Non
         raise UnsupportedVersionError(
             "UNSUPPORTED_METADATA",
             f"{what} the features {', '.join(unknown)}, which this sparklog does not know",
-            fix="upgrade sparklog on this machine",
+            fix="Upgrade sparklog on this machine",
         )
 
 

@@ -224,7 +224,7 @@ class StagingJudge:
                 "PRODUCER_UNMAPPED",
                 f"partition {draft.partition} of topic {draft.topic_id}: found a transaction's batch of "
                 f"producer id {draft.producer_id}, which no transactional id has",
-                fix="initialise the producer again",
+                fix="Initialise the producer again",
             )
         if transaction.producer_epoch != draft.producer_epoch:
             return fenced(transaction, draft.producer_id, draft.producer_epoch)
@@ -232,7 +232,7 @@ class StagingJudge:
             return wrong_state(
                 transaction,
                 f"found a batch of partition {draft.partition} of topic {draft.topic_id}, which is not added",
-                fix="abort the transaction: it was ended meanwhile, or its client is at fault",
+                fix="Abort the transaction: it was ended meanwhile, or its client is at fault",
             )
         return self._no_room(transaction, part)
 

@@ -251,7 +251,7 @@ def _staging_expired(problem: str) -> RetriableError:
     return RetriableError(
         "STAGING_EXPIRED",
         problem,
-        fix="append the rows again, to a new segment; of these nothing is published, nor will be",
+        fix="Append the rows again, to a new segment; of these nothing is published, nor will be",
     )
 
 

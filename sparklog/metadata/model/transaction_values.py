@@ -490,7 +490,7 @@ def unmapped(transactional_id: str, producer_id: int, known: Transaction | None)
     return InvalidRequestError(
         "PRODUCER_UNMAPPED",
         f"transactional id {name!r}: found producer id {producer_id}, {expected}",
-        fix="initialise the producer again; a transactional id that is not used for "
+        fix="Initialise the producer again; a transactional id that is not used for "
         "transactional.id.expiration.ms is forgotten",
     )
 
@@ -501,7 +501,7 @@ def fenced(known: Transaction, producer_id: int, producer_epoch: int) -> FencedE
         "PRODUCER_FENCED",
         f"transactional id {known.transactional_id!r}: found producer {producer_id} in epoch "
         f"{producer_epoch}, expected {known.producer_id} in epoch {known.producer_epoch}",
-        fix="close this producer: another with its transactional id was initialised, or its transaction took "
+        fix="Close this producer: another with its transactional id was initialised, or its transaction took "
         "longer than its timeout and was aborted",
     )
 
@@ -520,7 +520,7 @@ def too_large(known: Transaction, found: str) -> InvalidRequestError:
     return InvalidRequestError(
         "TRANSACTION_TOO_LARGE",
         f"transactional id {known.transactional_id!r}, transaction {known.number}: found {found} are allowed",
-        fix="abort it, and commit more often",
+        fix="Abort it, and commit more often",
     )
 
 
@@ -529,6 +529,6 @@ def full(found: str) -> RetriableError:
     return RetriableError(
         "TRANSACTIONS_FULL",
         f"root: found {found} are allowed",
-        fix="end transactions that are open (`sparklog transactions list`), or wait until unused ids are "
+        fix="End transactions that are open (`sparklog transactions list`), or wait until unused ids are "
         "forgotten (transactional.id.expiration.ms); then try again",
     )
