@@ -203,7 +203,7 @@ def test_a_live_segment_is_not_retired(root: Root) -> None:
 
 def test_a_name_without_a_birth_is_not_retired(root: Root) -> None:
     assert plan_retire_segments(root.image, TIME_MS, ["segments/w/0.log"]).segments == ()
-    with pytest.raises(InvalidRequestError, match="without a birth"):
+    with pytest.raises(InvalidRequestError, match="without a version"):
         root.apply(RetireSegments(time_ms=TIME_MS, segments=("segments/w/0.log",)))
 
 

@@ -108,7 +108,7 @@ def test_a_root_has_a_bound_on_partitions(log: MetadataLog, create: Create) -> N
         lambda: plan_add_partitions(log.image, "a", 11),
     ):
         with pytest.raises(
-            InvalidRequestError, match="more to be made, expected at most 10 in all"
+            InvalidRequestError, match="to be added, expected at most 10 in all"
         ) as caught:
             plan()
         assert caught.value.code == "TOO_MANY_PARTITIONS"
