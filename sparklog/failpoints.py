@@ -53,7 +53,7 @@ FAILPOINTS: Final[dict[str, tuple[tuple[int, ...], str]]] = {
     "broker.registered": ((10,), "a broker is registered with a new epoch; it has not been notified"),
     "broker.bundle.written": ((8,), "a bundle of produce requests is appended, not synced"),
     "broker.bundle.synced": ((8, 9), "a bundle is durable, not committed"),
-    "broker.bundle.committed": ((8,), "a bundle is committed, no response is sent"),
+    "broker.bundle.committed": ((8,), "a bundle is committed, nobody is told"),
     "broker.bundle.answering": ((8,), "the event loop is about to answer a bundle's requests"),
     "broker.state.durable": ((12,), "a coordinator's records are durable, not applied, not answered"),
     "snapshot.part": ((11,), "one part of a snapshot is written"),

@@ -584,14 +584,11 @@ class MetadataLog:
         self, plan: Plan, shared: SharedPlan | None, deadline_ms: int, *, refresh: bool
     ) -> tuple[PublishResult, bool]:
         image, losses, started_ms = self._image, 0, self._clock.monotonic_ms()
-        if not self._may_combine():
-            shared = None
+        shared = shared if self._may_combine() else None
         if shared is not None and not self.combiner.contention.is_worth_posting(shared):
             self.combiner.list_waiting_if_due(image)
         if shared is not None and self.combiner.contention.is_worth_posting(shared):
-            # The process that publishes it will refresh. But the request must name a recent end of the log,
-            # or its window is soon over.
-            refresh = not self._follower.is_confirmed(image.commit, within_ms=CONTENDED_MS)
+            refresh = not self._follower.is_confirmed(image.commit, within_ms=CONTENDED_MS)  # for its window
         while True:
             if refresh:
                 image, error = self._follower.newest(image, expected=1 if losses else 0)

@@ -27,7 +27,7 @@ from sparklog.storage.memory import MemoryReadFile
 from tests.log.conftest import OnePartition, encode
 
 REMOTE = StoreTraits(is_remote=True, appends_after_sync=False)
-FREE = {"put_if_absent:done", "take_turn", "sync_directory", "write", "abort_puts"}
+FREE = {"put_if_absent:done", "acquire_lock", "sync_directory", "write", "abort_puts"}
 MIB = 1 << 20
 
 

@@ -78,7 +78,7 @@ def test_open_put_whose_number_was_cleaned(memory: MemoryStore) -> None:
                 raise IndefinitePutError("PUT_INDEFINITE", "no answer", fix="repeat")
 
     memory.hook = hook
-    with pytest.raises(StorageError, match="cleaned before we could see") as raised:
+    with pytest.raises(StorageError, match="cleaned before its UUID could be read") as raised:
         slow.publish(lambda image: [SetConfigs(configs={"slow": "x"})])
     assert raised.value.code == "PUBLISH_UNRESOLVED"
     memory.hook = None

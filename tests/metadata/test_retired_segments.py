@@ -187,7 +187,7 @@ def test_a_retired_segment_stays_dead(root: Root) -> None:
     with pytest.raises(RetriableError, match=r"STAGING_EXPIRED.*retired"):
         root.append(draft(segment(1), position=200))
     made_before = plan_append(dataclasses.replace(root.image, retired=NOTHING_RETIRED), [draft(segment(1))])
-    with pytest.raises(InvalidRequestError, match="was retired"):
+    with pytest.raises(InvalidRequestError, match="a retired segment"):
         root.apply(made_before)  # apply refuses it as well, so that replay checks
     root.append(draft(segment(2)))
 
