@@ -180,7 +180,7 @@ class PartitionReader:
 
     def plan(self, start: int, end: int) -> RangePlan:
         """Return the byte ranges of [start, end); see plan_read."""
-        return self.looking_again(lambda _: self._plan(start, end)[1], start, end)
+        return self.with_refresh(lambda _: self._plan(start, end)[1], start, end)
 
     def read(
         self,
@@ -216,11 +216,11 @@ class PartitionReader:
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first record at or after a time; see time_lookup.py."""
-        return self.looking_again(
+        return self.with_refresh(
             lambda state: offset_for_time(self._store, state, timestamp_ms, topic=self._topic)
         )
 
-    def looking_again(self, work: Callable[[PartitionState], T], start: int = 0, end: int | None = None) -> T:
+    def with_refresh(self, work: Callable[[PartitionState], T], start: int = 0, end: int | None = None) -> T:
         """Return `work` of the partition's state; refresh and repeat it if a segment is missing.
 
         Args:

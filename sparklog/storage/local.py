@@ -297,7 +297,7 @@ def restore_reserve(directory: str) -> None:
 
 _FILE_MODE = 0o666  # the umask decides
 _NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-_MOST_REMOVALS = 3  # of a file's directory, while the file is created
+_MAX_REMOVALS = 3  # of a file's directory, while the file is created
 _TRAITS = StoreTraits()
 
 
@@ -609,7 +609,7 @@ class LocalStore(WholeFiles):
                     raise
 
     def _create(self, path: str) -> int:
-        for _ in range(_MOST_REMOVALS):
+        for _ in range(_MAX_REMOVALS):
             self._names.make_parents(path)
             with contextlib.suppress(FileNotFoundError):  # a sweep has removed the empty directory
                 return os.open(path, _NEW_FILE, _FILE_MODE)

@@ -202,7 +202,7 @@ def _decode_header(data: bytes, *, where: str, kind: str, code: str) -> tuple[He
     except _UNDECODABLE as error:
         raise _undecodable(data[:line], where, intact=intact, code=code, error=error) from error
     if intact and header.version != VERSION:
-        what = _unknown_things(data[line + 1 :])
+        what = _first_unknown(data[line + 1 :])
         raise _newer(where, _unknown_version(header.version) + (f" ({what})" if what else ""))
     body_bytes = len(data) - line - 2
     if header.length != body_bytes:
@@ -241,7 +241,7 @@ def _undecodable(
 ) -> CorruptLogError | UnsupportedVersionError:
     """The error for an intact document that cannot be decoded: of a newer version, or written wrong."""
     if intact:
-        unknown = _unknown_things(data)
+        unknown = _first_unknown(data)
         if unknown is not None:
             return _newer(where, unknown)
     return corrupt(code, where, f"cannot be decoded: {error}")
@@ -259,7 +259,7 @@ def _unknown_version(version: int) -> str:
     return f"found version {version}, expected {VERSION}"
 
 
-def _unknown_things(data: bytes) -> str | None:
+def _first_unknown(data: bytes) -> str | None:
     """Return the first field or action type that is unknown to this version, if any."""
     try:
         document = msgspec.json.decode(data)

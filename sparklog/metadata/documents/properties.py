@@ -155,7 +155,7 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
             f"{where}: not found, so this is not a root",
             fix="Check the path, or create a root: sparklog topics create, or create=True in Python",
         )
-    strangers = [name for name in store.top_names(_NAMES_LOOKED_AT) if not _may_stand_beside(name)]
+    strangers = [name for name in store.top_names(_NAMES_LOOKED_AT) if not _may_be_in_root(name)]
     if strangers:
         with contextlib.suppress(NotFoundError):  # created between the two reads
             return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
@@ -166,7 +166,7 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
     return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
 
 
-def _may_stand_beside(name: str) -> bool:
+def _may_be_in_root(name: str) -> bool:
     """True if a name may also be in a root: hidden from Spark (checkpoints), or part of a volume."""
     bare = name.rstrip("/")
     return (bare.startswith((".", "_")) and bare not in _TABLES) or bare in _OF_VOLUMES
