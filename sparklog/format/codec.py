@@ -67,9 +67,7 @@ class Codec(enum.IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> "Codec":
-        """Return the codec with this name in Kafka's compression.type; `uncompressed` is Kafka's alias of
-        none.
-        """
+        """Return the codec by its name in Kafka's compression.type; `uncompressed` is an alias of none."""
         wanted = name.strip().lower()
         for codec in cls:
             if wanted in (codec.label, "uncompressed" if codec is cls.NONE else codec.label):
@@ -85,9 +83,7 @@ _MODULES: dict[Codec, Any] = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, 
 
 
 def compress(codec: Codec, data: BytesLike, level: int | None = None) -> BytesLike:
-    """Compress one batch body. `level` has the codec's own meaning; snappy has none. NONE returns the
-    input.
-    """
+    """Compress a batch body. `level` is the codec's own; snappy has none. NONE returns the input."""
     if codec is Codec.NONE:
         return data
     if codec is Codec.GZIP:

@@ -273,9 +273,7 @@ _EXPIRING_VALUE_VERSION: Final = 1
 
 
 class OffsetKey(NamedTuple):
-    """Group, topic and partition of an offset; a tuple, since coordinators hash tens of thousands in a
-    batch.
-    """
+    """The group, topic and partition of an offset; a tuple, since coordinators hash many in a batch."""
 
     group: str
     topic: str

@@ -55,9 +55,7 @@ class OffsetIndex:
         return len(self.position)
 
     def entries_between(self, start_position: int, end_position: int) -> "OffsetIndex":
-        """Return the entries of one extent: start_position <= position < end_position. Two binary
-        searches.
-        """
+        """Return one extent's entries: start_position <= position < end_position. Two binary searches."""
         low = bisect.bisect_left(self.position, start_position)
         high = bisect.bisect_left(self.position, end_position, low)
         return OffsetIndex(self.relative_offset[low:high], self.position[low:high])

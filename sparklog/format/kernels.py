@@ -44,8 +44,7 @@ LIBRARY = "_kernels.so"
 PATH = Path(__file__).with_name(LIBRARY)
 ROWS_WITH_LOCK = 8192  # some 0.2 ms
 # In units of a row's time: headers are read at up to 3.2 ns a byte, so that 256 KiB of them take 0.8 ms;
-# bytes
-# are copied at 0.1 to 0.3.
+# bytes are copied at 0.1 to 0.3.
 _BYTES_READ_A_ROW, _BYTES_COPIED_A_ROW = 32, 128
 _FIELDS = 9
 MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # maximum of length, attributes, timestamp delta, offset delta

@@ -210,9 +210,7 @@ _CODEC_IDS = frozenset(codec.value for codec in Codec)
 
 
 def validate_batch(buf: BytesLike, position: int, where: str, *, verify_crc: bool = True) -> BatchHeader:
-    """Return the header of the whole, undamaged batch at `position`; raises as parse_header, and on a bad
-    CRC.
-    """
+    """Return the header of the whole batch at `position`; raises as parse_header, and on a bad CRC."""
     header = parse_header(buf, position, where)
     if position + header.size > len(buf):
         raise corrupt(

@@ -234,7 +234,7 @@ def broker_configs(configs: Mapping[str, str], node_id: int | None) -> dict[str,
 def nodes_with_configs(configs: Mapping[str, str]) -> list[int]:
     """Return the ids of the brokers that have their own settings."""
     found = {key.split("/")[1] for key in configs if is_broker_key(key)}
-    return sorted(int(one) for one in found if one.isascii() and one.isdecimal())
+    return sorted(int(node_id) for node_id in found if node_id.isascii() and node_id.isdecimal())
 
 
 def _prefix(node_id: int | None) -> str:

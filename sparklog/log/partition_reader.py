@@ -79,14 +79,14 @@ def read_together(store: Store, stretches: Sequence[Stretch]) -> Iterator[tuple[
     """
     timed: list[Iterator[_Timed]] = []
     left: dict[int, int] = {}
-    for number, one in enumerate(stretches):
+    for number, stretch in enumerate(stretches):
         try:
-            plan = plan_read(store, one.state, one.start, one.end, topic=one.topic)
+            plan = plan_read(store, stretch.state, stretch.start, stretch.end, topic=stretch.topic)
         except SparklogError as error:
             yield number, error
             continue
         left[number] = len(plan)
-        timed.append(_timed(number, one, plan))
+        timed.append(_timed(number, stretch, plan))
         if not plan:
             yield number, None
     for window in _windows(heapq.merge(*timed, key=itemgetter(0))):
@@ -96,7 +96,7 @@ def read_together(store: Store, stretches: Sequence[Stretch]) -> Iterator[tuple[
                 of_stretch[number].append(wanted)
         fetched = None
         if store.traits.is_remote and len(window) > 1:
-            fetched = Fetched(store, (one.span for ranges in of_stretch.values() for one in ranges))
+            fetched = Fetched(store, (needed.span for ranges in of_stretch.values() for needed in ranges))
         for number, ranges in of_stretch.items():
             left[number] -= len(ranges)
             try:
@@ -110,10 +110,10 @@ def read_together(store: Store, stretches: Sequence[Stretch]) -> Iterator[tuple[
                     yield number, None
 
 
-def _timed(number: int, one: Stretch, plan: RangePlan) -> Iterator[_Timed]:
+def _timed(number: int, stretch: Stretch, plan: RangePlan) -> Iterator[_Timed]:
     """Yield the ranges, each with the time of its last record, as its client set it."""
-    extents = one.state.extents
-    first = extents.index_after(one.start) + (not plan.first)  # the plan may skip the first extent
+    extents = stretch.state.extents
+    first = extents.index_after(stretch.start) + (not plan.first)  # the plan may skip the first extent
     times = extents.columns_between(first, first + len(plan)).column("max_timestamp_ms")
     yield from zip(times, itertools.repeat(number), plan, strict=False)
 
@@ -122,13 +122,13 @@ def _windows(timed: Iterator[_Timed]) -> Iterator[list[_Timed]]:
     """Group small ranges that are fetched together; a large one is alone."""
     window: list[_Timed] = []
     size = 0
-    for one in timed:
-        is_large = one[2].size >= LARGE_BYTES
-        if window and (is_large or size + one[2].size > WINDOW_BYTES or len(window) == WINDOW_RANGES):
+    for item in timed:
+        is_large = item[2].size >= LARGE_BYTES
+        if window and (is_large or size + item[2].size > WINDOW_BYTES or len(window) == WINDOW_RANGES):
             yield window
             window, size = [], 0
-        window.append(one)
-        size += one[2].size
+        window.append(item)
+        size += item[2].size
         if is_large:
             yield window
             window, size = [], 0

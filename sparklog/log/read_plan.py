@@ -139,7 +139,7 @@ class RangePlan:
     @property
     def size_bytes(self) -> int:
         """The stored bytes of all ranges."""
-        cut = sum(one.size for one in (*self.first, *self.last))
+        cut = sum(byte_range.size for byte_range in (*self.first, *self.last))
         return cut + sum(int(block.numbers[_SIZE].sum()) for block in self.whole)
 
 

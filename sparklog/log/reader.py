@@ -88,29 +88,29 @@ class Fetched:
         ranges = joined_ranges(spans)
         announced: collections.deque[Span] = collections.deque()
         with SegmentFiles(store) as files:
-            for number, one in enumerate([*ranges, *[None] * AHEAD_CHUNKS]):
-                if one is not None:
+            for number, span in enumerate([*ranges, *[None] * AHEAD_CHUNKS]):
+                if span is not None:
                     with contextlib.suppress(DataLossError, UnreadableSegmentError):
-                        files.open(one).will_need(one.position, one.size)
-                    announced.append(one)
+                        files.open(span).will_need(span.position, span.size)
+                    announced.append(span)
                 if number >= AHEAD_CHUNKS - 1 and announced:
                     self._take(files, announced.popleft())
                     if is_time_over():
                         return
 
-    def _take(self, files: SegmentFiles, one: Span) -> None:
+    def _take(self, files: SegmentFiles, span: Span) -> None:
         try:
-            data = files.open(one).read_exactly(one, one.position, one.size)
+            data = files.open(span).read_exactly(span, span.position, span.size)
         except (CorruptLogError, DataLossError):
             return
         except UnreadableSegmentError as error:
             if was_retried(error):
                 raise
             return
-        starts = self._starts.setdefault(one.segment, [])
-        at = bisect.bisect_right(starts, one.position)
-        starts.insert(at, one.position)
-        self._buffers.setdefault(one.segment, []).insert(at, memoryview(data))
+        starts = self._starts.setdefault(span.segment, [])
+        at = bisect.bisect_right(starts, span.position)
+        starts.insert(at, span.position)
+        self._buffers.setdefault(span.segment, []).insert(at, memoryview(data))
 
     def has(self, span: Span) -> bool:
         """True if the whole span was fetched."""
@@ -280,7 +280,8 @@ def sequence_few(data: memoryview, stretches: Stretches, leader_epoch: int) -> F
     for header, position, base, _ in walked:
         if base != header.base_offset or header.partition_leader_epoch != leader_epoch:
             set_base_offset(data, position, base, leader_epoch)
-    return FewBatches([one.position for one in walked], [one.base for one in walked], walked[-1].last + 1)
+    positions = [batch.position for batch in walked]
+    return FewBatches(positions, [batch.base for batch in walked], walked[-1].last + 1)
 
 
 def _walk(data: memoryview, stretches: Stretches) -> list[_Walked] | None:
@@ -295,15 +296,15 @@ def _walk(data: memoryview, stretches: Stretches) -> list[_Walked] | None:
         start, stop = stretches.start_offset[index], stretches.end_offset[index]
         expected = stretches.begins_at if index == 0 else start
         while at < end:
-            one = _batch_at(data, at, end, stretches.offset_delta[index])
-            if one is None or len(walked) == MOST or one.base < start or one.last >= stop:
+            batch = _batch_at(data, at, end, stretches.offset_delta[index])
+            if batch is None or len(walked) == MOST or batch.base < start or batch.last >= stop:
                 return None
-            follows = expected is None or (one.base == expected if dense else one.base >= expected)
-            if not follows or one.base <= before:
+            follows = expected is None or (batch.base == expected if dense else batch.base >= expected)
+            if not follows or batch.base <= before:
                 return None
-            walked.append(one)
-            at += one.header.size
-            before, expected = one.last, one.last + 1
+            walked.append(batch)
+            at += batch.header.size
+            before, expected = batch.last, batch.last + 1
         is_whole = stretches.reaches_end or index + 1 < len(stretches.size)
         if dense and is_whole and before + 1 < stop:
             return None
@@ -352,8 +353,8 @@ def read_ranges(
         ahead: ReadAhead | None = None
         if store.traits.is_remote:
             announced, ranges = itertools.tee(ranges)
-            spans = (one.span for one in announced)
-            ahead = ReadAhead(files, (one for one in spans if fetched is None or not fetched.has(one)))
+            spans = (byte_range.span for byte_range in announced)
+            ahead = ReadAhead(files, (span for span in spans if fetched is None or not fetched.has(span)))
         reader = _Reader(files, include_headers, step_bytes, ahead, fetched)
         for gathered in _gather(ranges, step_bytes):
             if len(gathered) == 1:
@@ -366,18 +367,19 @@ def _gather(ranges: Iterable[ByteRange], step_bytes: int) -> Iterator[list[ByteR
     """Group consecutive ranges of a partition that fit into a step together; a large one stays alone."""
     gathered: list[ByteRange] = []
     size = 0
-    for one in ranges:
-        last = gathered[-1] if gathered else one
-        follows = (one.topic, one.partition, one.start_offset) == (
+    for byte_range in ranges:
+        last = gathered[-1] if gathered else byte_range
+        follows = (byte_range.topic, byte_range.partition, byte_range.start_offset) == (
             last.topic,
             last.partition,
             last.end_offset,
         )
-        if gathered and (not follows or size + one.size > step_bytes or len(gathered) == GATHERED_RANGES):
+        is_full = size + byte_range.size > step_bytes or len(gathered) == GATHERED_RANGES
+        if gathered and (not follows or is_full):
             yield gathered
             gathered, size = [], 0
-        gathered.append(one)
-        size += one.size
+        gathered.append(byte_range)
+        size += byte_range.size
     if gathered:
         yield gathered
 
@@ -399,17 +401,17 @@ class _Reader:
         self._include_headers = include_headers
         self._step_bytes = step_bytes
 
-    def read_range(self, one: ByteRange) -> Iterator[DecodedRecords]:
+    def read_range(self, byte_range: ByteRange) -> Iterator[DecodedRecords]:
         """Yield the records of one range, step by step."""
-        span = one.span
+        span = byte_range.span
         position = span.position
         next_offset: int | None = None
         while position < span.end_position:
             data = self._step(span, position)
             table = scan_batches(data, where=span.where, position=position)
-            deltas = validate_batches(table, _stretches([one], position, [len(data)], next_offset))
-            next_offset = int(table.last_offset[-1]) + one.offset_delta + 1
-            wanted = (one.start_offset, one.end_offset)
+            deltas = validate_batches(table, _stretches([byte_range], position, [len(data)], next_offset))
+            next_offset = int(table.last_offset[-1]) + byte_range.offset_delta + 1
+            wanted = (byte_range.start_offset, byte_range.end_offset)
             try:
                 yield from self._decode(data, table, deltas, wanted, span.where)
             except SparklogError:
@@ -420,12 +422,11 @@ class _Reader:
 
     def read_gathered(self, gathered: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
         """Yield the records of consecutive small ranges, decoded together."""
-        data = b"".join([self._read_whole(one) for one in gathered])
+        data = b"".join([self._read_whole(byte_range) for byte_range in gathered])
         try:
             table = scan_batches(data, where="gathered ranges")
-            deltas = validate_batches(
-                table, _stretches(gathered, gathered[0].position, [one.size for one in gathered], None)
-            )
+            sizes = [byte_range.size for byte_range in gathered]
+            deltas = validate_batches(table, _stretches(gathered, gathered[0].position, sizes, None))
         except SparklogError:
             yield from self._read_each(gathered)
             return
@@ -445,8 +446,8 @@ class _Reader:
             self._ahead.reached(span, position)
         return read_step(self._files.open(span), span, position, self._step_bytes)
 
-    def _read_whole(self, one: ByteRange) -> bytearray:
-        span = one.span
+    def _read_whole(self, byte_range: ByteRange) -> bytearray:
+        span = byte_range.span
         if self._fetched is not None and self._fetched.has(span):
             return self._fetched.read(span)
         if self._ahead is not None:
@@ -467,8 +468,8 @@ class _Reader:
             )
 
     def _read_each(self, gathered: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
-        for one in gathered:
-            yield from self.read_range(one)
+        for byte_range in gathered:
+            yield from self.read_range(byte_range)
 
     def _decode(
         self,
@@ -517,10 +518,10 @@ def _stretches(
 
     return Stretches(
         size=sizes,
-        offset_delta=[one.offset_delta for one in gathered],
-        segment=[one.segment for one in gathered],
-        start_offset=[one.start_offset for one in gathered],
-        end_offset=[one.end_offset for one in gathered],
+        offset_delta=[byte_range.offset_delta for byte_range in gathered],
+        segment=[byte_range.segment for byte_range in gathered],
+        start_offset=[byte_range.start_offset for byte_range in gathered],
+        end_offset=[byte_range.end_offset for byte_range in gathered],
         begins_at=next_offset,
         reaches_end=start + sizes[-1] == last.position + last.size,
         is_cut=True,

@@ -409,9 +409,7 @@ class SegmentFile(Closing):
         self._file.will_need(position, size)
 
     def holds(self, span: Span) -> bool:
-        """True if the file was long enough when it was opened. Objects never grow; reads detect a short
-        one.
-        """
+        """True if the file was long enough when it was opened; true for objects, where reads check."""
         return self._is_remote or self.file_bytes >= span.end_position
 
     @property
@@ -431,9 +429,7 @@ class SegmentFile(Closing):
 
     @property
     def is_removed(self) -> bool:
-        """True if the file was removed while it is open here, which keeps its space. Unknown on object
-        stores.
-        """
+        """True if the file was removed while it is open, which keeps its space; object stores: False."""
         descriptor = self._file.descriptor
         return descriptor is not None and os.fstat(descriptor).st_nlink == 0
 

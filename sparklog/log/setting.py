@@ -48,7 +48,7 @@ class Setting:
             return f"one of {joined}"
         low = "" if self.minimum is None else f"at least {self.minimum}"
         high = "" if self.maximum is None or self.maximum >= LONG_MAX else f"at most {self.maximum}"
-        but = "".join(f", but not {one}" for one in self.excluded)
+        but = "".join(f", but not {value}" for value in self.excluded)
         return " and ".join(part for part in (low, high) if part) + but
 
     def format(self, value: Any) -> str:
@@ -144,8 +144,8 @@ def declared_settings(cls: type) -> dict[str, tuple[str, Setting]]:
 def _declared(cls: Any) -> dict[str, tuple[str, Setting]]:
     declared = {}
     for field in sorted(dataclasses.fields(cls), key=lambda field: str(field.metadata["setting"].key)):
-        one = cast("Setting", field.metadata["setting"])
-        declared[one.key] = (field.name, one)
+        declaration = cast("Setting", field.metadata["setting"])
+        declared[declaration.key] = (field.name, declaration)
     return declared
 
 
@@ -156,8 +156,8 @@ def parse_settings(cls: type[ConfigT], configs: Mapping[str, str], root: Mapping
     for source in (root, configs):
         for key, text in source.items():
             if key in declared:
-                name, one = declared[key]
-                values[name] = one.parse(text)
+                name, declaration = declared[key]
+                values[name] = declaration.parse(text)
     return cls(**values)
 
 
@@ -165,14 +165,14 @@ def validate_settings(
     configs: Mapping[str, str], known: Mapping[str, tuple[str, Setting]], scope: str
 ) -> None:
     for key, text in configs.items():
-        one = lookup_setting(key, known, scope)
+        declaration = lookup_setting(key, known, scope)
         if not isinstance(text, str):
             raise InvalidRequestError(
                 "INVALID_CONFIG_VALUE",
                 f"{key}: found {text!r} of type {type(text).__name__}, expected a string",
                 fix="Give configuration values as strings",
             )
-        one.parse(text)
+        declaration.parse(text)
 
 
 def lookup_setting(key: str, known: Mapping[str, tuple[str, Setting]], scope: str) -> Setting:
@@ -190,9 +190,9 @@ def _nearest(key: str, known: Iterable[str]) -> str | None:
     """
     pairs = _pairs(key[:_LONGEST_KEY])
     likeness, near = max(
-        (2 * len(pairs & others) / (len(pairs) + len(others)), one)
-        for one in known
-        for others in [_pairs_of_known(one)]
+        (2 * len(pairs & others) / (len(pairs) + len(others)), candidate)
+        for candidate in known
+        for others in [_pairs_of_known(candidate)]
     )
     return near if likeness >= _ALIKE else None
 

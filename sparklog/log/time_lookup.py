@@ -115,29 +115,29 @@ def offsets_for_times(store: Store, wanted: Sequence[Wanted]) -> dict[int, Found
     found: dict[int, Found] = {}
     batches: list[_Batch] = []
     with SegmentFiles(store) as files:
-        for number, one in enumerate(wanted):
-            extent = next(extents_at_or_after(one.state, one.timestamp_ms), None)
+        for number, lookup in enumerate(wanted):
+            extent = next(extents_at_or_after(lookup.state, lookup.timestamp_ms), None)
             if extent is None:
                 found[number] = None
-            elif extent.base_offset < one.state.log_start_offset:
+            elif extent.base_offset < lookup.state.log_start_offset:
                 continue
-            elif extent.record_count == 1 and extent.base_offset >= one.state.cleaned.first_dirty_offset:
+            elif extent.record_count == 1 and extent.base_offset >= lookup.state.cleaned.first_dirty_offset:
                 found[number] = extent.base_offset, extent.max_timestamp_ms
             elif not store.traits.is_remote:  # where a read is a round trip, this one of 4 KB saves nothing
-                data = _first_batch(files, one, extent)
+                data = _first_batch(files, lookup, extent)
                 if data is not None:
-                    batches.append(_Batch(number, data, one.timestamp_ms, extent.offset_delta))
+                    batches.append(_Batch(number, data, lookup.timestamp_ms, extent.offset_delta))
     if batches:
         found |= _decoded(batches)
     return found
 
 
-def _first_batch(files: SegmentFiles, one: Wanted, extent: Extent) -> bytearray | None:
+def _first_batch(files: SegmentFiles, lookup: Wanted, extent: Extent) -> bytearray | None:
     """Return the first batch that is young enough; None if it is not in the extent's first bytes."""
-    span = extent_span(one.topic, extent)
+    span = extent_span(lookup.topic, extent)
     try:
         data = files.open(span).read_exactly(span, span.position, min(span.size, WINDOW_BYTES))
-        return _young_batch(data, span, one.timestamp_ms)
+        return _young_batch(data, span, lookup.timestamp_ms)
     except SparklogError:
         return None
 
@@ -174,16 +174,16 @@ def _check_size(header: BatchHeader, batch: bytearray) -> None:
 
 def _decoded(batches: Sequence[_Batch]) -> dict[int, Found]:
     """Decode the batches; return the records of those that hold what their headers promise."""
-    data = b"".join([one.data for one in batches])
+    data = b"".join([batch.data for batch in batches])
     where = "batches read by time"
     try:
         table = scan_batches(data, where=where)
-        deltas = np.array([one.offset_delta for one in batches], np.int64)
+        deltas = np.array([batch.offset_delta for batch in batches], np.int64)
         records = decode_bodies(data, table, offset_delta=deltas, where=where)
     except SparklogError:
         return {}
     batch_of = np.repeat(np.arange(len(table)), table.record_count)
-    times = np.array([one.timestamp_ms for one in batches], np.int64)
+    times = np.array([batch.timestamp_ms for batch in batches], np.int64)
     young = np.flatnonzero(records.timestamp_ms >= times[batch_of])
     hit, place = np.unique(batch_of[young], return_index=True)
     rows = young[place]

@@ -202,9 +202,11 @@ def drafts_of(
 def drafts_together(appends: Sequence[Append], segment: str, position: int) -> list[DraftExtent]:
     """Return the drafts of appended batches, consecutive from `position` on."""
     drafts = []
-    for one in appends:
-        drafts.append(draft_of(one.topic_id, one.partition, segment, position, one.encoded, None))
-        position += one.encoded.size_bytes
+    for appended in appends:
+        drafts.append(
+            draft_of(appended.topic_id, appended.partition, segment, position, appended.encoded, None)
+        )
+        position += appended.encoded.size_bytes
     return drafts
 
 
@@ -464,7 +466,8 @@ class LogWriter:
                 # Some of them begin another segment: `append` rolls it.
                 parts = zip(partitions, encoded.split(), strict=True)
                 drafts = [
-                    self.append(topic_id, partition, one, config, lane=lane) for partition, one in parts
+                    self.append(topic_id, partition, batches, config, lane=lane)
+                    for partition, batches in parts
                 ]
                 return [draft for draft in drafts if draft is not None]
             segment = self._segment_for(encoded.batches.size_bytes, config, lane) or self._create(
@@ -479,21 +482,25 @@ class LogWriter:
 
         Raises: as `append`; then none of them has a draft.
         """
-        configs = list({id(one.config): one.config for one in appends}.values())
+        configs = list({id(appended.config): appended.config for appended in appends}.values())
         size, batches = (sum(column) for column in zip(*map(_room_of, appends), strict=True))
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
             lane = self._open_lane(lane)
             if not all(self._has_room(size, batches, config, lane) for config in configs):
                 drafts = [
-                    self.append(one.topic_id, one.partition, one.encoded, one.config, lane=lane)
-                    for one in appends
+                    self.append(
+                        appended.topic_id, appended.partition, appended.encoded, appended.config, lane=lane
+                    )
+                    for appended in appends
                 ]
                 return [draft for draft in drafts if draft is not None]
             segment = self._segment_for(size, configs[0], lane) or self._create(configs[0], lane)
             for config in configs[1:]:
                 segment.narrow(config)
-            position = self._write(segment, [one.encoded for one in appends], [one.config for one in appends])
+            position = self._write(
+                segment, [appended.encoded for appended in appends], [appended.config for appended in appends]
+            )
             for config in configs:
                 self._flush_if_due(segment, config)
             return drafts_together(appends, segment.name, position)
@@ -541,9 +548,7 @@ class LogWriter:
                 self._active.clear()
 
     def is_end(self, draft: DraftExtent) -> bool:
-        """True if an append now would continue this draft; another thread's append, or rolling, may change
-        it.
-        """
+        """True if an append now would continue this draft; other threads may change that."""
         with self._lock:
             return any(segment.is_end(draft) for segment in self._active.values())
 
@@ -599,21 +604,21 @@ class LogWriter:
         """Write batches, and choose their index entries; return the position of the first."""
         position = start = segment.file.position
         try:
-            segment.file.write(*[chunk for one in encoded for chunk in one.data])
+            segment.file.write(*[chunk for batches in encoded for chunk in batches.data])
         except BaseException:
             # Bytes may be torn (or an interrupt may have stopped the write): never append after them.
             self._retire(segment)
             raise
         failpoint("segment.written")
-        for one, config in zip(encoded, configs, strict=True):
+        for batches, config in zip(encoded, configs, strict=True):
             segment.index.add(
-                one,
+                batches,
                 position,
                 interval_bytes=config.index_interval_bytes,
                 limit_bytes=segment.limit_index_bytes,
             )
-            segment.unsynced_records += one.record_count
-            position += one.size_bytes
+            segment.unsynced_records += batches.record_count
+            position += batches.size_bytes
         return start
 
     def _create(self, config: TopicConfig, lane: str) -> OpenSegment:
@@ -664,7 +669,7 @@ class LogWriter:
     def _drop(self, segment: OpenSegment) -> None:
         """Stop appending to a segment, and syncing it."""
         self._leave(segment)
-        self._rolled = [one for one in self._rolled if one is not segment]
+        self._rolled = [rolled for rolled in self._rolled if rolled is not segment]
         segment.close_quietly()
 
     def _flush_if_due(self, segment: OpenSegment, config: TopicConfig) -> None:
@@ -696,5 +701,5 @@ class LogWriter:
             segment.close_quietly()
 
 
-def _room_of(one: Append) -> tuple[int, int]:
-    return one.encoded.size_bytes, one.encoded.batch_count
+def _room_of(appended: Append) -> tuple[int, int]:
+    return appended.encoded.size_bytes, appended.encoded.batch_count

@@ -546,9 +546,7 @@ def hold_file(path: str, note: bytes, *, is_local: bool = False) -> Hold:
 
 
 def machine_directory() -> Path | None:
-    """Return a directory of this machine and this user alone, for short-lived local files; None if there is
-    none.
-    """
+    """Return a directory of this machine and this user alone, for local state, or None."""
     path = Path(tempfile.gettempdir()) / f"sparklog-{os.geteuid()}"
     try:
         with contextlib.suppress(FileExistsError):

@@ -401,7 +401,7 @@ class S3ReadFile(Closing):
         """Return the bytes if they were announced; drop the ranges before them."""
         if self._pid != os.getpid():  # a forked child has none of the parent's threads
             self._ahead, self._pid = [], os.getpid()
-        self._ahead = [one for one in self._ahead if one[1] > position]
+        self._ahead = [ranged for ranged in self._ahead if ranged[1] > position]
         pieces: list[memoryview | bytes] = []
         at = position
         for start, stop, future in self._ahead:
@@ -609,9 +609,9 @@ class S3Store:
         uploads = sweep_uploads(self.client, self.url, self._prefix, began_s, dry_run=dry_run)
         temporary = f"{self._prefix}{TEMPORARY_DIRECTORY}/"
         found = self.client.call("list_objects_v2", self.url, Prefix=temporary).get("Contents", ())
-        old_objects = [one for one in found if one["LastModified"].timestamp() <= limit_s]
-        for one in () if dry_run else old_objects:
-            self.client.call("delete_object", self.url, Key=one["Key"])
+        old_objects = [entry for entry in found if entry["LastModified"].timestamp() <= limit_s]
+        for entry in () if dry_run else old_objects:
+            self.client.call("delete_object", self.url, Key=entry["Key"])
         return uploads + len(old_objects)
 
     def _stored(self, entry: dict[str, Any]) -> StoredFile:
@@ -686,7 +686,7 @@ def _harm(rule: dict[str, Any]) -> str:
     expiration = rule.get("Expiration", {})
     if "Days" in expiration or "Date" in expiration:
         return "removes objects"
-    archives = {one.get("StorageClass") for one in rule.get("Transitions", ())} & _ARCHIVES
+    archives = {transition.get("StorageClass") for transition in rule.get("Transitions", ())} & _ARCHIVES
     return f"moves objects to {'/'.join(sorted(archives))}" if archives else ""
 
 

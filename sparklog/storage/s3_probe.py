@@ -68,15 +68,15 @@ def is_of_segment(name: str) -> bool:
 def sweep_uploads(client: S3Client, url: str, prefix: str, limit_s: float, *, dry_run: bool) -> int:
     """Abort uploads of segments that began by `limit_s`, in Unix time; return how many."""
     count = 0
-    for one in _uploads(client, url, prefix):
-        key = str(one["Key"])
+    for upload in _uploads(client, url, prefix):
+        key = str(upload["Key"])
         is_ours = key.startswith(prefix) and is_of_segment(key[len(prefix) :])
-        if not is_ours or one["Initiated"].timestamp() > limit_s:
+        if not is_ours or upload["Initiated"].timestamp() > limit_s:
             continue
         count += 1
         if not dry_run:
             with contextlib.suppress(NotFoundError):
-                client.call("abort_multipart_upload", url, Key=key, UploadId=one["UploadId"])
+                client.call("abort_multipart_upload", url, Key=key, UploadId=upload["UploadId"])
     return count
 
 

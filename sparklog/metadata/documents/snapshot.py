@@ -116,18 +116,18 @@ class StoredLeadership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 def stored_leadership(partitions: Sequence[PartitionLeadership]) -> StoredLeadership | None:
     """Return the columns, or None if all are the default."""
-    if all(one == UNASSIGNED for one in partitions):
+    if all(leadership == UNASSIGNED for leadership in partitions):
         return None
     places: dict[tuple[int, ...], int] = {}
 
     def place(brokers: tuple[int, ...]) -> int:
         return places.setdefault(brokers, len(places)) if brokers else NO_LIST
 
-    replicas = column_of([place(one.replicas) for one in partitions])
-    adding = column_of([place(one.adding) for one in partitions])
-    removing = column_of([place(one.removing) for one in partitions])
-    leader = column_of([one.leader for one in partitions])
-    leader_epoch = column_of([one.leader_epoch for one in partitions])
+    replicas = column_of([place(leadership.replicas) for leadership in partitions])
+    adding = column_of([place(leadership.adding) for leadership in partitions])
+    removing = column_of([place(leadership.removing) for leadership in partitions])
+    leader = column_of([leadership.leader for leadership in partitions])
+    leader_epoch = column_of([leadership.leader_epoch for leadership in partitions])
     return StoredLeadership(tuple(places), replicas, leader, leader_epoch, adding, removing)
 
 
@@ -222,14 +222,14 @@ def _shared_fields(transaction: Transaction | StoredTransaction) -> dict[str, An
 def stored_transactions(transactions: Transactions) -> tuple[StoredTransaction, ...]:
     return tuple(
         StoredTransaction(
-            **_shared_fields(one),
+            **_shared_fields(transaction),
             partitions=tuple(
                 (topic_id, np.frombuffer(numbers, np.int32).astype(_NUMBER).tobytes())
-                for topic_id, numbers in one.partitions.by_topic.items()
+                for topic_id, numbers in transaction.partitions.by_topic.items()
             ),
-            staged=tuple((*place, len(extents)) for place, extents in one.staged.items()),
+            staged=tuple((*place, len(extents)) for place, extents in transaction.staged.items()),
         )
-        for one in transactions.values()
+        for transaction in transactions.values()
     )
 
 
@@ -242,7 +242,7 @@ def split_rows(
     rows: ExtentColumns, stored: Sequence[StoredTransaction], where: str
 ) -> tuple[ExtentColumns, ExtentColumns]:
     """Split the rows into those of partitions and the staged ones."""
-    counts = [count for one in stored for _, _, count in one.staged]
+    counts = [count for transaction in stored for _, _, count in transaction.staged]
     staged = sum(counts)
     if min(counts, default=1) < 1 or staged > len(rows):
         raise corrupt(_CODE, where, f"found {len(rows)} extents, expected {staged} staged ones among them")
@@ -261,29 +261,29 @@ def transactions_from(
     found = []
     same = {topic_id: topic_id for topic_id in topics}  # each id is kept in memory once
     row = 0
-    for one in stored:
+    for transaction in stored:
         part = rows
-        if one.staged:
-            part = rows.slice(row, row + sum(count for _, _, count in one.staged))
+        if transaction.staged:
+            part = rows.slice(row, row + sum(count for _, _, count in transaction.staged))
             row += len(part)
-        reason = _why_illegal(one)
+        reason = _why_illegal(transaction)
         try:
-            partitions = _partitions(one, same)
-            staged = _staged(one, part, partitions, topics, same)
+            partitions = _partitions(transaction, same)
+            staged = _staged(transaction, part, partitions, topics, same)
         except ValueError as error:
             reason = reason or str(error)
         if reason is not None:
-            raise corrupt(_CODE, where, f"found transactional id {one.transactional_id!r}: {reason}")
-        found.append(_transaction(one, partitions, staged, part.stored_bytes if staged else 0))
+            raise corrupt(_CODE, where, f"found transactional id {transaction.transactional_id!r}: {reason}")
+        found.append(_transaction(transaction, partitions, staged, part.stored_bytes if staged else 0))
     transactions = transactions_of(found)
     if len(transactions) != len(stored) or len(transactions.by_producer) != len(stored):
         raise corrupt(_CODE, where, "found a transactional id, or its producer id, twice")
     return transactions
 
 
-def _partitions(one: StoredTransaction, same: dict[str, str]) -> PartitionSet:
+def _partitions(transaction: StoredTransaction, same: dict[str, str]) -> PartitionSet:
     by_topic: dict[str, bytes] = {}
-    for topic_id, stored in one.partitions:
+    for topic_id, stored in transaction.partitions:
         if not stored or len(stored) % _NUMBER.itemsize or topic_id in by_topic:
             raise ValueError(f"{len(stored)} bytes of partitions of topic {topic_id!r}, or a topic twice")
         by_topic[same.setdefault(topic_id, topic_id)] = _validated(topic_id, stored)
@@ -300,61 +300,67 @@ def _validated(topic_id: str, stored: bytes) -> bytes:
 
 
 def _staged(
-    one: StoredTransaction,
+    transaction: StoredTransaction,
     rows: ExtentColumns,
     partitions: PartitionSet,
     topics: Mapping[str, int],
     same: Mapping[str, str],
 ) -> dict[TopicPartition, ExtentList]:
-    if not one.staged:
+    if not transaction.staged:
         return {}
-    for topic_id, partition, _ in one.staged:
+    for topic_id, partition, _ in transaction.staged:
         if (topic_id, partition) not in partitions or partition >= topics.get(topic_id, 0):
             raise ValueError(f"it cannot have staged anything in {topic_id}-{partition}")
-    counts = [count for _, _, count in one.staged]
-    if why_disordered(rows, counts) is not None or not _is_whole(one, rows, counts):
+    counts = [count for _, _, count in transaction.staged]
+    if why_disordered(rows, counts) is not None or not _is_whole(transaction, rows, counts):
         raise ValueError("it cannot have staged these extents")
-    parts = (((same[topic_id], partition), count) for topic_id, partition, count in one.staged)
+    parts = (((same[topic_id], partition), count) for topic_id, partition, count in transaction.staged)
     staged = dict(lists_of(rows, parts))
-    if len(staged) != len(one.staged):
+    if len(staged) != len(transaction.staged):
         raise ValueError("a partition occurs twice")
     return staged
 
 
-def _why_illegal(one: StoredTransaction) -> str | None:
-    reason = why_illegal_transactional_id(one.transactional_id)
+def _why_illegal(transaction: StoredTransaction) -> str | None:
+    reason = why_illegal_transactional_id(transaction.transactional_id)
     if reason is not None:
         return reason
-    if one.producer_id < 0 or not 0 <= one.producer_epoch <= LAST_PRODUCER_EPOCH or one.number < 0:
+    if (
+        transaction.producer_id < 0
+        or not 0 <= transaction.producer_epoch <= LAST_PRODUCER_EPOCH
+        or transaction.number < 0
+    ):
         return "a number is out of range"
-    if one.phase is not TransactionPhase.ONGOING and (one.partitions or one.staged or one.groups):
+    if transaction.phase is not TransactionPhase.ONGOING and (
+        transaction.partitions or transaction.staged or transaction.groups
+    ):
         return "it has partitions, groups or staged extents, and is not open"
     return None
 
 
-def _is_whole(one: StoredTransaction, rows: ExtentColumns, counts: Sequence[int]) -> bool:
+def _is_whole(transaction: StoredTransaction, rows: ExtentColumns, counts: Sequence[int]) -> bool:
     """True if the rows of each partition begin at 0, have no gaps, and are of the producer."""
     begins = np.concatenate(([0], rows.end_offset[:-1]))
     begins[np.cumsum([0, *counts[:-1]])] = 0
     return (
         bool(np.all(rows.base_offset == begins))
         and bool(np.all(rows.column("offset_delta") == rows.base_offset))
-        and bool(np.all(rows.column("producer_id") == one.producer_id))
-        and bool(np.all(rows.column("producer_epoch") == one.producer_epoch))
+        and bool(np.all(rows.column("producer_id") == transaction.producer_id))
+        and bool(np.all(rows.column("producer_epoch") == transaction.producer_epoch))
     )
 
 
 def _transaction(
-    one: StoredTransaction,
+    transaction: StoredTransaction,
     partitions: PartitionSet,
     staged: Mapping[TopicPartition, ExtentList],
     staged_bytes: int,
 ) -> Transaction:
     return Transaction(
-        **_shared_fields(one),
+        **_shared_fields(transaction),
         partitions=partitions,
         staged=staged,
-        staged_extents=sum(count for _, _, count in one.staged),
+        staged_extents=sum(count for _, _, count in transaction.staged),
         staged_bytes=staged_bytes,
     )
 

@@ -147,19 +147,19 @@ class PackedExtents:
         """Return these, followed by `extents`. Each segment name is kept once in the process."""
         rows = [
             _ROW.pack(
-                one.position,
-                one.size,
-                one.base_offset,
-                one.record_count,
-                one.max_timestamp_ms,
-                one.offset_delta,
-                one.producer_id,
-                one.producer_epoch,
-                one.base_sequence,
+                extent.position,
+                extent.size,
+                extent.base_offset,
+                extent.record_count,
+                extent.max_timestamp_ms,
+                extent.offset_delta,
+                extent.producer_id,
+                extent.producer_epoch,
+                extent.base_sequence,
             )
-            for one in extents
+            for extent in extents
         ]
-        names = [sys.intern(one.segment) for one in extents]
+        names = [sys.intern(extent.segment) for extent in extents]
         return PackedExtents((*self.segments, *names), b"".join((self.numbers, *rows)))
 
     def slice(self, start: int, stop: int) -> "PackedExtents":

@@ -67,7 +67,7 @@ class Retired:
     def has(self, segment: str) -> bool:
         """True if the segment is retired."""
         group, number = _place_of(segment)
-        return any(one.first <= number <= one.last for one in self.ranges.get(group, ()))
+        return any(retired.first <= number <= retired.last for retired in self.ranges.get(group, ()))
 
     @property
     def range_count(self) -> int:
@@ -148,13 +148,13 @@ def with_retired(
     result = dict(ranges)
     for group, more in added.items():
         joined: list[RetiredRange] = []
-        for one in sorted([*ranges.get(group, ()), *more], key=lambda each: each.first):
-            if joined and one.first <= joined[-1].last + 1:
+        for each in sorted([*ranges.get(group, ()), *more], key=lambda found: found.first):
+            if joined and each.first <= joined[-1].last + 1:
                 before = joined[-1]
-                last, born = max(before.last, one.last), max(before.born, one.born)
+                last, born = max(before.last, each.last), max(before.born, each.born)
                 joined[-1] = RetiredRange(before.first, last, born)
             else:
-                joined.append(one)
+                joined.append(each)
         result[group] = tuple(joined)
     return result
 
@@ -163,5 +163,5 @@ def since_horizon(
     ranges: Mapping[str, tuple[RetiredRange, ...]], horizon: int
 ) -> dict[str, tuple[RetiredRange, ...]]:
     """Return the ranges without those that are wholly before the horizon."""
-    left = {group: tuple(one for one in some if one.born >= horizon) for group, some in ranges.items()}
+    left = {group: tuple(each for each in some if each.born >= horizon) for group, some in ranges.items()}
     return {group: some for group, some in left.items() if some}

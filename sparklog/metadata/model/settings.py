@@ -117,9 +117,7 @@ def set_configs(draft: ImageDraft, action: SetConfigs) -> None:
 
 
 def plan_set_configs(image: Image, name: str | None, configs: Mapping[str, str | None]) -> SetConfigs | None:
-    """Set (text) or delete (None) settings of a topic, or of the root (name None); None if nothing
-    changes.
-    """
+    """Set (text) or delete (None) settings of a topic or (name None) the root; None if none changes."""
     topic = None if name is None else image.topic(name)
     current = image.configs if topic is None else topic.configs
     validate_configs(configs)

@@ -375,6 +375,7 @@ def plan_stage(image: Image, parts: Sequence[Staging]) -> StageExtents:
         judge.note(part)
         producers[key] = _after(draft, state.log_end_offset)
     opens_ms = [
-        one.opens_ms if one.opens_ms == NEVER_OPENS else image.no_earlier_ms(one.opens_ms) for one in parts
+        part.opens_ms if part.opens_ms == NEVER_OPENS else image.no_earlier_ms(part.opens_ms)
+        for part in parts
     ]
     return StageExtents(extents=tuple(part.draft for part in parts), opens_ms=column_of(opens_ms))

@@ -160,8 +160,8 @@ def pass_horizon(draft: ImageDraft, horizon: int) -> None:
     """Move the horizon, and drop the state of segments before it, which stay dead without it."""
     draft.sweep_horizon = horizon
     retired = draft.retired.done()
-    draft.retired.forget([one for one in retired.removed_bytes if born_of(one) < horizon])
-    pending = {one: at_ms for one, at_ms in retired.pending.items() if born_of(one) >= horizon}
+    draft.retired.forget([segment for segment in retired.removed_bytes if born_of(segment) < horizon])
+    pending = {segment: at_ms for segment, at_ms in retired.pending.items() if born_of(segment) >= horizon}
     ranges = since_horizon(retired.ranges, horizon)
     draft.retired.change(dataclasses.replace(retired, ranges=ranges, pending=pending))
 
@@ -238,9 +238,9 @@ def plan_retire_segments(
 ) -> RetireSegments:
     """Retire the dead ones of the segments, as far as there is room."""
     live = ImageDraft(image).live_among(segments)
-    chosen = [one for one in segments if one not in live and born_of(one) != NO_BIRTH]
+    chosen = [segment for segment in segments if segment not in live and born_of(segment) != NO_BIRTH]
     while chosen:
-        ranges = with_retired(image.retired.ranges, {one: born_of(one) for one in chosen})
+        ranges = with_retired(image.retired.ranges, {segment: born_of(segment) for segment in chosen})
         if sum(map(len, ranges.values())) <= MAX_RANGES:
             break
         chosen = chosen[: len(chosen) // 2]

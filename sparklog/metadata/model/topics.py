@@ -158,9 +158,7 @@ def _empty_partitions(draft: ImageDraft, topic_id: str, start: int, stop: int) -
 def plan_create_topic(
     image: Image, name: str, partitions: int, *, topic_id: str, configs: Mapping[str, str] | None = None
 ) -> CreateTopic:
-    """Return the action for a new topic; `topic_id` from new_id(). InvalidRequestError TOPIC_EXISTS if it
-    exists.
-    """
+    """Return the action for a new topic; `topic_id` from new_id(). Raises TOPIC_EXISTS."""
     reason = why_no_new_topic_name(name)
     if reason is not None:
         raise InvalidRequestError(

@@ -431,23 +431,27 @@ NO_TRANSACTIONS = Transactions()
 
 def transactions_of(found: Iterable[Transaction]) -> Transactions:
     """Return the transactions, with everything derived from them."""
-    by_id = SharedMap((one.transactional_id, one) for one in found)
+    by_id = SharedMap((transaction.transactional_id, transaction) for transaction in found)
     staging: dict[TopicPartition, frozenset[int]] = {}
-    for one in by_id.values():
-        itself = frozenset({one.producer_id})
-        for place in one.staged:
+    for transaction in by_id.values():
+        itself = frozenset({transaction.producer_id})
+        for place in transaction.staged:
             others = staging.get(place)
             staging[place] = itself if others is None else others | itself
     return Transactions(
         by_id=by_id,
-        by_producer=SharedMap((one.producer_id, one.transactional_id) for one in by_id.values()),
+        by_producer=SharedMap(
+            (transaction.producer_id, transaction.transactional_id) for transaction in by_id.values()
+        ),
         deadlines=SharedMap(
-            (name, one.deadline_ms) for name, one in by_id.items() if one.deadline_ms is not None
+            (name, transaction.deadline_ms)
+            for name, transaction in by_id.items()
+            if transaction.deadline_ms is not None
         ),
         staging=staging,
-        staged_extents=sum(one.staged_extents for one in by_id.values()),
-        staged_bytes=sum(one.staged_bytes for one in by_id.values()),
-        weight=sum(one.weight for one in by_id.values()),
+        staged_extents=sum(transaction.staged_extents for transaction in by_id.values()),
+        staged_bytes=sum(transaction.staged_bytes for transaction in by_id.values()),
+        weight=sum(transaction.weight for transaction in by_id.values()),
     )
 
 
