@@ -41,7 +41,7 @@ from sparklog.format.consumer_offsets import (
     encode_offset_key,
     encode_offset_value,
 )
-from sparklog.log.segment_file import was_retried
+from sparklog.log.segment_file import took_patience
 from sparklog.maintenance.budget import UNREADABLE
 from sparklog.metadata import Action, DraftExtent, Image, MetadataLog, plan_append, plan_delete_topic
 
@@ -229,7 +229,7 @@ class OffsetTable:
                 try:
                     self._follow(image, [partition])
                 except UNREADABLE as error:
-                    if was_retried(error):
+                    if took_patience(error):
                         raise
                     damage = damage or as_value(error)
             found = {

@@ -48,8 +48,8 @@ from sparklog.log.segment_file import (
     UnreadableSegmentError,
     first_batch_bytes,
     is_dense,
+    took_patience,
     validate_batches,
-    was_retried,
 )
 from sparklog.storage import Store
 
@@ -104,7 +104,7 @@ class Fetched:
         except (CorruptLogError, DataLossError):
             return
         except UnreadableSegmentError as error:
-            if was_retried(error):
+            if took_patience(error):
                 raise
             return
         starts = self._starts.setdefault(span.segment, [])

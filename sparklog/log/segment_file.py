@@ -341,7 +341,7 @@ class UnreadableSegmentError(StorageError):
         return (*super().__reduce__(), {"segment": self.segment})
 
 
-def was_retried(error: SparklogError) -> bool:
+def took_patience(error: SparklogError) -> bool:
     """True if the storage was retried until the timeout; other errors are immediate."""
     return error.code == "STORE_UNAVAILABLE"
 

@@ -27,7 +27,7 @@ from sparklog.format.encode import EncodedBatches, parts_within
 from sparklog.format.key_hashes import SEED_BYTES, KeyHasher
 from sparklog.log.config import INT_MAX
 from sparklog.log.reader import plain_parts
-from sparklog.log.segment_file import was_retried
+from sparklog.log.segment_file import took_patience
 from sparklog.maintenance.budget import (
     NO_LIMIT,
     Meter,
@@ -530,7 +530,7 @@ class _Compactor:
                     uncleanable(work.topic, work.topic_id, work.partition, work.extents, result)
                 )
                 self._left_alone.add(_partition(work))
-                if was_retried(result):
+                if took_patience(result):
                     raise StoppedError
             result = None
         self._done = started + work.size

@@ -34,7 +34,7 @@ from sparklog.log.segment_file import (
     index_name,
     merged_segment_name,
     time_index_name,
-    was_retried,
+    took_patience,
 )
 from sparklog.log.writer import LogWriter
 from sparklog.maintenance.budget import (
@@ -522,7 +522,7 @@ def _merge_all(
                     ]
                     report.uncleanable += found
                     limits = replace(limits, but=limits.but | {one.key for one in found})
-                    if was_retried(result):
+                    if took_patience(result):
                         raise StoppedError
                 else:  # its files went with its extents
                     has_changed |= _publish(metadata, report, part, [], fewer=True)

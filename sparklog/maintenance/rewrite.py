@@ -60,7 +60,7 @@ from sparklog.log.segment_file import (
     Stretches,
     UnreadableSegmentError,
     scan_stretches,
-    was_retried,
+    took_patience,
 )
 from sparklog.maintenance.choose import MergeWork, Piece
 from sparklog.metadata import Extent
@@ -155,7 +155,7 @@ class Spool(Closing):
         size = 0
         with SegmentFiles(self._store) as files:
             for one in ranges:
-                if any(was_retried(error) for error in self._refused.values()):
+                if any(took_patience(error) for error in self._refused.values()):
                     break
                 with contextlib.suppress(DataLossError, UnreadableSegmentError):
                     files.open(one).will_need(one.position, one.size)

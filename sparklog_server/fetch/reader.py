@@ -35,7 +35,7 @@ from sparklog.log.segment_file import (
     UnreadableSegmentError,
     first_batch_bytes,
     scan_stretches,
-    was_retried,
+    took_patience,
 )
 from sparklog.log.time_lookup import offset_for_time
 from sparklog.metadata import NUMBER_COLUMNS, Extent, PartitionState
@@ -79,7 +79,7 @@ class AwaySegments:
         try:
             yield
         except UnreadableSegmentError as error:
-            if was_retried(error) and not isinstance(error, StillAwayError):
+            if took_patience(error) and not isinstance(error, StillAwayError):
                 now = monotonic()
                 kept = {segment: one for segment, one in self._away.items() if one[0] > now}
                 self._away = {**kept, error.segment: (now + AWAY_SECONDS, error)}
@@ -385,7 +385,7 @@ class StoredReader:
                 except (DataLossError, CorruptLogError, UnsupportedVersionError, StillAwayError):
                     pass  # what is wrong with a partition is told when it is read
                 except StorageError as error:
-                    if was_retried(error):
+                    if took_patience(error):
                         raise
             plans.append(plan)
         end = monotonic() + READ_SECONDS

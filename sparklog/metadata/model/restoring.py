@@ -23,7 +23,7 @@ one commit,
 which no root uses up. So the same backup may be restored again, in yet another incarnation.
 
 Invariants: incarnation ids differ; each number only grows; the root's records do not change.
-Not here: detecting that a root has another incarnation (metadata/loading.py), ordering a restore
+Not here: who notices that a root is of another incarnation (metadata/loading.py), who orders a restore
     (maintenance/restore.py).
 Concurrency: pure functions.
 Sources: FORMAT.md#metadata-log; adr/0033; tests/models/restoring.py.
