@@ -13,10 +13,9 @@ Sources: FORMAT.md#metadata-log.
 
 import contextlib
 import logging
-import operator
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -197,32 +196,21 @@ class StoredTransaction(
     groups: tuple[str, ...] = ()
 
 
-# The fields that are the same in a Transaction and in a StoredTransaction.
-_SHARED = (
-    "transactional_id",
-    "producer_id",
-    "producer_epoch",
-    "timeout_ms",
-    "changed_ms",
-    "changed_commit",
-    "previous_producer_id",
-    "previous_producer_epoch",
-    "number",
-    "phase",
-    "started_ms",
-    "groups",
-)
-_shared_values = operator.attrgetter(*_SHARED)
-
-
-def _shared_fields(transaction: Transaction | StoredTransaction) -> dict[str, Any]:
-    return dict(zip(_SHARED, _shared_values(transaction), strict=True))
-
-
 def stored_transactions(transactions: Transactions) -> tuple[StoredTransaction, ...]:
     return tuple(
         StoredTransaction(
-            **_shared_fields(transaction),
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            timeout_ms=transaction.timeout_ms,
+            changed_ms=transaction.changed_ms,
+            changed_commit=transaction.changed_commit,
+            previous_producer_id=transaction.previous_producer_id,
+            previous_producer_epoch=transaction.previous_producer_epoch,
+            number=transaction.number,
+            phase=transaction.phase,
+            started_ms=transaction.started_ms,
+            groups=transaction.groups,
             partitions=tuple(
                 (topic_id, np.frombuffer(numbers, np.int32).astype(_NUMBER).tobytes())
                 for topic_id, numbers in transaction.partitions.by_topic.items()
@@ -357,7 +345,18 @@ def _transaction(
     staged_bytes: int,
 ) -> Transaction:
     return Transaction(
-        **_shared_fields(transaction),
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        timeout_ms=transaction.timeout_ms,
+        changed_ms=transaction.changed_ms,
+        changed_commit=transaction.changed_commit,
+        previous_producer_id=transaction.previous_producer_id,
+        previous_producer_epoch=transaction.previous_producer_epoch,
+        number=transaction.number,
+        phase=transaction.phase,
+        started_ms=transaction.started_ms,
+        groups=transaction.groups,
         partitions=partitions,
         staged=staged,
         staged_extents=sum(count for _, _, count in transaction.staged),
