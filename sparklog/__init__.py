@@ -5,8 +5,8 @@
     log = sparklog.open("/data/log")
     sparklog.register(spark)
 
-Names are imported when they are first used, so that `sparklog --help` starts at once and Spark's
-workers load only what they need.
+Names are imported at their first use, so that `sparklog --help` starts quickly and Spark's workers load
+only what they need.
 """
 
 import importlib

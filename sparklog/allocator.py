@@ -1,11 +1,11 @@
-"""The C library's allocator, told to keep large blocks of memory instead of giving them back.
+"""Configure the C library's allocator to keep large freed blocks instead of returning them.
 
 Buffers of some megabytes come and go with every few thousand records. glibc maps and unmaps each of them, and
 the first touch of a fresh page costs a fault: 12 us per 4 KiB on a virtual machine, where copying those 4 KiB
 takes 1. Measured on one core, appending 100-byte records: 0.33 us a record, 0.29 without these faults; with
 1,000-byte records and lz4 2.0 and 1.65.
 
-Price: a process keeps about the most that it has needed at one time.
+Cost: a process keeps about its peak memory.
 Not here: Arrow's own memory pool, which does the same by itself.
 """
 

@@ -1,4 +1,4 @@
-"""Time as a component: whoever needs the time is handed a Clock, so that tests own it.
+"""Time as a component: code that needs the time takes a Clock, so that tests control it.
 
 Units: integer milliseconds everywhere; wall-clock time is Unix time in UTC.
 """
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the engine may know about time."""
+    """The time as the engine sees it."""
 
     def now_ms(self) -> int:
         """Unix time in milliseconds; may jump when the machine's clock is set."""
@@ -37,7 +37,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; sleeping moves it."""
+    """A clock that only `advance_ms` and `sleep_ms` move."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -55,5 +55,5 @@ class ManualClock:
     advance_ms = sleep_ms
 
     def set_by_ms(self, by_ms: int) -> None:
-        """Set the wall clock forward or back; the monotonic one goes on as it did."""
+        """Set the wall clock forward or back; the monotonic clock is unaffected."""
         self._now_ms += by_ms

@@ -1,4 +1,4 @@
-"""What is closed at the end of a `with`."""
+"""A base class for context managers with a `close`."""
 
 import abc
 from types import TracebackType
@@ -6,13 +6,13 @@ from typing import Self
 
 
 class Closing(abc.ABC):
-    """`with` it: closed at the end, however that comes."""
+    """Closed at the end of its `with` block, also after an error."""
 
     __slots__ = ()
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give back what is open; may be called again."""
+        """Release resources; idempotent."""
 
     def __enter__(self) -> Self:
         return self

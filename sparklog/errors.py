@@ -1,4 +1,4 @@
-"""Every error that sparklog raises, by what the caller should do next.
+"""The errors of sparklog, by what the caller should do next.
 
     SparklogError
       RetriableError           lost a race, store busy        -> back off, retry
@@ -13,8 +13,8 @@
         UnknownTopicError      no such topic or partition     -> create it, or fix the name
       UnsupportedVersionError  written by a newer sparklog    -> upgrade
 
-Messages are of at most MAX_TEXT characters, whatever users' input they quote: the middle is left out.
-They carry their code, the cause and the fix, because Spark passes only text on:
+A message has at most MAX_TEXT characters, whatever input it quotes: its middle is left out.
+It carries the code, the cause and the fix, because Spark passes only text on:
 ``[SPARKLOG_UNKNOWN_OPTION] found ..., expected .... Fix: ... SQLSTATE: 42K05``.
 Sources: Spark's error conditions.
 """
@@ -24,11 +24,11 @@ from typing import TypeVar
 
 # --- redaction ---------------------------------------------------------------------------------------
 #
-# What users' values look like in messages: secrets do not show.
+# Option values in messages: secrets are masked.
 #
-# Invariants: whoever prints the value of an option, wherever it came from, prints `shown` of it, which takes
-#     time in proportion to its length. A value is hidden by its option's name, by what it says itself (a JAAS
-#     line, a PEM block), and where it is a URL with a password in it; when in doubt it is hidden.
+# Invariants: every message that quotes an option's value quotes `shown` of it, in linear time. A value is
+#     masked by its option's name, by its content (a JAAS line, a PEM block), and where it is a URL with a
+#     password; when in doubt it is masked.
 # Sources: spark.redaction.regex; the settings of type PASSWORD in Kafka's ConfigDefs.
 
 
@@ -44,12 +44,12 @@ _NAME = re.compile(r"(?<![\w/])[^:]")
 
 
 def may_hold_secret(name: str) -> bool:
-    """Might the value of an option or setting of this name be a secret?"""
+    """True if the value of an option or setting of this name might be a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def shown(name: str, value: object) -> str:
-    """The value of an option as a message may quote it."""
+    """Return an option's value as a message may quote it."""
     text = str(value)
     if may_hold_secret(name) or _SECRET_VALUE.search(text):
         return HIDDEN
@@ -60,8 +60,10 @@ def shown(name: str, value: object) -> str:
 
 
 def without_user_info(text: str) -> str:
-    """The text with names and passwords taken out of the URLs in it: what stands before an '@', back to '//',
-    or else from a name with a colon behind it on. Linear, whatever the text: it may be anybody's.
+    """Mask user names and passwords in the URLs of a text.
+
+    User information is the text between '//' and '@', or, without '//', from a name with a colon to the '@'.
+    Takes linear time: the text may be hostile.
     """
     *parts, last = text.split("@")
     found = []
@@ -72,7 +74,7 @@ def without_user_info(text: str) -> str:
 
 
 def _user_info(part: str) -> int | None:
-    """Where it begins in what stands before an '@'; None: there is none."""
+    """Return the start of the user information in the text before an '@', or None."""
     begin = max((found.end() for found in _BEFORE_AUTHORITY.finditer(part)), default=0)
     if part.endswith("//", 0, begin):
         return begin
@@ -84,16 +86,16 @@ def _user_info(part: str) -> int | None:
 
 # --- utf8 --------------------------------------------------------------------------------------------
 #
-# Texts that UTF-8 cannot write.
+# Texts that UTF-8 cannot encode.
 #
-# Python's strings may have halves of surrogate pairs: bytes of a command line that are not UTF-8 become such,
-# so do escapes of JSON. No record and no document can hold them: names are looked at before they are written.
+# Python's strings may hold halves of surrogate pairs, from command lines that are not UTF-8 and from JSON
+# escapes. Records and documents cannot hold them, so names are checked before they are written.
 #
 # Concurrency: pure.
 
 
 def utf8_size(text: str) -> int | None:
-    """In bytes; None: UTF-8 cannot write it."""
+    """Return the size in bytes, or None if UTF-8 cannot encode the text."""
     if text.isascii():
         return len(text)
     try:
@@ -103,10 +105,10 @@ def utf8_size(text: str) -> int | None:
 
 
 def why_not_utf8(text: str) -> str | None:
-    """What is wrong with a text that UTF-8 cannot write, printable; None: nothing."""
+    """Return what is wrong with a text that UTF-8 cannot encode, printable; None if it can."""
     if utf8_size(text) is not None:
         return None
-    return f"{text[:100]!a}, which has half of a surrogate pair, so that UTF-8 cannot write it"
+    return f"{text[:100]!a}, which has half of a surrogate pair, so that UTF-8 cannot encode it"
 
 
 # --- errors ------------------------------------------------------------------------------------------
@@ -118,24 +120,24 @@ _KEPT_AT_END = 1_000
 
 # Code -> (SQLSTATE, meaning). One line each, sorted; docs/errors.md is generated from it.
 CODES: dict[str, tuple[str, str]] = {
-    "API_NOT_SERVED": ("0A000", "a broker does not serve what is asked of it"),
+    "API_NOT_SERVED": ("0A000", "a broker does not serve the requested API"),
     "APPEND_TOO_LARGE": ("54000", "one append is larger than a segment can be"),
     "BATCH_TOO_LARGE": ("54000", "a record batch is larger than the limit"),
-    "BROKER_COORDINATES": ("55006", "a broker has served the root, and knows whether its groups are at work"),
+    "BROKER_COORDINATES": ("55006", "a broker has served the root and coordinates its groups"),
     "BROKER_FENCED": ("40001", "a newer broker serves the root, or this one was fenced"),
     "BROKER_MISSING": ("42704", "no broker of this id is registered"),
     "BROKER_UNREACHABLE": ("08001", "no bootstrap server answered"),
     "BUCKET_MISSING": ("42704", "no such bucket"),
     "CHECKPOINT_OUTDATED": ("55000", "a later micro-batch of the query is in the log already"),
     "CLOCK_SKEWED": ("58030", "this machine's clock is too wrong for the object store"),
-    "COMMIT_MISSING": ("42704", "a commit of the metadata log that is not there any more, or not yet"),
+    "COMMIT_MISSING": ("42704", "a commit of the metadata log is removed, or not yet written"),
     "COMMIT_TOO_LARGE": ("54000", "a metadata commit is larger than the limit"),
     "CONFIG_OUT_OF_BOUNDS": ("22023", "a setting's value is outside its bounds"),
     "CONSUMER_OFFSET_STRING_TOO_LONG": ("22001", "a group, topic or note is too long for __consumer_offsets"),
-    "CONTROLLER_FENCED": ("40001", "a newer controller decides; this one must not"),
+    "CONTROLLER_FENCED": ("40001", "a newer controller is active; this one must not decide"),
     "CONTROLLER_UNREACHABLE": ("08001", "no controller of the brokers answered"),
-    "COORDINATOR_CLOSED": ("57P01", "a coordinator stops or starts over; ask again"),
-    "COORDINATOR_MOVED": ("40001", "another broker coordinates this, or does so anew"),
+    "COORDINATOR_CLOSED": ("57P01", "a coordinator stops or restarts; retry"),
+    "COORDINATOR_MOVED": ("40001", "another broker coordinates this, or this one in a newer epoch"),
     "CORRUPT_BATCH": ("XX001", "the bytes of a record batch break FORMAT.md"),
     "CORRUPT_CONSUMER_OFFSET": ("XX001", "the bytes of a record of __consumer_offsets break FORMAT.md"),
     "CORRUPT_INDEX": ("XX001", "the bytes of an index break FORMAT.md"),
@@ -147,17 +149,17 @@ CODES: dict[str, tuple[str, str]] = {
     "DATA_LOSS": ("58030", "records that should be there are gone"),
     "DEMO_CHECK_FAILED": ("XX000", "the demo found records lost or duplicated"),
     "DEMO_DATA_MISSING": ("42704", "the demo's data package is not installed"),
-    "DEMO_DIRECTORY_TAKEN": ("42710", "the demo would overwrite somebody else's directory"),
+    "DEMO_DIRECTORY_TAKEN": ("42710", "the demo would overwrite a directory that it did not create"),
     "DEMO_JOB_FAILED": ("58000", "a Spark job of the demo failed"),
-    "DEMO_SPARK_MISSING": ("42704", "pyspark is not installed beside sparklog"),
+    "DEMO_SPARK_MISSING": ("42704", "pyspark is not installed"),
     "DUPLICATE_BROKER": ("55006", "a running broker has this node id"),
     "DUPLICATE_SEQUENCE": ("23505", "a producer's batch was appended already"),
     "DURABILITY_UNKNOWN": ("58030", "a failed fsync; the process must stop"),
     "EXTENTS_CHANGED": ("40001", "extents changed under a replacement"),
-    "EXTENT_MISMATCH": ("XX001", "the batches of an extent are not those that it describes"),
+    "EXTENT_MISMATCH": ("XX001", "the batches of an extent differ from its description"),
     "FILE_CLOSED": ("55000", "a file was used after closing"),
     "FILE_EXISTS": ("58030", "a file exists already"),
-    "FILE_FORKED": ("55000", "a file was used by another process than the one that opened it"),
+    "FILE_FORKED": ("55000", "a file was used in a forked child of the process that opened it"),
     "FILE_NOT_FOUND": ("58030", "a file is missing"),
     "FILE_TOO_LARGE": ("54000", "a file hit a size limit"),
     "ILLEGAL_FILE_NAME": ("42602", "a file name could leave the root, or is not one"),
@@ -170,11 +172,11 @@ CODES: dict[str, tuple[str, str]] = {
     "INVALID_CONFIG_VALUE": ("22023", "a setting's value has the wrong form"),
     "INVALID_GROUP": ("42602", "a consumer group's name is not legal"),
     "INVALID_OPTION": ("22023", "an option's value is malformed, or contradicts another"),
-    "INVALID_PARTITION_COUNT": ("22023", "a number of partitions that is not possible"),
+    "INVALID_PARTITION_COUNT": ("22023", "an impossible number of partitions"),
     "INVALID_PARTITION_FILE": ("22023", "a file of partitions is not what Kafka's tools write"),
-    "INVALID_PATTERN": ("2201B", "a pattern is not of RE2's syntax, or too large"),
+    "INVALID_PATTERN": ("2201B", "a pattern breaks RE2's syntax, or is too large"),
     "INVALID_ROWS": ("42K09", "the rows have a column of the wrong name or type"),
-    "INVALID_STREAM_OFFSET": ("22023", "a checkpoint's offset is not one of this source"),
+    "INVALID_STREAM_OFFSET": ("22023", "a checkpoint's offset is not from this source"),
     "INVALID_TOPIC_CONFIG": ("22023", "a topic or root setting that is not text"),
     "INVALID_TOPIC_NAME": ("42602", "a topic's name is not legal"),
     "INVALID_TRANSACTIONAL_ID": ("22001", "a transactional id that is empty or too long"),
@@ -187,9 +189,9 @@ CODES: dict[str, tuple[str, str]] = {
     "MISSING_OPTION": ("42K06", "a required option is not set"),
     "MISSING_TRANSACTIONAL_ID": ("22023", "a batch of a transaction in a request that names none"),
     "NOT_A_SPARKLOG_BROKER": ("08004", "a bootstrap server is no sparklog broker"),
-    "NOT_COMPACTED": ("22023", "a topic that is to be compacted keeps all records"),
+    "NOT_COMPACTED": ("22023", "a topic to be compacted keeps all records"),
     "NOT_LEADER": ("40001", "another broker leads the partition, or this one in a later epoch"),
-    "NO_BROKER_RUNS": ("55000", "what only brokers can do, where none runs"),
+    "NO_BROKER_RUNS": ("55000", "an operation needs a running broker"),
     "OFFSET_OUT_OF_RANGE": ("22003", "the offset is outside the log's start and end"),
     "OUT_OF_ORDER_SEQUENCE": ("22023", "a producer's batch does not follow its last one"),
     "PARTITION_MISSING": ("42704", "no such partition"),
@@ -198,11 +200,11 @@ CODES: dict[str, tuple[str, str]] = {
     "PRODUCER_UNMAPPED": ("22023", "a producer id is not that of the transactional id"),
     "PUBLISH_BACKLOG_FULL": ("53000", "too much is waiting to be published"),
     "PUBLISH_CONTENDED": ("40001", "a publish lost too many races"),
-    "PUBLISH_UNRESOLVED": ("08007", "whether a publish happened is not known yet"),
+    "PUBLISH_UNRESOLVED": ("08007", "the outcome of a publish is not known yet"),
     "PUT_ABORTED": ("40001", "a put was stopped by a cleaner; nothing was changed"),
     "PUT_INDEFINITE": ("08007", "a put may or may not have happened"),
     "PUT_REFUSED": ("40001", "a put was overtaken before it took effect; nothing was changed"),
-    "READ_OVERTAKEN": ("40001", "what a read needs was merged and removed again and again"),
+    "READ_OVERTAKEN": ("40001", "the segments of a read were merged and removed repeatedly"),
     "READ_TOO_LARGE": ("54000", "one read would hold more bytes than an Arrow column can"),
     "RECORD_COLUMN_LENGTH": ("22023", "the columns of records differ in length"),
     "RECORD_COLUMN_TOO_LARGE": ("54000", "a column holds more bytes than one call takes"),
@@ -210,42 +212,42 @@ CODES: dict[str, tuple[str, str]] = {
     "RECORD_HEADER_NULL": ("22004", "a record header, or its key, is null"),
     "RECORD_TOO_LARGE": ("54000", "a record does not fit into one batch"),
     "RETAIN_TOO_SHORT": ("22023", "a vacuum would retain less than a week, and is not forced to"),
-    "ROOT_NOT_ALLOWED": ("42501", "a root outside the places that allowedRoots names"),
-    "ROOT_NOT_EMPTY": ("42710", "a new root would be made among somebody else's files"),
+    "ROOT_NOT_ALLOWED": ("42501", "a root is outside the places that allowedRoots names"),
+    "ROOT_NOT_EMPTY": ("42710", "the directory of a new root holds other files"),
     "ROOT_NOT_FOUND": ("42704", "no root at this place"),
-    "ROOT_NOT_VISIBLE": ("42704", "a broker's root is not what this machine sees there"),
+    "ROOT_NOT_VISIBLE": ("42704", "this machine does not see a broker's root, or sees another one"),
     "ROOT_RESTORED": ("40001", "a root was restored from a backup while it was open"),
     "S3_NOT_INSTALLED": ("42704", "an s3:// root needs the extra s3"),
     "SEGMENT_MISSING": ("58030", "a segment that extents refer to does not exist"),
     "SEGMENT_TRUNCATED": ("XX001", "a segment is shorter than its extents say"),
     "SERVER_NOT_INSTALLED": ("42704", "sparklog-server needs the extra server"),
     "SPARK_CONNECT_UNSUPPORTED": ("0A000", "this needs a classic session of Spark, not Spark Connect"),
-    "SPARK_NOT_INSTALLED": ("42704", "Spark's part needs the extra spark"),
-    "STAGING_EXPIRED": ("40001", "what was staged is too old to be published; it may have been swept"),
+    "SPARK_NOT_INSTALLED": ("42704", "the Spark integration needs the extra spark"),
+    "STAGING_EXPIRED": ("40001", "staged data is too old to be published; it may have been swept"),
     "STORAGE_FAILED": ("58030", "the storage failed"),
     "STORAGE_FULL": ("53100", "the disk or the quota is full"),
     "STORAGE_REFUSED": ("42501", "the storage is read-only for us"),
-    "STORAGE_UNSUPPORTED": ("0A000", "the file system lacks something that durability needs"),
-    "STORE_ANSWER_WRONG": ("08P01", "an object store's answer makes no sense"),
+    "STORAGE_UNSUPPORTED": ("0A000", "the storage lacks something that durability needs"),
+    "STORE_ANSWER_WRONG": ("08P01", "an object store's response is malformed"),
     "STORE_UNAVAILABLE": ("08006", "the object store does not answer"),
     "TIMESTAMP_OUT_OF_RANGE": ("22008", "a record's timestamp is too far from now"),
     "TOO_MANY_OPEN_FILES": ("53000", "the open files limit is reached"),
     "TOO_MANY_PARTITIONS": ("54000", "the root, or a request, would have too many partitions"),
-    "TOPIC_CHANGED": ("40001", "a topic was created or changed by somebody else meanwhile"),
+    "TOPIC_CHANGED": ("40001", "a topic was created or changed concurrently"),
     "TOPIC_EXISTS": ("42710", "a topic of this name exists"),
     "TOPIC_MISSING": ("42704", "no such topic"),
-    "TRANSACTIONS_FULL": ("53000", "the root has no room for more transactions, or what they stage"),
+    "TRANSACTIONS_FULL": ("53000", "the root has no room for more transactions or staged extents"),
     "TRANSACTION_ABORTED": ("40000", "a broker or an administrator has aborted a transaction"),
-    "TRANSACTION_CHANGED": ("40001", "another transaction was begun since this one's request was read"),
+    "TRANSACTION_CHANGED": ("40001", "a newer transaction has begun since the request was read"),
     "TRANSACTION_FORKED": ("25000", "a transaction is used in a forked child of its process"),
     "TRANSACTION_MISSING": ("42704", "no such transactional id"),
-    "TRANSACTION_STATE": ("25000", "a transaction is not in a state for what is asked"),
+    "TRANSACTION_STATE": ("25000", "a transaction is in the wrong state for the request"),
     "TRANSACTION_TOO_LARGE": ("54000", "a transaction has no room for more"),
     "TRANSACTION_UNKNOWN": ("08007", "the newest state of a transaction cannot be read"),
     "TXN_CONTENT_DIFFERS": ("23505", "a writer's version is in the log already, with other content"),
     "UNKNOWN_CONFIG": ("42K05", "no setting has this name"),
     "UNKNOWN_OPTION": ("42K05", "no such option"),
-    "UNKNOWN_PRODUCER": ("22023", "a batch may be a repetition of one whose producer was forgotten"),
+    "UNKNOWN_PRODUCER": ("22023", "a batch may repeat one of an evicted producer"),
     "UNSAFE_FILESYSTEM": ("0A000", "a file system that could lose acknowledged commits"),
     "UNSUPPORTED_ATTRIBUTES": ("0A000", "a record batch uses attribute bits that this version does not know"),
     "UNSUPPORTED_CODEC": ("0A000", "a compression codec that this version does not know"),
@@ -259,10 +261,10 @@ CODES: dict[str, tuple[str, str]] = {
     "UNSUPPORTED_SAVE_MODE": ("0A000", "only append makes sense for a log"),
     "UNSUPPORTED_STORE": ("0A000", "a kind of storage that this version does not support"),
     "UNSUPPORTED_TABLE": ("0A000", "a table in Spark's catalog with options, which Spark would drop"),
-    "VERSION_OUTDATED": ("55000", "a later version of what is written is in the log already"),
+    "VERSION_OUTDATED": ("55000", "the log already has a later version of the writer"),
     "WRITER_FAILED": ("58030", "a segment could not be written or made durable"),
-    "WRONG_PYTHON": ("55000", "Spark runs another Python than the one sparklog is installed for"),
-    "WRONG_ROOT": ("22023", "a root is another than the one that is meant"),
+    "WRONG_PYTHON": ("55000", "Spark runs another Python than the one that has sparklog"),
+    "WRONG_ROOT": ("22023", "a root is not the expected one"),
 }
 
 
@@ -296,8 +298,8 @@ class SparklogError(Exception):
 def _bounded(text: str) -> str:
     if len(text) <= MAX_TEXT:
         return text
-    said = f" ... ({len(text) - MAX_TEXT:,} characters and more are left out) ... "
-    return text[: MAX_TEXT - _KEPT_AT_END - len(said)] + said + text[-_KEPT_AT_END:]
+    omitted = f" ... ({len(text) - MAX_TEXT:,} or more characters omitted) ... "
+    return text[: MAX_TEXT - _KEPT_AT_END - len(omitted)] + omitted + text[-_KEPT_AT_END:]
 
 
 def _rebuild(cls: type[SparklogError], code: str, message: str, fix: str) -> SparklogError:
@@ -353,10 +355,10 @@ class UnsupportedVersionError(SparklogError):
 
 
 def as_value(error: E) -> E:
-    """The error, to be kept: without its traceback and what it came from.
+    """Drop the traceback and the cause of an error that is kept.
 
-    A traceback holds the frames that it went through, and with them every buffer that they had; an error that
-    is kept in one of them is a cycle, which lives on until the collector happens to look at it.
+    A traceback refers to frames and all their buffers. A kept error in one of these frames would be a cycle,
+    which lives until the garbage collector runs.
     """
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error

@@ -1,14 +1,14 @@
 """Failpoints: named places where tests kill, fail or pause a process; off unless SPARKLOG_FAIL is set.
 
-    SPARKLOG_FAIL=put.linked:3                      SIGKILL itself when it gets there for the third time
-    SPARKLOG_FAIL=file.sync:1:raise=EIO             an OSError of that errno, as if the kernel had said so
-    SPARKLOG_FAIL=publish.before:2:pause=/tmp/go    make /tmp/go.reached, and wait until /tmp/go exists
+    SPARKLOG_FAIL=put.linked:3                      SIGKILL on the third pass
+    SPARKLOG_FAIL=file.sync:1:raise=EIO             an OSError with that errno, as from the kernel
+    SPARKLOG_FAIL=publish.before:2:pause=/tmp/go    create /tmp/go.reached, and wait until /tmp/go exists
     SPARKLOG_FAIL=snapshot.parts:1,put.linked:9     several, separated by commas
 
-Invariants: names are those of FAILPOINTS, which says what each is for; a wrong setting fails at import,
-    instead of testing nothing. Off, a failpoint is a call and a comparison (tests/test_failpoints.py).
+Invariants: FAILPOINTS has the names and their purposes; a wrong setting fails at import, so that no test
+    runs without its failpoint. A disabled failpoint is a call and a comparison (tests/test_failpoints.py).
 Not here: what must hold afterwards (tests/crash).
-Concurrency: passes are counted over all threads of a process; a forked child counts on from its parent's.
+Concurrency: passes are counted over all threads of a process; a forked child continues its parent's count.
 Sources: FreeBSD fail(9). The numbers are the rows of the crash matrix (tests/crash/matrix.py).
 """
 
@@ -31,25 +31,25 @@ FAILPOINTS: Final[dict[str, tuple[tuple[int, ...], str]]] = {
     "file.write.middle": ((1, 5, 14), "part of the bytes of a segment, commit or snapshot are written"),
     "file.sync": ((2, 14), "before a segment's data is synced; EIO here must stop the process"),
     "segment.written": ((1, 2), "batches are appended, not synced"),
-    "segment.synced": ((2,), "a segment is durable, and nobody knows its extents yet"),
+    "segment.synced": ((2,), "a segment is durable; no metadata refers to it yet"),
     "task.staged": ((3, 4), "a task has staged its rows; a paused one becomes a zombie"),
     "publish.before": ((4,), "all tasks have staged, nothing is committed"),
-    "publish.after": ((7,), "committed, and the caller does not know yet"),
+    "publish.after": ((7,), "committed; the caller has not been notified"),
     "transaction.begun": ((4,), "a transactional id is taken, nothing is staged"),
     "transaction.staged": ((4,), "rows of a transaction are staged, its end is not asked for"),
-    "transaction.committed": ((7,), "a transaction is committed, and the caller does not know yet"),
+    "transaction.committed": ((7,), "a transaction is committed; the caller has not been notified"),
     "put.sync": ((5, 14), "before the temporary file of a put is synced"),
     "put.temporary_synced": ((5,), "the temporary file is durable"),
-    "put.guard_passed": ((5, 9), "the last moment before a commit's name is made"),
-    "put.linked": ((5, 6), "a commit has its name, which is not durable"),
+    "put.guard_passed": ((5, 9), "the last moment before a commit's name is created"),
+    "put.linked": ((5, 6), "a commit's name exists, not durable"),
     "put.directory_synced": ((5, 7), "a commit is durable, and its temporary file is still there"),
     "s3.put.before": ((6,), "before a conditional PUT is sent"),
-    "s3.put.answered": ((6, 7), "a conditional PUT was answered, and the caller does not know yet"),
+    "s3.put.answered": ((6, 7), "a conditional PUT has succeeded; the caller has not been notified"),
     "directory.sync": ((2, 5, 14), "before a directory is synced; EIO here must stop the process"),
-    "commit.planned": ((4, 9), "a commit is computed against the newest image, and not tried"),
-    "commit.created": ((6, 7), "a commit is there, and this process's image is the old one"),
-    "request.posted": ((4, 6), "a request to publish is posted, and nobody has acted on it yet"),
-    "request.settled": ((7,), "a commit has settled a request, and the request is still there"),
+    "commit.planned": ((4, 9), "a commit is computed against the newest image, not written"),
+    "commit.created": ((6, 7), "a commit exists; this process still has the old image"),
+    "request.posted": ((4, 6), "a request to publish is posted; no publisher has applied it"),
+    "request.settled": ((7,), "a commit has settled a request; the request's file still exists"),
     "broker.registered": ((10,), "a broker is registered with a new epoch, and does not know it yet"),
     "broker.produce.written": ((8,), "produced parts are appended, not synced"),
     "broker.produce.synced": ((8, 9), "produced parts are durable, not committed"),
@@ -61,8 +61,8 @@ FAILPOINTS: Final[dict[str, tuple[tuple[int, ...], str]]] = {
     "snapshot.written": ((11,), "a snapshot is complete, nothing is cleaned"),
     "merge.written": ((15,), "batches of a merged segment are written, not synced"),
     "merge.synced": ((15,), "a merged segment is durable, its indexes are not written"),
-    "merge.indexed": ((15,), "a merged segment and its indexes are there, and nobody refers to them"),
-    "merge.publishing": ((15,), "the segments of a work are done, not published"),
+    "merge.indexed": ((15,), "a merged segment and its indexes exist; no metadata refers to them"),
+    "merge.publishing": ((15,), "the segments of a task are merged, not published"),
     "vacuum.surveyed": ((16,), "what nothing refers to is listed; the sweep horizon is not moved"),
     "vacuum.moved": ((16,), "the sweep horizon is moved, nothing is removed"),
     "vacuum.removed": ((16,), "some of the dead files are removed"),
@@ -77,7 +77,7 @@ FAILPOINTS: Final[dict[str, tuple[tuple[int, ...], str]]] = {
 
 @dataclass(slots=True)
 class _Armed:
-    """One failpoint that is on."""
+    """An enabled failpoint."""
 
     name: str
     nth: int
@@ -89,13 +89,13 @@ _armed: dict[str, _Armed] | None = None
 
 
 def failpoint(name: str) -> None:
-    """A place with a name. Does nothing, unless it is armed and this is the pass."""
+    """Fire if this failpoint is armed and the pass is the configured one; else a no-op."""
     if _armed is not None:
         _pass(name)
 
 
 def torn(name: str, chunks: Sequence[memoryview]) -> Sequence[memoryview]:
-    """The chunks to write at once: all of them; if the failpoint is armed, only about half of their bytes."""
+    """Return the chunks of one write: all of them, or about half of their bytes if the failpoint fires."""
     if _armed is None or name not in _armed:
         return chunks
     left = max(1, sum(chunk.nbytes for chunk in chunks) // 2)
@@ -109,17 +109,17 @@ def torn(name: str, chunks: Sequence[memoryview]) -> Sequence[memoryview]:
 
 
 def arm(setting: str) -> None:
-    """Turn failpoints on, as the environment variable does, in place of those that were on.
+    """Enable failpoints as the environment variable does; replaces those that were enabled.
 
     Raises: InvalidRequestError INVALID_OPTION: no such failpoint, or no such action.
     """
     global _armed  # noqa: PLW0603 - a module-level switch is what makes the off state free
     found = [_parse(part.strip()) for part in setting.split(",") if part.strip()]
-    _armed = {one.name: one for one in found} or None
+    _armed = {armed.name: armed for armed in found} or None
 
 
 def disarm() -> None:
-    """Turn all failpoints off."""
+    """Disable all failpoints."""
     arm("")
 
 
@@ -169,7 +169,7 @@ def _refused(text: str, found: str, expected: str) -> InvalidRequestError:
     return InvalidRequestError(
         "INVALID_OPTION",
         f"{VARIABLE}: {text!r}: found {found}, expected {expected}",
-        fix=f"write POINT:PASS[:ACTION], or unset {VARIABLE}",
+        fix=f"Write POINT:PASS[:ACTION], or unset {VARIABLE}",
     )
 
 

@@ -1,6 +1,6 @@
-"""Locks of a forked child: another thread of the parent may have held one, and is not there to release it.
+"""Locks of a forked child: a thread of the parent may have held one, and cannot release it in the child.
 
-Concurrency: the child has one thread while it is told.
+Concurrency: the child is single-threaded while the callbacks run.
 """
 
 import os
@@ -9,23 +9,23 @@ from typing import Protocol
 
 
 class Forked(Protocol):
-    """What has a lock, or what was guarded by one."""
+    """An object with a lock, or with state that a lock guards."""
 
     def after_fork_in_child(self) -> None:
-        """Begin with a fresh lock, and with nothing that may be half done."""
+        """Replace the lock, and drop state that may be half updated."""
 
 
-_told: "weakref.WeakSet[Forked]" = weakref.WeakSet()
+_notified: "weakref.WeakSet[Forked]" = weakref.WeakSet()
 
 
-def tell_after_fork(one: Forked) -> None:
-    """Call its `after_fork_in_child` in each child, for as long as it lives."""
-    _told.add(one)
+def notify_after_fork(forked: Forked) -> None:
+    """Call `after_fork_in_child` of an object in each child, as long as the object lives."""
+    _notified.add(forked)
 
 
 def _after_fork_in_child() -> None:
-    for one in list(_told):
-        one.after_fork_in_child()
+    for forked in list(_notified):
+        forked.after_fork_in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

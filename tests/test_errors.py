@@ -16,7 +16,7 @@ def test_a_long_text_keeps_its_beginning_and_end(length: int) -> None:
     for said in (error.message, error.fix):
         assert said.startswith("begins ")
         assert said.endswith(" ends")
-        assert ("left out" in said) is (length > MAX_TEXT)
+        assert ("omitted" in said) is (length > MAX_TEXT)
     again = pickle.loads(pickle.dumps(error))
     assert isinstance(again, SparklogError)
     assert str(again) == str(error)

@@ -26,7 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "A forked child goes on in the segment of its parent.",
         "sparklog/log/writer.py",
-        "tell_after_fork(self)",
+        "notify_after_fork(self)",
         "pass",
         "tests/log/test_writer.py",
     ),
@@ -61,7 +61,7 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "All extents of one write begin at one place: offsets return records of other partitions.",
         "sparklog/log/writer.py",
-        "position += one.encoded.size_bytes",
+        "position += appended.encoded.size_bytes",
         "pass",
         "tests/log/test_writer_append_topics.py",
     ),
@@ -97,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "A small read does not check that its batches follow each other.",
         "sparklog/log/reader.py",
-        "if not follows or one.base <= before:",
+        "if not follows or batch.base <= before:",
         "if False:",
         "tests/log/test_segment_file_few_batches.py",
     ),

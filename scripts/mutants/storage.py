@@ -63,8 +63,8 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "A sweep of temporary files hides an unsynced name without a sync.",
         "sparklog/storage/local.py",
-        "os.sync()  # with one link",
-        "pass  # with one link",
+        "os.sync()  # one link",
+        "pass  # one link",
         "tests/storage/test_local_durability.py",
     ),
     edit(

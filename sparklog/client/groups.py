@@ -32,7 +32,7 @@ from sparklog.errors import (
     utf8_size,
     why_not_utf8,
 )
-from sparklog.forking import tell_after_fork
+from sparklog.forking import notify_after_fork
 from sparklog.format.consumer_offsets import (
     OffsetKey,
     OffsetValue,
@@ -183,7 +183,7 @@ class OffsetTable:
         self._metadata = metadata
         self.skipped = 0  # records that say nothing
         self._start()
-        tell_after_fork(self)
+        notify_after_fork(self)
 
     def _start(self) -> None:
         self._lock = threading.Lock()

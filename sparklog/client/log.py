@@ -29,7 +29,7 @@ from sparklog.client.transaction import DEFAULT_TIMEOUT_MS, LogTransaction
 from sparklog.clock import Clock, SystemClock
 from sparklog.closing import Closing
 from sparklog.errors import NotFoundError, RetriableError
-from sparklog.forking import tell_after_fork
+from sparklog.forking import notify_after_fork
 from sparklog.log.past_retention import RetentionNotice
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import Background, Image, MetadataLog, is_internal
@@ -60,7 +60,7 @@ class SparkLog(Closing):
         self.after_fork_in_child()
         self._retention_notice = RetentionNotice(clock, _log)
         self._sticky_turn = 0
-        tell_after_fork(self)
+        notify_after_fork(self)
 
     def after_fork_in_child(self) -> None:
         """Replace the lock, which another thread of the parent may have held."""

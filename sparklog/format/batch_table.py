@@ -1,10 +1,10 @@
 """The batches of a byte range, as a table of their headers.
 
-Invariants: a table lists whole batches that follow each other without a gap, each with a legal header and,
-    unless the caller waived it, a matching CRC.
+Invariants: a table lists consecutive whole batches, each with a legal header and, unless the caller waives
+    it, a matching CRC.
 Not here: the records in the batches (decode.py).
-Concurrency: pure functions; tables are not changed after they are made.
-After a crash: scan_valid_prefix tells recovery where the last whole batch ends, and why it stopped there.
+Concurrency: pure functions; tables are immutable.
+After a crash: scan_valid_prefix returns the end of the last whole batch, and the error after it.
 Sources: FORMAT.md#record-batch, FORMAT.md#recovery; Kafka FileLogInputStream, LogSegment.recover.
 """
 
@@ -50,7 +50,7 @@ class BatchTable:
     """One row per batch; int64 columns of equal length.
 
     Args:
-        position: where the batch starts in the scanned buffer.
+        position: start of the batch in the scanned buffer.
         size: bytes of the whole batch.
         base_offset, last_offset: as stored; the extent's offset_delta is not added.
     """
@@ -92,16 +92,16 @@ class BatchTable:
         return mask
 
     def select(self, which: slice | npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> "BatchTable":
-        """Some of the batches: a slice, a mask, or indices."""
+        """Select batches: a slice, a mask, or indices."""
         return BatchTable(**{name: getattr(self, name)[which] for name in _COLUMNS})
 
     def shifted(self, position_delta: int) -> "BatchTable":
-        """The same batches where the scanned bytes lie at `position_delta` of a larger buffer."""
+        """Return the same batches, for scanned bytes at `position_delta` of a larger buffer."""
         return dataclasses.replace(self, position=self.position + position_delta)
 
     @staticmethod
     def concat(tables: Sequence["BatchTable"]) -> "BatchTable":
-        """All batches of several tables over one buffer (see `shifted`)."""
+        """Concatenate tables over one buffer (see `shifted`)."""
         if not tables:
             return _table(b"", [])[0]
         return BatchTable(
@@ -117,7 +117,7 @@ def scan_batches(buf: BytesLike, *, where: str, position: int = 0, verify_crc: b
 
     Args:
         where: names the file in errors.
-        position: of buf[0] in that file; only errors use it, the table counts from buf[0].
+        position: of buf[0] in that file, for errors only; the table counts from buf[0].
     Raises: CorruptLogError, UnsupportedVersionError, with `where@position` of the offending batch.
     Cost: a Python step per batch, and the CRC over all bytes.
     """
@@ -130,9 +130,9 @@ def scan_batches(buf: BytesLike, *, where: str, position: int = 0, verify_crc: b
 def scan_valid_prefix(
     buf: BytesLike, *, where: str, position: int = 0, verify_crc: bool = True
 ) -> tuple[BatchTable, int, CorruptLogError | UnsupportedVersionError | None]:
-    """List the batches up to the first that is cut off, damaged or unknown.
+    """List the batches up to the first that is truncated, damaged or unknown.
 
-    Returns: the table, how many bytes its batches cover, and what is wrong with the next one (None at the
+    Returns: the table, the bytes that its batches cover, and the error of the next one (None at the
         end).
     """
     view = memoryview(buf).cast("B")
@@ -163,7 +163,7 @@ def scan_valid_prefix(
 
 
 def _batch_error(view: memoryview, at: int, where: str) -> SparklogError:
-    """What is wrong with the batch at `at`; called when something is."""
+    """Return the error of the batch at `at`, which has one."""
     header = BatchHeader(*HEADER.unpack_from(view, at))
     error = header_error(header, where)
     if error is not None:
@@ -175,7 +175,7 @@ def _batch_error(view: memoryview, at: int, where: str) -> SparklogError:
 
 
 def _table(view: BytesLike, starts: list[int]) -> tuple[BatchTable, int | None]:
-    """The table of these batches, and the first whose header breaks a rule; header_error says which."""
+    """Return the table of these batches, and the index of the first with an illegal header, if any."""
     headers = np.frombuffer(b"".join([view[at : at + HEADER.size] for at in starts]), HEADER_DTYPE)
     column = {name: headers[name].astype(np.int64) for name, _, _ in HEADER_FIELDS}
     attributes, count, last = column["attributes"], column["record_count"], column["last_offset_delta"]

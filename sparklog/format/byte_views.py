@@ -1,16 +1,15 @@
 """Arrow binary columns as NumPy arrays, and columns of bytes as Arrow binary views: 16 bytes a row, over any
 number of buffers.
 
-Choosing rows, and putting columns one after the other, moves views only; the bytes themselves are copied
-once, when rows are laid out.
+Selecting rows and concatenating columns move only views; the bytes are copied once, when rows are laid out.
 
     view = size u32 | first 4 bytes, or nothing | buffer u32 | position u32      more than 12 bytes
     view = size u32 | up to 12 bytes                                             12 bytes or fewer
 
-Invariants: sliced arrays (offset != 0) are seen as their slice only; a null has size 0; positions stay below
-    2^31; nobody changes the arrays.
+Invariants: of sliced arrays (offset != 0) only the slice is visible; a null has size 0; positions stay below
+    2^31; the arrays are never changed.
 Not here: casting other types to binary (schema.py).
-Concurrency: immutable. A column keeps all of its buffers alive, also those that no row of it points to.
+Concurrency: immutable. A column keeps all of its buffers alive, also those that no row refers to.
 Sources: the Arrow columnar format, variable-size binary and binary view layouts.
 """
 
@@ -35,16 +34,16 @@ _EMPTY = np.zeros(0, np.uint8)
 
 
 class BinaryColumn(NamedTuple):
-    """The buffers of a binary array, of its slice only; the length of a null is 0."""
+    """The buffers of a binary array, restricted to its slice; the length of a null is 0."""
 
     start: Int32Array
     length: Int32Array
     data: UInt8Array
-    is_null: npt.NDArray[np.bool_] | None  # None when nothing is
+    is_null: npt.NDArray[np.bool_] | None  # None if there are no nulls
 
 
 def binary_column(array: pa.Array) -> BinaryColumn:
-    """See a binary or string array as NumPy arrays."""
+    """View a binary or string array as NumPy arrays."""
     _, offsets_buffer, data_buffer = array.buffers()
     count = len(array)
     if count == 0 or offsets_buffer is None:
@@ -60,10 +59,10 @@ def binary_column(array: pa.Array) -> BinaryColumn:
 
 
 def null_mask(array: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """True where null; None when nothing is. Of an array that has a validity of its own (not a union)."""
+    """Return a mask of nulls, or None if there are none. For arrays with a validity buffer (not a union)."""
     if array.null_count == 0:
         return None
-    # Not is_null().to_numpy(), which would import pandas, 0.3 s in the middle of somebody's append.
+    # Not is_null().to_numpy(), which would import pandas: 0.3 s, in the middle of an append.
     bits = np.frombuffer(array.buffers()[0], np.uint8)
     first, skipped = divmod(array.offset, 8)
     is_there = np.unpackbits(bits[first:], count=skipped + len(array), bitorder="little")[skipped:]
@@ -72,7 +71,7 @@ def null_mask(array: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def cut_rows(data: UInt8Array, position: Int64Array, length: Int64Array) -> pa.Array:
-    """The binary array of data[position : position + length], null where the length is negative; one copy."""
+    """Return the binary array of data[position : position + length]; a negative length is null. One copy."""
     if (length < 0).all():
         return pa.nulls(len(length), pa.binary())
     return kernels.cut(data, position, length)
@@ -83,22 +82,22 @@ class ByteViews(NamedTuple):
 
     views: UInt64Array  # (rows, 2)
     buffers: tuple[UInt8Array, ...]
-    is_null: BoolArray | None  # None when nothing is
+    is_null: BoolArray | None  # None if there are no nulls
 
     @classmethod
     def of(cls, array: pa.Array) -> Self:
-        """The views of a binary array; no bytes are copied but those of short values."""
+        """Return the views of a binary array; copies only the bytes of short values."""
         column = binary_column(array)
         return cls(kernels.views(column.data, column.start, column.length), (column.data,), column.is_null)
 
     @classmethod
     def cut(cls, data: UInt8Array, bounds: Int32Array) -> Self:
-        """Consecutive rows of a buffer, row i from bounds[i] to bounds[i + 1]."""
+        """Return consecutive rows of a buffer, row i from bounds[i] to bounds[i + 1]."""
         return cls(kernels.views(data, bounds[:-1], np.diff(bounds)), (data,), None)
 
     @classmethod
     def at(cls, data: UInt8Array, position: Int64Array, length: Int64Array) -> Self:
-        """The rows data[position : position + length], null where the length is negative."""
+        """Return the rows data[position : position + length]; a negative length is null."""
         is_null = length < 0
         has_nulls = bool(is_null.any())
         size = np.maximum(length, 0) if has_nulls else length
@@ -107,12 +106,12 @@ class ByteViews(NamedTuple):
 
     @classmethod
     def nulls(cls, rows: int) -> Self:
-        """Nothing but nulls."""
+        """Return a column of nulls."""
         return cls(np.zeros((rows, 2), np.uint64), (), np.ones(rows, np.bool_))
 
     @classmethod
     def concat(cls, columns: Sequence["ByteViews"]) -> "ByteViews":
-        """The columns one after the other."""
+        """Concatenate columns."""
         if len(columns) == 1:
             return columns[0]
         views = np.concatenate([column.views for column in columns])
@@ -134,36 +133,36 @@ class ByteViews(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """The number of rows."""
         return len(self.views)
 
     @property
     def length(self) -> npt.NDArray[np.int64]:
-        """Bytes of each row; 0 for a null."""
+        """The bytes of each row; 0 for a null."""
         return (self.views[:, 0] & LOW32).view(np.int64)
 
     def all_null(self) -> bool:
-        """Is there no value at all?"""
+        """True if every row is null."""
         return self.is_null is not None and bool(self.is_null.all())
 
     def slice(self, start: int, end: int) -> "ByteViews":
-        """Some consecutive rows."""
+        """Return consecutive rows."""
         is_null = None if self.is_null is None else self.is_null[start:end]
         return ByteViews(self.views[start:end], self.buffers, is_null)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "ByteViews":
-        """Chosen rows; the bytes stay where they are."""
+        """Return the rows of these indices, without copying bytes."""
         is_null = None if self.is_null is None else self.is_null[rows]
         return ByteViews(as_pairs(as_wide(self.views)[rows]), self.buffers, is_null)
 
 
 def is_long(views: UInt64Array) -> BoolArray:
-    """Which views point into a buffer."""
+    """Return a mask of the views that point into a buffer."""
     return (views[:, 0] & LOW32) > INLINE_BYTES
 
 
-# NumPy moves elements of 16 bytes in one go where it would loop over pairs of words: choosing rows takes 1.1
-# instead of 2.5 ns a row. Nothing ever computes with these numbers.
+# NumPy moves elements of 16 bytes at a time where it would loop over pairs of words: selecting rows takes 1.1
+# instead of 2.5 ns a row. These numbers are never used in arithmetic.
 
 
 def as_wide(views: UInt64Array) -> npt.NDArray[np.complex128]:

@@ -1,7 +1,7 @@
 """Compression as Kafka frames it: none, gzip, snappy (xerial), lz4 (frame), zstd.
 
-Invariants: decompress never returns more than `max_bytes`, and never touches much more memory than it
-    returns, whatever the input claims about itself.
+Invariants: decompress never returns more than `max_bytes`, and never uses much more memory than it returns,
+    whatever sizes the input claims.
 Not here: when to compress (encode.py); the codec's bits in the batch attributes (record_batch.py).
 Concurrency: pure functions.
 Sources: FORMAT.md#compression; Kafka CompressionType, SnappyFactory (xerial SnappyOutputStream), KIP-57 (lz4
@@ -21,29 +21,29 @@ from sparklog.errors import CorruptLogError, InvalidRequestError
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 BytesLike: TypeAlias = bytes | bytearray | memoryview
-# Told how many bytes are about to be allocated, instead of those that it was told of before; may wait.
+# Called with the bytes about to be allocated, which replace those of the call before; may block.
 Reserve: TypeAlias = Callable[[int], None]
 
 # xerial's SnappyOutputStream: magic, version 1, readable since version 1; then blocks of (size i32 BE, raw
 # snappy).
 XERIAL_MAGIC = b"\x82SNAPPY\0"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-_FEW_BLOCKS = 16  # each costs 3 us, however small it is
+_FEW_BLOCKS = 16  # each costs 3 us, whatever its size
 XERIAL_BLOCK_BYTES = 32 * 1024  # what Java and kafka-python write; decoders may size their buffers by it
 _BLOCK_SIZE = struct.Struct(">i")
 
-# Of one batch: what readers decompress at most, and so what writers compress at most.
+# The limit for one batch: readers decompress no more, so writers compress no more.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 _FIRST_GUESS_BYTES = 64 * 1024
 _FIRST_GUESS_RATIO = 8
 _GROWTH = 4
 _OUTPUT_FULL = (
-    "failed to write whole buffer"  # cramjam's words for "the output is larger than the space given"
+    "failed to write whole buffer"  # cramjam's message for "the output is larger than the given space"
 )
 
 
-# KIP-57: blocks must not depend on each other; no content checksum, as the batch has its own. So the
-# descriptor of a frame is always the same: version 1, independent blocks of at most 256 KiB, its checksum.
+# KIP-57: blocks must be independent; no content checksum, as the batch has its own. So the descriptor of a
+# frame is constant: version 1, independent blocks of at most 256 KiB, its checksum.
 LZ4_HEADER = bytes.fromhex("04224d186050fb")
 LZ4_BLOCK_BYTES = 256 * 1024
 # As in LZ4's own frame writer: fast below, high compression (58 MB/s on random bytes) from here on.
@@ -67,7 +67,7 @@ class Codec(enum.IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> "Codec":
-        """The codec called so in Kafka's compression.type; `uncompressed` is Kafka's other word for none."""
+        """Return the codec by its name in Kafka's compression.type; `uncompressed` is an alias of none."""
         wanted = name.strip().lower()
         for codec in cls:
             if wanted in (codec.label, "uncompressed" if codec is cls.NONE else codec.label):
@@ -75,7 +75,7 @@ class Codec(enum.IntEnum):
         raise InvalidRequestError(
             "UNSUPPORTED_CODEC",
             f"compression: found {name!r}, expected one of {', '.join(codec.label for codec in cls)}",
-            fix="name one of the supported codecs",
+            fix="Name one of the supported codecs",
         )
 
 
@@ -83,9 +83,7 @@ _MODULES: dict[Codec, Any] = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, 
 
 
 def compress(codec: Codec, data: BytesLike, level: int | None = None) -> BytesLike:
-    """Compress one batch body. `level` has the codec's own meaning; snappy has none. NONE returns the
-    input.
-    """
+    """Compress a batch body. `level` is the codec's own; snappy has none. NONE returns the input."""
     if codec is Codec.NONE:
         return data
     if codec is Codec.GZIP:
@@ -96,7 +94,7 @@ def compress(codec: Codec, data: BytesLike, level: int | None = None) -> BytesLi
         if level is None or level < LZ4_LEAST_HIGH_LEVEL:
             return _lz4_compress(data)
         stream = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        stream.compress(bytes(data))  # takes nothing but bytes
+        stream.compress(bytes(data))  # accepts only bytes
         return memoryview(stream.finish())
     return memoryview(cramjam.zstd.compress(data, level=3 if level is None else level))
 
@@ -112,8 +110,7 @@ def decompress(
     if codec is Codec.SNAPPY:
         return _snappy_decompress(data, max_bytes, where, reserve)
     module = _MODULES[codec]
-    # Sizes inside the frame are claims. Guess instead, and grow: space that is not written is not backed by
-    # memory.
+    # Sizes inside the frame are claims. Guess instead, and grow: unwritten space is not backed by memory.
     space = min(max_bytes, max(_FIRST_GUESS_BYTES, _FIRST_GUESS_RATIO * len(data)))
     while True:
         if reserve is not None:
@@ -126,16 +123,16 @@ def decompress(
                 raise _bad_frame(where, codec, str(error)) from None
             if space >= max_bytes:
                 raise _too_large(where, max_bytes) from None
-            del output  # before there is a larger one
+            del output  # before the larger one is allocated
             space = min(max_bytes, space * _GROWTH)
         else:
             return output[:size].data
 
 
 def decompress_at_once(codec: Codec, data: BytesLike, output: UInt8Array) -> int:
-    """Decompress into `output`, if what comes out fits there; -1 for everything else, right or wrong.
+    """Decompress into `output` if the result fits; return -1 for anything else, valid or not.
 
-    No memory is taken for the result, whatever the input claims; `decompress` words what is wrong.
+    Allocates nothing for the result, whatever the input claims; `decompress` raises the error.
     """
     try:
         if codec is Codec.SNAPPY:
@@ -146,8 +143,8 @@ def decompress_at_once(codec: Codec, data: BytesLike, output: UInt8Array) -> int
 
 
 def _lz4_compress(data: BytesLike) -> BytesLike:
-    """A frame of blocks in LZ4's fast mode. cramjam's own writer of frames goes through incompressible bytes
-    at 2.2 GB/s, its block function at 9; compressible ones take both the same time (one core).
+    """Return a frame of blocks in LZ4's fast mode. cramjam's frame writer processes incompressible bytes at
+    2.2 GB/s, its block function at 9; compressible ones take the same time in both (one core).
     """
     view = memoryview(data).cast("B")
     blocks = max(1, -(-len(view) // LZ4_BLOCK_BYTES))
@@ -217,10 +214,10 @@ def _xerial_blocks(view: memoryview, where: str, *, most: int | None = None) -> 
     blocks: list[memoryview] = []
     position = len(XERIAL_HEADER)
     if position > len(view):
-        raise _bad_frame(where, Codec.SNAPPY, "xerial header is cut off")
+        raise _bad_frame(where, Codec.SNAPPY, "xerial header is truncated")
     while position < len(view):
         if position + _BLOCK_SIZE.size > len(view):
-            raise _bad_frame(where, Codec.SNAPPY, "xerial block size is cut off")
+            raise _bad_frame(where, Codec.SNAPPY, "xerial block size is truncated")
         (size,) = _BLOCK_SIZE.unpack_from(view, position)
         position += _BLOCK_SIZE.size
         if not 0 < size <= len(view) - position or len(blocks) == most:
@@ -241,7 +238,7 @@ def _bad_frame(where: str, codec: Codec, problem: str) -> CorruptLogError:
     return CorruptLogError(
         "CORRUPT_BATCH",
         f"{where}: found a {codec.label} frame that does not decompress ({problem}), expected a whole frame",
-        fix="restore the segment from a copy, or read past the batch after `sparklog dump-log`",
+        fix="Restore the segment from a copy, or read past the batch after `sparklog dump-log`",
     )
 
 
@@ -249,6 +246,6 @@ def _too_large(where: str, max_bytes: int) -> CorruptLogError:
     return CorruptLogError(
         "BATCH_TOO_LARGE",
         f"{where}: found a record batch of more than {max_bytes} bytes uncompressed, expected at most that",
-        fix="read on after it; if it is genuine, a Kafka client reads it through a broker, which sends it "
+        fix="Read on after it; if it is genuine, a Kafka client reads it through a broker, which sends it "
         "as it is",
     )

@@ -1,7 +1,7 @@
 """Records of __consumer_offsets, in Kafka's own key and value schema.
 
-Invariants: writes key versions 1 (an offset) and 2 (a group), and value version 3, or 1 if the offset has an
-    expiry of its own; reads key versions 0 to 2 and value versions 0 to 3; refuses others.
+Invariants: writes key versions 1 (an offset) and 2 (a group), and value version 3, or 1 if the offset has its
+    own expiry; reads key versions 0 to 2 and value versions 0 to 3; refuses others.
 Concurrency: pure functions, immutable values.
 Sources: FORMAT.md#consumer-offsets; Kafka OffsetCommitKey.json, OffsetCommitValue.json,
     GroupMetadataKey.json.
@@ -17,8 +17,8 @@ from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVer
 #
 # Kafka's plain (non-flexible) field encodings: numbers, strings, bytes, one after the other.
 #
-# Invariants: a reader takes nothing beyond the end and allocates nothing that the data does not hold;
-#     whatever is wrong is a CorruptLogError that says where.
+# Invariants: a reader reads nothing beyond the end, and allocates nothing larger than the data; any violation
+#     is a CorruptLogError with the position.
 # Concurrency: a reader belongs to one thread.
 # Sources: Kafka's protocol guide, "Protocol Primitive Types".
 
@@ -27,26 +27,26 @@ MAX_STRING_BYTES: Final = 2**15 - 1
 
 
 class FieldReader:
-    """Reads one field after the other, and nothing beyond the end."""
+    """Reads fields in order, and nothing beyond the end."""
 
     def __init__(self, data: bytes, where: str) -> None:
         self._data, self._where, self._at = data, where, 0
 
     def number(self, code: str) -> int:
-        """A number by its struct code, such as ">i"."""
+        """Read a number by its struct code, such as ">i"."""
         layout = struct.Struct(code)
         (number,) = layout.unpack(self._take(layout.size))
         return int(number)
 
     def string(self) -> str:
-        """A string that is not null."""
+        """Read a string that is not null."""
         text = self.nullable_string()
         if text is None:
             raise self.corrupt("a string of -1 bytes")
         return text
 
     def nullable_string(self) -> str | None:
-        """A string, or None."""
+        """Read a string, or null as None."""
         size = self.number(">h")
         if size == -1:
             return None
@@ -58,14 +58,14 @@ class FieldReader:
             raise self.corrupt(f"a string that is not UTF-8 ({error.reason})") from error
 
     def blob(self) -> bytes:
-        """Bytes that are not null."""
+        """Read bytes that are not null."""
         size = self.number(">i")
         if size < 0:
             raise self.corrupt(f"bytes of size {size}")
         return self._take(size)
 
     def count(self, minimum_bytes: int) -> int:
-        """The size of an array whose elements take at least `minimum_bytes` each."""
+        """Read the size of an array whose elements take at least `minimum_bytes` each."""
         count = self.number(">i")
         left = len(self._data) - self._at
         if not 0 <= count * minimum_bytes <= left:
@@ -73,16 +73,16 @@ class FieldReader:
         return count
 
     def finish(self) -> None:
-        """There must be nothing left."""
+        """Raise if there are bytes left."""
         if self._at != len(self._data):
-            raise self.corrupt(f"{len(self._data) - self._at} bytes behind the last field")
+            raise self.corrupt(f"{len(self._data) - self._at} bytes after the last field")
 
     def corrupt(self, found: str) -> CorruptLogError:
-        """The error to raise, with the place."""
+        """Return the error, with the position."""
         return CorruptLogError(
             "CORRUPT_CONSUMER_OFFSET",
             f"{self._where}, byte {self._at}: found {found}, expected Kafka's schema of __consumer_offsets",
-            fix="see FORMAT.md#consumer-offsets; commit the group's offsets again",
+            fix="See FORMAT.md#consumer-offsets; commit the group's offsets again",
         )
 
     def _take(self, size: int) -> bytes:
@@ -93,24 +93,24 @@ class FieldReader:
 
 
 def encode_string(text: str, name: str) -> bytes:
-    """A string; too long for its i16 size: InvalidRequestError."""
+    """Encode a string; InvalidRequestError if it is too long for its i16 size."""
     data = text.encode("utf-8")
     if len(data) > MAX_STRING_BYTES:
         raise InvalidRequestError(
             "CONSUMER_OFFSET_STRING_TOO_LONG",
             f"{name}: found {len(data)} bytes, expected at most {MAX_STRING_BYTES}",
-            fix=f"shorten {name}",
+            fix=f"Shorten {name}",
         )
     return struct.pack(">h", len(data)) + data
 
 
 def encode_nullable_string(text: str | None, name: str) -> bytes:
-    """A string, or null."""
+    """Encode a string, or null."""
     return b"\xff\xff" if text is None else encode_string(text, name)
 
 
 def encode_bytes(data: bytes) -> bytes:
-    """Bytes behind their i32 size."""
+    """Encode bytes after their i32 size."""
     return struct.pack(">i", len(data)) + data
 
 
@@ -119,7 +119,7 @@ def encode_bytes(data: bytes) -> bytes:
 # Values of group metadata in __consumer_offsets (key version 2): a group's generation and its members.
 #
 # Invariants: writes version 3, as Kafka does; reads versions 0 to 3; refuses others.
-# Not here: what the states of a group mean (the broker's coordinator).
+# Not here: the meaning of a group's states (the broker's coordinator).
 # Concurrency: pure functions, immutable values.
 # Sources: FORMAT.md#group-metadata; Kafka GroupMetadataValue.json.
 
@@ -150,7 +150,7 @@ _MIN_MEMBER_BYTES: Final = 2 + 2 + 2 + 4 + 4 + 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMember:
-    """A member as it is stored."""
+    """A member as stored."""
 
     member_id: str
     instance_id: str | None = None
@@ -164,7 +164,7 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupValue:
-    """A group as it is stored."""
+    """A group as stored."""
 
     protocol_type: str
     generation_id: int
@@ -175,7 +175,7 @@ class GroupValue:
 
 
 def encode_group_value(value: GroupValue) -> bytes:
-    """Value version 3."""
+    """Encode value version 3."""
     parts = [
         struct.pack(">h", WRITTEN_GROUP_VALUE_VERSION),
         encode_string(value.protocol_type, "protocol type"),
@@ -198,14 +198,14 @@ def encode_group_value(value: GroupValue) -> bytes:
 
 
 def decode_group_value(data: bytes, *, where: str) -> GroupValue:
-    """Value versions 0 to 3."""
+    """Decode value versions 0 to 3."""
     fields = FieldReader(data, where)
     version = fields.number(">h")
     if version not in GROUP_VALUE_VERSIONS:
         raise UnsupportedVersionError(
             "UNSUPPORTED_CONSUMER_OFFSET",
-            f"{where}: found group metadata version {version}, expected one that this version knows",
-            fix="upgrade sparklog",
+            f"{where}: found group metadata version {version}, expected a version known here",
+            fix="Upgrade sparklog",
         )
     protocol_type = fields.string()
     generation_id = fields.number(">i")
@@ -273,7 +273,7 @@ _EXPIRING_VALUE_VERSION: Final = 1
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset, and of what; a tuple, since tens of thousands are hashed in one turn of a coordinator."""
+    """The group, topic and partition of an offset; a tuple, since coordinators hash many in a batch."""
 
     group: str
     topic: str
@@ -282,7 +282,7 @@ class OffsetKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupKey:
-    """The key of a group's own metadata; its value: consumer_offsets.py."""
+    """The key of a group's metadata; its value is a GroupValue."""
 
     group: str
 
@@ -299,7 +299,7 @@ class OffsetValue:
 
 
 def encode_offset_key(key: OffsetKey) -> bytes:
-    """Key version 1."""
+    """Encode key version 1."""
     return b"".join(
         (
             struct.pack(">h", WRITTEN_KEY_VERSION),
@@ -311,12 +311,12 @@ def encode_offset_key(key: OffsetKey) -> bytes:
 
 
 def encode_group_key(key: GroupKey) -> bytes:
-    """Key version 2."""
+    """Encode key version 2."""
     return struct.pack(">h", GROUP_KEY_VERSION) + encode_string(key.group, "group")
 
 
 def encode_offset_value(value: OffsetValue) -> bytes:
-    """Value version 3; version 1 (without leader epoch, as in Kafka) if it has an expiry."""
+    """Encode value version 3; version 1 (without leader epoch, as in Kafka) if it has an expiry."""
     if value.expire_timestamp_ms != NO_EXPIRY:
         return b"".join(
             (
@@ -335,7 +335,7 @@ def encode_offset_value(value: OffsetValue) -> bytes:
 
 
 def decode_key(data: bytes, *, where: str = TOPIC) -> OffsetKey | GroupKey:
-    """Key version 0 or 1 (an offset) or 2 (group metadata)."""
+    """Decode key version 0 or 1 (an offset) or 2 (group metadata)."""
     fields = FieldReader(data, where)
     version = fields.number(">h")
     if version in OFFSET_KEY_VERSIONS:
@@ -351,7 +351,7 @@ def decode_key(data: bytes, *, where: str = TOPIC) -> OffsetKey | GroupKey:
 
 
 def decode_offset_value(data: bytes, *, where: str = TOPIC) -> OffsetValue:
-    """Value versions 0 to 3."""
+    """Decode value versions 0 to 3."""
     fields = FieldReader(data, where)
     version = fields.number(">h")
     if version not in OFFSET_VALUE_VERSIONS:
@@ -374,6 +374,6 @@ def decode_offset_value(data: bytes, *, where: str = TOPIC) -> OffsetValue:
 def _unsupported(where: str, what: str, version: int) -> UnsupportedVersionError:
     return UnsupportedVersionError(
         "UNSUPPORTED_CONSUMER_OFFSET",
-        f"{where}: found {what} version {version}, expected one that this version knows",
-        fix="upgrade sparklog",
+        f"{where}: found {what} version {version}, expected a version known here",
+        fix="Upgrade sparklog",
     )

@@ -1,7 +1,7 @@
 """Control batches: the COMMIT and ABORT markers of transactions.
 
 Invariants: one marker per batch, never compressed, always flagged transactional and control.
-Not here: who writes markers and when.
+Not here: the writers of markers.
 Concurrency: pure functions.
 Sources: FORMAT.md#control-batch; Kafka ControlRecordType, EndTransactionMarker; KIP-98.
 """
@@ -30,7 +30,7 @@ CONTROL_VALUE_FIELDS: tuple[tuple[str, str, str], ...] = (
 CONTROL_KEY = struct.Struct(">" + "".join(code for _, code, _ in CONTROL_KEY_FIELDS))
 CONTROL_VALUE = struct.Struct(">" + "".join(code for _, code, _ in CONTROL_VALUE_FIELDS))
 CONTROL_VERSION = 0
-_MARKER_BYTES = 64 * 1024  # far above any marker: only bounds what a damaged batch can make us read
+_MARKER_BYTES = 64 * 1024  # far above any marker: bounds the read of a damaged batch
 
 
 class ControlType(enum.IntEnum):
@@ -42,7 +42,7 @@ class ControlType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlMarker:
-    """What a control batch says."""
+    """The content of a control batch."""
 
     type: ControlType
     coordinator_epoch: int = 0
@@ -53,7 +53,7 @@ class ControlMarker:
 
 
 def encode_control_batch(marker: ControlMarker, *, partition_leader_epoch: int = 0) -> EncodedBatches:
-    """One batch with this marker, at marker.offset."""
+    """Encode one batch with this marker, at marker.offset."""
     key = pa.array([CONTROL_KEY.pack(CONTROL_VERSION, marker.type)], pa.binary())
     value = pa.array([CONTROL_VALUE.pack(CONTROL_VERSION, marker.coordinator_epoch)], pa.binary())
     zero = np.zeros(1, np.int64)
@@ -74,10 +74,9 @@ def encode_control_batch(marker: ControlMarker, *, partition_leader_epoch: int =
 
 
 def decode_control_batch(buf: BytesLike, *, where: str) -> ControlMarker:
-    """The marker in the one control batch that `buf` holds.
+    """Decode the marker of the only control batch in `buf`.
 
-    Raises: CorruptLogError; UnsupportedVersionError for types that this version does not know (Kafka's own
-        consumers skip those).
+    Raises: CorruptLogError; UnsupportedVersionError for unknown types (Kafka's own consumers skip those).
     """
     table = scan_batches(buf, where=where)
     if len(table) != 1 or not table.is_control.all() or int(table.record_count[0]) != 1:
@@ -86,15 +85,15 @@ def decode_control_batch(buf: BytesLike, *, where: str) -> ControlMarker:
     key, value = records.key[0].as_py(), records.value[0].as_py()
     if key is None or len(key) < CONTROL_KEY.size or value is None or len(value) < CONTROL_VALUE.size:
         raise corrupt(where, "a marker that is too short", f"{CONTROL_KEY.size} + {CONTROL_VALUE.size} bytes")
-    # Later versions only append fields (Kafka's rule for these schemas), so theirs are read by the fields
-    # known here.
+    # Later versions only append fields (Kafka's rule for these schemas), so the known fields of theirs can be
+    # read.
     version, kind = CONTROL_KEY.unpack_from(key)
     _, coordinator_epoch = CONTROL_VALUE.unpack_from(value)
     if version < CONTROL_VERSION or kind not in set(ControlType):
         raise UnsupportedVersionError(
             "UNSUPPORTED_CONTROL_TYPE",
             f"{where}: found a control record of version {version} and type {kind}, expected type 0 or 1",
-            fix="upgrade sparklog",
+            fix="Upgrade sparklog",
         )
     return ControlMarker(
         type=ControlType(kind),

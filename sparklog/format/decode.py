@@ -1,8 +1,8 @@
 """Record batches to Arrow columns, without a loop over records.
 
 Invariants: bytes are hostile: every count, length and position is checked before it is used, and memory is
-    bounded by the size of the input and max_decompressed_bytes; the result owns its memory, the buffer may
-    be unmapped.
+    bounded by the size of the input and max_decompressed_bytes; the result owns its memory, so the buffer
+    may be unmapped.
 Not here: which byte ranges to read (log/reader.py).
 Concurrency: pure functions.
 Sources: FORMAT.md#record-batch, FORMAT.md#records; Kafka DefaultRecordBatch.
@@ -37,8 +37,8 @@ from sparklog.format.schema import HEADERS_TYPE, TimestampType
 #
 # Decoded records as columns.
 #
-# Invariants: columns have equal length, offsets ascend within a batch, and all memory is owned by the
-# columns.
+# Invariants: columns have equal length, offsets ascend within a batch, and the columns own all of their
+# memory.
 # Concurrency: immutable values.
 # Sources: Spark's Kafka source schema.
 
@@ -51,8 +51,8 @@ class DecodedRecords:
         offset: absolute. Gaps are legal.
         timestamp_type: TimestampType of each record, as Spark's int32.
         key, value: pa.binary(), nullable.
-        headers: list<struct<key: string, value: binary>>, null where a record has none; None unless asked
-            for.
+        headers: list<struct<key: string, value: binary>>, null where a record has none; None unless
+            requested.
     """
 
     offset: Int64Array
@@ -67,7 +67,7 @@ class DecodedRecords:
         return len(self.offset)
 
     def slice(self, start: int, end: int) -> "DecodedRecords":
-        """Rows start <= row < end, without a copy."""
+        """Return rows start <= row < end, without a copy."""
         start, end, _ = slice(start, end).indices(self.num_rows)
         length = max(0, end - start)
         return DecodedRecords(
@@ -81,7 +81,7 @@ class DecodedRecords:
 
 
 def join_records(parts: Sequence[DecodedRecords], include_headers: bool) -> DecodedRecords:
-    """One after the other; several parts are copied."""
+    """Concatenate records; several parts are copied."""
     if not parts:
         return no_records(include_headers)
     if len(parts) == 1:
@@ -99,16 +99,16 @@ def join_records(parts: Sequence[DecodedRecords], include_headers: bool) -> Deco
 
 
 def read_too_large() -> InvalidRequestError:
-    """More bytes than a binary column with 32-bit offsets can hold."""
+    """The error for more bytes than a binary column with 32-bit offsets can hold."""
     return InvalidRequestError(
         "READ_TOO_LARGE",
         f"one read: found more than {MAX_INT32} bytes of batches, expected at most that",
-        fix="read fewer batches at once",
+        fix="Read fewer batches per call",
     )
 
 
 def no_records(include_headers: bool) -> DecodedRecords:
-    """Columns without rows."""
+    """Return columns without rows."""
     none = np.zeros(0, np.int64)
     nothing = pa.array([], pa.binary())
     return DecodedRecords(
@@ -153,19 +153,19 @@ def decode_records(
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     block_rows: int = BLOCK_ROWS,
 ) -> DecodedRecords:
-    """The records of these batches with start_offset <= offset < end_offset; control batches are left out.
+    """Decode the records of these batches with start_offset <= offset < end_offset, without control batches.
 
     Args:
         table: from scan_batches over `buf`.
         offset_delta: added to stored offsets; one number, or one per batch of the table.
         where: names the file in errors.
-        position: of buf[0] in that file; only errors use it.
+        position: of buf[0] in that file, for errors only.
         max_decompressed_bytes: limit for one batch.
-        block_rows: batches are decoded together up to so many records.
+        block_rows: the number of records up to which batches are decoded together.
 
     Raises:
         CorruptLogError: CORRUPT_BATCH, BATCH_TOO_LARGE.
-        InvalidRequestError: READ_TOO_LARGE for more than 2 GiB uncompressed; decode fewer batches at once.
+        InvalidRequestError: READ_TOO_LARGE for more than 2 GiB uncompressed; decode fewer batches per call.
     """
     deltas = np.broadcast_to(np.asarray(offset_delta, np.int64), len(table))
     _check_offsets(table, deltas, f"{where}@", position, is_range=(start_offset, end_offset) != (None, None))
@@ -196,7 +196,7 @@ def decode_records(
 def _check_offsets(
     table: BatchTable, deltas: Int64Array, where: str, position: int, *, is_range: bool
 ) -> None:
-    """No CRC covers base offsets: they must stay in the domain, and ascend if a range is to be cut out."""
+    """Check base offsets, which no CRC covers: they must be legal, and ascend if a range is to be cut out."""
     wrong = (deltas < 0) | (table.last_offset > MAX_OFFSET - deltas)
     if is_range and len(table) > 1:
         wrong[1:] |= table.base_offset[1:] + deltas[1:] <= table.last_offset[:-1] + deltas[:-1]
@@ -205,12 +205,12 @@ def _check_offsets(
         raise corrupt(
             f"{where}{position + int(table.position[batch])}",
             f"offsets {table.base_offset[batch]} to {table.last_offset[batch]} + {deltas[batch]}",
-            "legal ones, above those of the batch before",
+            "legal ones, above those of the previous batch",
         )
 
 
 def _blocks(table: BatchTable, block_rows: int) -> list[slice]:
-    """Consecutive batches that are decoded together, to bound the memory for intermediate columns."""
+    """Group consecutive batches to decode together, to bound the memory for intermediate columns."""
     rows = np.cumsum(table.record_count)
     bounds = [0]
     while bounds[-1] < len(table):
@@ -220,12 +220,12 @@ def _blocks(table: BatchTable, block_rows: int) -> list[slice]:
 
 
 class ParsedBodies(NamedTuple):
-    """The records of some batches, as positions in their uncompressed bodies; everything is checked."""
+    """The records of some batches, as checked positions in their uncompressed bodies."""
 
     bodies: Bodies
     fields: RecordFields
     batch_of: npt.NDArray[np.intp]
-    header_spans: Int64Array | None  # from records.parse_headers; None where no record has any
+    header_spans: Int64Array | None  # from records.parse_headers; None if no record has headers
 
 
 def parse_bodies(
@@ -236,7 +236,7 @@ def parse_bodies(
     position: int = 0,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> ParsedBodies:
-    """Find and check all records of these batches; their timestamps are not compared with the batches'."""
+    """Find and check all records of these batches, except their timestamps against the batches'."""
     bodies = _bodies(buf, table, where, position, max_decompressed_bytes)
     fields = parse_records(bodies, table.last_offset - table.base_offset)
     batch_of = np.repeat(np.arange(len(table)), bodies.record_count)
@@ -254,7 +254,7 @@ def decode_bodies(
     position: int = 0,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> DecodedRecords:
-    """All records of these batches at once, control batches included."""
+    """Decode all records of these batches, control batches included."""
     if len(table) == 0:
         return no_records(include_headers)
     parsed = parse_bodies(
@@ -304,7 +304,7 @@ def _bodies(buf: BytesLike, table: BatchTable, where: str, position: int, max_by
 
 
 def stored_timestamps(parsed: ParsedBodies, table: BatchTable) -> Int64Array:
-    """In ms since 1970, checked against the headers of their batches."""
+    """Return the times in ms since 1970, checked against the headers of their batches."""
     bodies, fields, batch_of, _ = parsed
     base_times, max_times = table.first_timestamp_ms[batch_of], table.max_timestamp_ms[batch_of]
     appended = table.timestamp_type[batch_of] == TimestampType.LOG_APPEND_TIME
@@ -328,11 +328,11 @@ def _headers(bodies: Bodies, fields: RecordFields, spans: Int64Array | None) -> 
 
 # --- record times ------------------------------------------------------------------------------------
 #
-# Offsets and timestamps of one batch's records: their keys and values stay where they are.
+# Offsets and timestamps of one batch's records, without their keys and values.
 #
-# Who looks for a time reads a whole batch for the sake of one record. The columns of keys and values, and the
-# places of all fields, were most of what that took.
-# Invariants: what is told is what decode_records tells of the same batch, errors included.
+# A time lookup reads a whole batch for one record. The columns of keys and values, and the positions of all
+# fields, took most of its time.
+# Invariants: the result is that of decode_records for the same batch, errors included.
 # Memory: 25 bytes a record; where compaction has removed some, some 90.
 # Concurrency: pure functions.
 # Sources: FORMAT.md#records; benchmarks/README.md (Requests for what was made before).
@@ -349,10 +349,10 @@ def record_times(
     position: int = 0,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> Times:
-    """Offsets, as they are stored, and timestamps in ms since 1970, of the records of one batch.
+    """Return stored offsets, and timestamps in ms since 1970, of the records of one batch.
 
     Args:
-        header: the one that `batch` begins with.
+        header: that of `batch`.
         where, position, max_decompressed_bytes: as decode_records.
 
     Raises:
@@ -372,11 +372,11 @@ def record_times(
 
 
 def _times_of_whole(batch: BytesLike, header: BatchHeader, where: str, max_bytes: int) -> Times | None:
-    """None: something is wrong with it, which is not for us to say."""
+    """Return None for a damaged batch; the caller raises the error."""
     packed = memoryview(batch).cast("B")[HEADER.size : header.size]
     body = decompress(header.codec, packed, max_bytes=max_bytes, where=where)
     count = header.record_count
-    if count * MIN_RECORD_BYTES > len(body):  # a claim, for which nothing is allocated
+    if count * MIN_RECORD_BYTES > len(body):  # a false claim: allocate nothing for it
         return None
     right, stopped, deltas, _ = kernels.inspect_records(np.frombuffer(body, np.uint8), count)
     if right < count or stopped < len(body):

@@ -1,9 +1,9 @@
 """Records in Arrow columns to Kafka record batches, without a loop over records.
 
-Invariants: records keep their order; every batch holds at least one record and at most what max_message_bytes
-    allows after compression; offsets in a batch are dense; nothing is written, and nothing is kept.
-Not here: rows of many partitions at once (encode_partitions.py); which partition a row goes to; assigning
-    offsets (base_offset is given); files.
+Invariants: records keep their order; every batch holds at least one record and at most max_message_bytes,
+    compressed; offsets in a batch are dense; nothing is written, and no state is kept.
+Not here: rows of many partitions (encode_partitions.py); choosing a row's partition; assigning offsets
+    (base_offset is given); files.
 Concurrency: pure functions.
 Sources: FORMAT.md#record-batch; Kafka MemoryRecordsBuilder, LogValidator.
 """
@@ -38,7 +38,7 @@ from sparklog.format.schema import RecordColumns, TimestampType
 
 # --- record layout -----------------------------------------------------------------------------------
 #
-# Rows of Arrow columns to the bytes of records (records.py shows their layout), all rows at once.
+# Rows of Arrow columns to the bytes of records (records.py has their layout), all rows in one pass.
 #
 # Invariants: the bytes are those that Kafka's own writers produce for the same records.
 # Not here: the batch header (record_batch.py).
@@ -60,12 +60,12 @@ class RowBytes(NamedTuple):
     start: Int32Array  # of each record, and the end of the last one
 
     def body(self, start: int, end: int) -> memoryview:
-        """The bytes of some records, not copied."""
+        """Return the bytes of some records, not copied."""
         return self.data.data[start:end]
 
 
 class Rows(NamedTuple):
-    """What the layout of a row depends on, besides its batch."""
+    """The inputs of a row's layout that do not depend on its batch."""
 
     key: ByteViews | None
     value: ByteViews | None
@@ -87,7 +87,7 @@ class Rows(NamedTuple):
 def prepare_rows(
     key: pa.Array | ByteViews | None, value: pa.Array | ByteViews | None, headers: pa.Array | None, count: int
 ) -> Rows:
-    """Look at the columns once: lengths, and the encoded headers."""
+    """Compute lengths and encoded headers, in one pass over the columns."""
     key_column, value_column = _views(key), _views(value)
     header_bytes = None if headers is None or headers.null_count == count else encode_headers(headers)
     rest = np.zeros(count, np.int64)
@@ -106,7 +106,7 @@ def prepare_rows(
 
 
 def lay_out(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -> RowBytes:
-    """The records of these rows, one after the other."""
+    """Encode these rows as consecutive records."""
     headers = rows.headers
     columns = (rows.key, rows.value, None if headers is None else headers.bytes)
     counts = None if headers is None else headers.counts
@@ -116,13 +116,13 @@ def lay_out(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -
 def encode_headers(headers: pa.Array) -> HeaderBytes:
     """Encode all headers of all rows, and cut them by row."""
     counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    entries = headers.flatten()  # respects slices and drops what null lists may hide
-    keys, values = entries.flatten()  # respects slices too, and makes the key of a null header null
+    entries = headers.flatten()  # respects slices and drops values hidden by null lists
+    keys, values = entries.flatten()  # respects slices, too, and makes the key of a null header null
     if keys.null_count:
         raise InvalidRequestError(
             "RECORD_HEADER_NULL",
             "column headers: found a null header or a header with a null key, expected a string",
-            fix="remove null headers, or give them a key",
+            fix="Remove null headers, or give them a key",
         )
     key, value = ByteViews.of(keys), ByteViews.of(values)
     data, start = kernels.lay_out_headers(key, value, int(key.length.sum() + value.length.sum()))
@@ -147,7 +147,7 @@ def _coded_length(column: ByteViews) -> Int64Array:
 
 
 def varint_sizes(values: Int64Array) -> Int64Array:
-    """Bytes of each value's zigzag varint."""
+    """Return the size of each value's zigzag varint."""
     coded = ((values << 1) ^ (values >> 63)).view(np.uint64)
     sizes = np.ones(len(coded), np.int64)
     top = int(coded.max()) if len(coded) else 0
@@ -162,18 +162,18 @@ def varint_sizes(values: Int64Array) -> Int64Array:
 #
 # Encoded record batches, as chunks to write and as a table for the index.
 #
-# Invariants: the chunks, one after the other, are whole batches; the table's rows are those batches.
+# Invariants: the concatenated chunks are whole batches; the table's rows are those batches.
 # Concurrency: EncodedBatches is immutable; a BatchList belongs to one encoder.
 # Sources: FORMAT.md#record-batch.
 
 
 class EncodedBatches(msgspec.Struct, frozen=True, kw_only=True):
-    """Record batches, and what an index writer needs to know of each.
+    """Record batches, and the index writer's data of each.
 
     Args:
-        data: chunks to be written one after the other; views that stay valid as long as they are held.
+        data: chunks to write in order; views that stay valid while they are referenced.
         position: of each batch, from the start of `data`.
-        base_offset: of each batch, as stored in it (counts from the base_offset given to the encoder).
+        base_offset: of each batch, as stored (from the base_offset given to the encoder).
     """
 
     data: list[BytesLike]
@@ -191,12 +191,12 @@ class EncodedBatches(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.position)
 
     def to_bytes(self) -> bytes:
-        """All chunks in one object; a copy."""
+        """Copy all chunks into one object."""
         return b"".join(self.data)
 
 
 def join_batches(parts: Sequence[EncodedBatches]) -> EncodedBatches:
-    """One after the other; their bytes are not copied."""
+    """Concatenate batches without copying their bytes."""
     if len(parts) == 1:
         return parts[0]
     sizes = [part.size_bytes for part in parts]
@@ -215,12 +215,12 @@ def join_batches(parts: Sequence[EncodedBatches]) -> EncodedBatches:
 
 
 def parts_within(batches: EncodedBatches, most_offsets: int) -> Iterator[EncodedBatches]:
-    """The same batches, parted where they would span more offsets than that; of one batch none is parted."""
+    """Split the batches into parts that span at most `most_offsets`; a batch is never split."""
     end_offset = batches.base_offset + batches.batch_record_count
     if int(end_offset[-1] - batches.base_offset[0]) <= most_offsets:
         yield batches
         return
-    data = memoryview(batches.to_bytes())  # rare: nearly all of the records between were compacted away
+    data = memoryview(batches.to_bytes())  # rare: compaction has removed nearly all records between
     start = 0
     while start < batches.batch_count:
         near = int(batches.base_offset[start]) + most_offsets
@@ -279,8 +279,7 @@ __all__ = ["EncodeOptions", "EncodedBatches", "encode_batches"]
 
 KIB, MIB = 1024, 1024 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588  # Kafka's max.message.bytes
-# Rows are laid out this many at a time, so that the columns of intermediate numbers stay in the processor's
-# cache.
+# Rows are laid out this many at a time, so that the columns of intermediate numbers stay in the CPU cache.
 _BLOCK_ROWS = 32 * 1024
 _BLOCK_BYTES = 4 * MIB
 _LEAST_GAIN = 32
@@ -289,16 +288,16 @@ _BATCHES_NOT_TRIED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeOptions:
-    """How to make batches.
+    """Options of the encoder.
 
     Args:
-        codec, level: compression; a batch that hardly shrinks is stored uncompressed, as readers expect
+        codec, level: compression; a batch that hardly shrinks is stored uncompressed, as readers accept
             either.
         timestamp_type: with LOG_APPEND_TIME readers see a batch's largest timestamp for all of its records.
         max_batch_bytes: target size of a batch, uncompressed. Larger: fewer headers, better compression;
             smaller: finer index entries, less to fetch for one record.
-        max_message_bytes: no batch may be larger than that, after compression.
-        base_sequence: of the first record; counts on over all batches, and wraps after 2^31 - 1.
+        max_message_bytes: maximum size of a batch, compressed.
+        base_sequence: of the first record; continues over all batches, and wraps after 2^31 - 1.
     """
 
     codec: Codec = Codec.NONE
@@ -331,7 +330,7 @@ def encode_batches(columns: RecordColumns, options: EncodeOptions, *, base_offse
         raise InvalidRequestError(
             "OFFSET_OUT_OF_RANGE",
             f"base_offset: found {base_offset} for {count} records, expected 0 to {MAX_OFFSET - count}",
-            fix="append to another partition",
+            fix="Append to another partition",
         )
     rows = prepare_rows(columns.key, columns.value, columns.headers, count)
     bounds = split_rows(rows.rest, columns.timestamp_ms, options)
@@ -342,20 +341,21 @@ def encode_batches(columns: RecordColumns, options: EncodeOptions, *, base_offse
 
 
 def batch_limit(options: EncodeOptions) -> int:
-    """The uncompressed size that batches are cut to."""
+    """Return the maximum uncompressed size of a batch."""
     return min(options.max_batch_bytes, options.max_message_bytes)
 
 
 def records_limit(options: EncodeOptions) -> int:
-    """The bytes of records that batches are cut to."""
+    """Return the maximum bytes of a batch's records."""
     return max(1, batch_limit(options) - HEADER.size)
 
 
 def split_rows(
     rest: npt.NDArray[np.int64], timestamp_ms: npt.NDArray[np.int64], options: EncodeOptions
 ) -> npt.NDArray[np.int64]:
-    """Where batches begin, and where the last one ends; sizes are estimated a few bytes too large, never too
-    small.
+    """Return the starts of the batches, and the end of the last one.
+
+    Sizes are estimated a few bytes too large, never too small.
     """
     limit = records_limit(options)
     span = int(timestamp_ms.max()) - int(timestamp_ms.min())
@@ -438,7 +438,7 @@ def _encode_block(
 
 
 def _check_record(rows: Rows, row: int, options: EncodeOptions) -> None:
-    """Refuse a record before it is copied, if no compression could save it."""
+    """Refuse a record that no compression could make small enough, before it is copied."""
     size = int(rows.rest[row]) + MAX_RECORD_OVERHEAD
     if size > MAX_INT32 - HEADER.size or (
         options.codec is Codec.NONE and int(rows.rest[row]) > options.max_message_bytes
@@ -451,18 +451,18 @@ def _record_too_large(row: int, size: int, options: EncodeOptions) -> InvalidReq
         "RECORD_TOO_LARGE",
         f"row {row}: found a record that needs a batch of {size} bytes, "
         f"expected at most {options.max_message_bytes}",
-        fix="raise max.message.bytes of the topic (Spark's sink: option topic.config.max.message.bytes, for "
+        fix="Raise max.message.bytes of the topic (Spark's sink: option topic.config.max.message.bytes, for "
         f"topics that it creates), compress (up to {DEFAULT_MAX_DECOMPRESSED_BYTES >> 20} MiB), or store the "
         "payload elsewhere",
     )
 
 
 class Compressor:
-    """Compresses batches where it pays, and tries less often where it has not.
+    """Compresses batches where it helps, and tries less often where it does not.
 
-    A batch that shrinks by less than a thirty-second is kept as it is, which saves every reader the
-    decompression; the next ones are then not even tried, but for one in four. Nor is what no reader would
-    decompress again, since it is too large.
+    A batch that shrinks by less than a thirty-second is stored as it is, which saves every reader the
+    decompression; then only one of the next four is tried. A batch larger than readers decompress is never
+    compressed.
     """
 
     def __init__(self, options: EncodeOptions) -> None:
@@ -485,7 +485,7 @@ class Compressor:
 
 
 def attributes_of(codec: Codec, options: EncodeOptions) -> int:
-    """A batch's attributes."""
+    """Return a batch's attributes."""
     return (
         codec.value
         | (TIMESTAMP_TYPE_MASK if options.timestamp_type is TimestampType.LOG_APPEND_TIME else 0)

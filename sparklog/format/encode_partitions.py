@@ -1,14 +1,13 @@
-"""Records of many partitions to their record batches, all at once: for rows that are few in each of many.
+"""Records of many partitions to their record batches, in one pass: for a few rows in each of many partitions.
 
-One partition's rows cost encode.py some fifty calls of NumPy, whether there are a thousand of them or one.
-Here the calls are for the rows of all partitions together; what is left for a batch is its checksum, and its
-compression.
+encode.py needs some fifty NumPy calls for one partition, whether it has a thousand rows or one. Here the
+calls are for the rows of all partitions together; only the checksum and the compression are per batch.
 
-Invariants: each partition's batches are, byte for byte, what encode_batches makes of its rows alone
-    (tests/property/test_encode_partitions.py). What needs a decision (a record that may not fit into a batch)
-    is left to encode_batches, which also words all errors.
+Invariants: each partition's batches are, byte for byte, those of encode_batches for its rows alone
+    (tests/property/test_encode_partitions.py). Special cases (a record that may not fit into a batch) are
+    left to encode_batches, which also raises all errors.
 Not here: gathering the rows (client/waiting_rows.py), cutting batches (encode.py), files (log/writer.py).
-Bounds: MAX_BYTES of keys, values and headers at once; more is left to encode_batches as well.
+Bounds: MAX_BYTES of keys, values and headers per call; more is left to encode_batches, too.
 Concurrency: pure functions; an EncodedPartitions is immutable.
 Sources: FORMAT.md#record-batch.
 """
@@ -49,17 +48,17 @@ from sparklog.format.schema import RecordColumns
 
 MAX_ROWS = 32 * 1024  # as encode.py's blocks: the columns of intermediate numbers stay in the cache
 MAX_BYTES = 8 << 20
-# Batches of fewer bytes, on average, are copied together: to write each takes longer than to copy it.
+# Batches of fewer bytes, on average, are copied into one chunk: writing each costs more than copying it.
 _SMALL_BATCH_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedPartitions:
-    """The batches of one partition after the other.
+    """The batches of consecutive partitions.
 
     Args:
-        batches: of all partitions; their offsets count from 0 in each.
-        first_batch: where each partition's begin, and where the last one's end.
+        batches: of all partitions; their offsets begin at 0 in each.
+        first_batch: the first batch of each partition, and the end of the last one's.
     """
 
     batches: EncodedBatches
@@ -70,26 +69,26 @@ class EncodedPartitions:
 
     @property
     def position(self) -> Int64Array:
-        """Where each partition's first batch starts."""
+        """The position of each partition's first batch."""
         return self.batches.position[self.first_batch[:-1]]
 
     @property
     def size_bytes(self) -> Int64Array:
-        """Of each partition."""
+        """The bytes of each partition."""
         return np.add.reduceat(self.batches.size, self.first_batch[:-1])
 
     @property
     def record_count(self) -> Int64Array:
-        """Of each partition."""
+        """The records of each partition."""
         return np.add.reduceat(self.batches.batch_record_count, self.first_batch[:-1])
 
     @property
     def max_timestamp_ms(self) -> Int64Array:
-        """Of each partition."""
+        """The largest timestamp of each partition."""
         return np.maximum.reduceat(self.batches.batch_max_timestamp_ms, self.first_batch[:-1])
 
     def split(self) -> Iterator[EncodedBatches]:
-        """Each partition's by themselves; a copy of all bytes."""
+        """Yield each partition's batches; copies all bytes."""
         data, batches = memoryview(self.batches.to_bytes()), self.batches
         for start, end in zip(self.first_batch[:-1].tolist(), self.first_batch[1:].tolist(), strict=True):
             own = slice(start, end)
@@ -113,18 +112,18 @@ def encode_partitions(
     """Encode the rows of several partitions, each with dense offsets, and sequences, from the first on.
 
     Args:
-        columns: the rows of one partition after the other.
-        rows: how many each partition has; at least one.
+        columns: the rows of consecutive partitions.
+        rows: the number of rows of each partition; at least one.
 
-    Returns: None if encode_batches has to look at them, partition by partition: a record may be too large for
-        a batch, or all are too much for one call.
+    Returns: None if encode_batches must encode the partitions one by one: a record may be too large for a
+        batch, or the rows are too large for one call.
 
     Raises:
-        InvalidRequestError: a column that cannot be; it may be one partition's rows alone.
+        InvalidRequestError: an illegal column; perhaps only one partition's rows are.
     Cost: about one copy of keys and values, 150 bytes a row, and 2 us a batch.
     """
     columns = columns.validated()
-    assert int(rows.sum()) == columns.num_rows, "the partitions' rows are not those of the columns"
+    assert int(rows.sum()) == columns.num_rows, "the partitions' rows do not add up to the columns' rows"
     assert (rows > 0).all(), "a partition has no rows"
     prepared = prepare_rows(columns.key, columns.value, columns.headers, columns.num_rows)
     largest = int(prepared.rest.max(initial=0)) + MAX_RECORD_OVERHEAD + HEADER.size
@@ -152,7 +151,7 @@ def encode_partitions(
 
 
 def _bounds(sizes: Int64Array) -> Int64Array:
-    """Where each begins, and where the last one ends."""
+    """Return the start of each, and the end of the last one."""
     bounds = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=bounds[1:])
     return bounds
@@ -161,12 +160,10 @@ def _bounds(sizes: Int64Array) -> Int64Array:
 def _split(
     rest: Int64Array, timestamp_ms: Int64Array, first_row: Int64Array, options: EncodeOptions
 ) -> tuple[Int64Array, Int64Array]:
-    """As encode.split_rows for each partition: where batches begin, and each partition's first batch."""
+    """As encode.split_rows for each partition: the starts of batches, and each partition's first batch."""
     start, count, limit = first_row[:-1], np.diff(first_row), records_limit(options)
     newest, oldest = np.maximum.reduceat(timestamp_ms, start), np.minimum.reduceat(timestamp_ms, start)
-    span = newest.view(np.uint64) - oldest.view(
-        np.uint64
-    )  # modulo 2^64, so right even where int64 is too small
+    span = newest.view(np.uint64) - oldest.view(np.uint64)  # modulo 2^64, so correct even if int64 overflows
     is_wide = span > np.uint64(MAX_OFFSET)
     time_bytes = varint_sizes(np.where(is_wide, MAX_OFFSET, span.view(np.int64)))
     offset_bytes = varint_sizes(np.minimum(count, limit))
@@ -188,7 +185,7 @@ def _split(
 def _bodies(
     records: RowBytes, bounds: Int64Array, first_batch: Int64Array, options: EncodeOptions
 ) -> tuple[list[BytesLike], Int64Array]:
-    """Each batch's body, and its attributes."""
+    """Return each batch's body, and its attributes."""
     cuts = records.start[bounds].tolist()
     bodies: list[BytesLike] = [records.body(start, end) for start, end in itertools.pairwise(cuts)]
     if options.codec is Codec.NONE:
@@ -198,7 +195,7 @@ def _bodies(
     compressor = Compressor(options)
     for batch, body in enumerate(bodies):
         if batch in firsts:
-            compressor = Compressor(options)  # it learns from a partition's batches, and from no other's
+            compressor = Compressor(options)  # it learns from the batches of one partition only
         bodies[batch], codec = compressor.compress(body)
         attributes[batch] = attributes_of(codec, options)
     return bodies, attributes
@@ -209,7 +206,7 @@ def _joined(
     bodies: Sequence[BytesLike],
     options: EncodeOptions,
 ) -> EncodedBatches:
-    """The batches, with those fields of the headers that are the same in all, or follow from the bodies."""
+    """Return the batches with the header fields that are equal in all, or follow from the bodies."""
     body_bytes = np.fromiter(map(len, bodies), np.int64, len(bodies))
     headers["batch_length"] = MIN_BATCH_LENGTH + body_bytes
     headers["partition_leader_epoch"] = options.partition_leader_epoch

@@ -1,11 +1,12 @@
 """Offset and time index entries, laid out as in Kafka's .index and .timeindex files.
 
-Invariants: entries are hints, the segment is truth; within one extent (or one merged segment) offsets and
-    positions strictly increase, and so do timestamps and offsets of a time index.
+Invariants: entries are hints, the segment is authoritative; within one extent (or one merged segment) offsets
+    and positions strictly increase, and so do timestamps and offsets of a time index.
 Not here: files, mmap, when to rebuild (log/).
 Concurrency: pure functions over immutable bytes.
-After a crash: an index that is not whole, or does not fit its segment, is discarded and rebuilt by recovery.
-Sources: FORMAT.md#offset-index, FORMAT.md#time-index; Kafka OffsetIndex, TimeIndex, LogSegment.append.
+After a crash: an index that is not whole, or does not match its segment, is discarded and rebuilt by
+recovery. Sources: FORMAT.md#offset-index, FORMAT.md#time-index; Kafka OffsetIndex, TimeIndex,
+LogSegment.append.
 """
 
 import bisect
@@ -54,13 +55,13 @@ class OffsetIndex:
         return len(self.position)
 
     def entries_between(self, start_position: int, end_position: int) -> "OffsetIndex":
-        """The entries of one extent: start_position <= position < end_position. Cost: two binary searches."""
+        """Return one extent's entries: start_position <= position < end_position. Two binary searches."""
         low = bisect.bisect_left(self.position, start_position)
         high = bisect.bisect_left(self.position, end_position, low)
         return OffsetIndex(self.relative_offset[low:high], self.position[low:high])
 
     def floor(self, relative_offset: int) -> tuple[int, int] | None:
-        """(relative offset, position) of the last entry at or before `relative_offset`, or None."""
+        """Return (relative offset, position) of the last entry at or before `relative_offset`, or None."""
         at = bisect.bisect_right(self.relative_offset, relative_offset) - 1
         return None if at < 0 else (int(self.relative_offset[at]), int(self.position[at]))
 
@@ -76,7 +77,7 @@ class TimeIndex:
         return len(self.relative_offset)
 
     def floor(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(timestamp, relative offset) of the last entry below `timestamp_ms`, or None.
+        """Return (timestamp, relative offset) of the last entry below `timestamp_ms`, or None.
 
         Every record up to and including that offset is older than `timestamp_ms`: search after it.
         """
@@ -111,7 +112,7 @@ def parse_time_entries(buf: BytesLike, where: str) -> TimeIndex:
 
 
 def choose_entries(position: IntArray, size: IntArray, interval_bytes: int) -> npt.NDArray[np.int64]:
-    """Which batches get an entry, as Kafka does: one whenever more than `interval_bytes` lie since the last.
+    """Return the batches that get an entry, as in Kafka: one after each `interval_bytes`.
 
     Args: position, size: of consecutive batches; the first batch always gets an entry.
     """
@@ -129,6 +130,6 @@ def _entries(buf: BytesLike, dtype: np.dtype[np.void], where: str) -> npt.NDArra
         raise CorruptLogError(
             "CORRUPT_INDEX",
             f"{where}: found {len(buf)} bytes, expected a multiple of {dtype.itemsize}",
-            fix="delete the index file; it is rebuilt from its segment",
+            fix="Delete the index file; it is rebuilt from its segment",
         )
     return np.frombuffer(buf, dtype)

@@ -1,7 +1,7 @@
 """The compiled loops over records, of kernels.c.
 
     parse_records     the fields of all records of some bodies, as stored
-    parse_headers     where the headers of records lie
+    parse_headers     positions of the headers of records
     inspect_records   one body, as a producer must make it
     inspect_batch     one produced batch of the most frequent kind, its header included
     cut               rows of bytes to an Arrow column
@@ -10,13 +10,13 @@
     views             rows of bytes to Arrow binary views
     murmur2           Kafka's hash of keys
 
-Wheels, and installations from source, bring the library. It is required: a missing or foreign
-one raises KERNELS_UNUSABLE at the first call, not at import, so that `sparklog doctor` can report it. A wheel
-on the Python path (`--py-files`) works, too: the library is loaded from a temporary copy.
+Wheels, and installations from source, include the library. It is required: a missing or foreign library
+raises KERNELS_UNUSABLE at the first call, not at import, so that `sparklog doctor` can report it. A wheel on
+the Python path (`--py-files`) works, too: the library is loaded from a temporary copy.
 
-Not here: the words for what is wrong in a record (records.py).
-Concurrency: pure functions. Calls keep the interpreter's lock for some 0.8 ms at most; longer ones release
-    it, and then may wait for milliseconds until they have it again.
+Not here: the messages for illegal records (records.py).
+Concurrency: pure functions. Calls hold the interpreter's lock for some 0.8 ms at most; longer ones release
+    it, and then may wait for milliseconds to get it back.
 Sources: docs/adr/0012-compiled-loops.md.
 """
 
@@ -43,13 +43,13 @@ VERSION = 6  # of the functions' arguments and meaning, as in kernels.c
 LIBRARY = "_kernels.so"
 PATH = Path(__file__).with_name(LIBRARY)
 ROWS_WITH_LOCK = 8192  # some 0.2 ms
-# As long as a row takes: headers are read at up to 3.2 ns a byte, so that 256 KiB of them take 0.8 ms; bytes
-# are copied at 0.1 to 0.3.
+# In units of a row's time: headers are read at up to 3.2 ns a byte, so that 256 KiB of them take 0.8 ms;
+# bytes are copied at 0.1 to 0.3.
 _BYTES_READ_A_ROW, _BYTES_COPIED_A_ROW = 32, 128
 _FIELDS = 9
-MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # length, attributes, timestamp delta, offset delta, at most
+MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # maximum of length, attributes, timestamp delta, offset delta
 _SLACK = 16
-_VARINT_BYTES = 5  # of a length, at most
+_VARINT_BYTES = 5  # maximum for a length
 _p, _i = ctypes.c_void_p, ctypes.c_int64
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "parse_records": (_i, [_p, _i, _p, _p, _p, _p, _i, _p]),
@@ -65,7 +65,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
 
 
 class Column(Protocol):
-    """What a loop needs of a byte_views.ByteViews, which stands above this module."""
+    """The interface of byte_views.ByteViews, which is above this module."""
 
     @property
     def views(self) -> UInt64Array: ...
@@ -97,31 +97,31 @@ class Library:
                 function.restype, function.argtypes = result, arguments
 
     def call(self, name: str, rows: int, *arguments: object) -> int:
-        """One function's result; without the lock if so many rows, or what takes as long, are many."""
+        """Call one function; releases the lock if `rows`, or equivalent work, is large."""
         library = self._holding if rows <= ROWS_WITH_LOCK else self._freeing
         return getattr(library, f"sparklog_{name}")(*arguments)  # type: ignore[no-any-return]
 
 
 def load(path: Path = PATH) -> Library:
-    """The library.
+    """Load the library.
 
     Raises: SparklogError KERNELS_UNUSABLE.
     """
     try:
         if path.exists():
             return Library(path)
-        with _unpacked(path) as copy:  # which may go once it is loaded
+        with _unpacked(path) as copy:  # may be removed once it is loaded
             return Library(copy)
     except (OSError, AttributeError) as error:  # missing, of another platform, or of another version
         raise SparklogError(
             "KERNELS_UNUSABLE",
             f"{path}: found {error}, expected the compiled loops of this version of sparklog",
-            fix="install sparklog from a wheel, or with pip from its source; see sparklog doctor",
+            fix="Install sparklog from a wheel, or with pip from its source; see sparklog doctor",
         ) from error
 
 
 def _unpacked(path: Path) -> contextlib.AbstractContextManager[Path]:
-    """A copy of a library that lies in a zip of the Python path."""
+    """Copy a library out of a zip of the Python path."""
     return importlib.resources.as_file(importlib.resources.files(__package__) / path.name)
 
 
@@ -133,11 +133,11 @@ def _loaded() -> Library:
 def parse_records(
     data: UInt8Array, start: Int64Array, end: Int64Array, count: Int64Array, last_delta: Int64Array
 ) -> Int64Array | None:
-    """The fields of all records of some bodies; None if anything is wrong, offset deltas included.
+    """Return the fields of all records of some bodies; None if anything is illegal, also offset deltas.
 
     Args:
-        start, end: of each body within `data`; they must lie there.
-        count, last_delta: its records, and the largest offset delta that they may have.
+        start, end: of each body within `data`.
+        count, last_delta: the records of each body, and the largest legal offset delta.
     Shape: (9, records), the columns of records.RecordFields.
     """
     library = _loaded()
@@ -151,9 +151,9 @@ def parse_records(
 def parse_headers(
     data: UInt8Array, count: Int64Array, position: Int64Array, end: Int64Array
 ) -> tuple[int, Int64Array]:
-    """Where the headers of some records lie, `count` of each record from `position` to `end`.
+    """Return the positions of headers, `count` of each record from `position` to `end`.
 
-    Returns: how many records are right from the first one on, and the spans; all right, if it is len(count).
+    Returns: the number of legal records before the first illegal one, and the spans; len(count) if all are.
     Shape: (4, headers): position and length of the keys, then of the values.
     """
     library = _loaded()
@@ -167,10 +167,10 @@ def parse_headers(
 
 
 def inspect_records(data: UInt8Array, rows: int) -> tuple[int, int, Int64Array, UInt8Array]:
-    """One body's records, as a producer must make them, until one is wrong.
+    """Check one body's records by the rules for producers, up to the first illegal one.
 
-    Returns: how many are right, where the one behind them starts, and of all `rows` the timestamp delta and
-        whether there is no key; beyond those that are right they mean nothing.
+    Returns: the number of legal records, the position after them, and for all `rows` the timestamp delta
+        and whether the key is null; undefined after the legal ones.
     Cost: 9 bytes of memory for a record.
     """
     library = _loaded()
@@ -185,7 +185,7 @@ def inspect_records(data: UInt8Array, rows: int) -> tuple[int, int, Int64Array, 
 
 
 class PlainBatch(NamedTuple):
-    """What `inspect_batch` finds: times of the records in ms, and how many have no key."""
+    """The result of `inspect_batch`: times of the records in ms, and the number of null keys."""
 
     record_count: int
     min_timestamp_ms: int
@@ -200,21 +200,21 @@ _Found = ctypes.c_int64 * len(PlainBatch._fields)
 
 
 def inspect_batch(data: bytes | UInt8Array, plain: UInt8Array | None = None) -> PlainBatch | None:
-    """One batch as producers make nearly all, its CRC apart; None for every other, right or wrong.
+    """Check one batch of the most frequent kind, without its CRC; None for any other, legal or not.
 
     Args:
-        plain: its records, where it is compressed.
+        plain: its decompressed records, if it is compressed.
     """
     found = _Found()
     size, plain_size = len(data), 0 if plain is None else len(plain)
-    start = data if isinstance(data, bytes) else _at(data)  # ctypes takes bytes as they are: 2 us less
+    start = data if isinstance(data, bytes) else _at(data)  # ctypes accepts bytes directly: 2 us less
     effort = max(size, plain_size) // _BYTES_READ_A_ROW
     code = _loaded().call("inspect_batch", effort, start, size, _at(plain), plain_size, found)
     return PlainBatch(*found[:]) if code == 0 else None
 
 
 def cut(data: UInt8Array, position: Int64Array, length: Int64Array) -> pa.Array:
-    """The binary column of data[position : position + length], which must lie there; negative means null.
+    """Return the binary column of data[position : position + length]; a negative length is null.
 
     Cost: one copy of the bytes.
     """
@@ -245,13 +245,13 @@ def lay_out(
     columns: Sequence[Column | None],
     header_counts: Int64Array | None,
 ) -> tuple[UInt8Array, npt.NDArray[np.int32]]:
-    """Records one after the other, and where each starts and the last one ends.
+    """Encode consecutive records; return their bytes, and each start and the last end.
 
     Args:
-        rest: bytes of each row from its key length on.
+        rest: the size of each row from its key length on.
         columns: keys, values and encoded headers; None: all null.
         header_counts: of each row; None: no row has any.
-    Shape: bytes, and rows + 1 positions in them; fewer than 2^31 bytes, which the caller sees to.
+    Shape: bytes, and rows + 1 positions in them; fewer than 2^31 bytes, which the caller ensures.
     """
     library = _loaded()
     rows = len(rest)
@@ -267,16 +267,16 @@ def lay_out(
         *(rows, *map(_at, numbers), key, value, _at(counts), headers, _at(out), size, _at(starts)),
     )
     if written < 0:  # then `out` is not filled
-        raise RuntimeError("rest is not the size of what it stands for")
+        raise RuntimeError("rest is not the size of the encoded rows")
     return out[:written], starts
 
 
 def lay_out_headers(key: Column, value: Column, size: int) -> tuple[UInt8Array, npt.NDArray[np.int32]]:
-    """Headers one after the other, and where each starts and the last one ends.
+    """Encode consecutive headers; return their bytes, and each start and the last end.
 
     Args:
         size: bytes of all keys and values, without their lengths.
-    Shape: bytes, and rows + 1 positions in them; fewer than 2^31 bytes, which the caller sees to.
+    Shape: bytes, and rows + 1 positions in them; fewer than 2^31 bytes, which the caller ensures.
     """
     library = _loaded()
     rows = len(key.views)
@@ -295,7 +295,7 @@ def lay_out_headers(key: Column, value: Column, size: int) -> tuple[UInt8Array, 
 
 
 def views(data: UInt8Array, start: npt.NDArray[np.int32], length: npt.NDArray[np.int32]) -> UInt64Array:
-    """The binary views of data[start[i] :][: length[i]], as (rows, 2) words; see byte_views.py."""
+    """Return the binary views of data[start[i] :][: length[i]], as (rows, 2) words; see byte_views.py."""
     library = _loaded()
     found = np.empty((len(start), 2), np.uint64)
     start, length = np.ascontiguousarray(start, np.int32), np.ascontiguousarray(length, np.int32)
@@ -306,7 +306,7 @@ def views(data: UInt8Array, start: npt.NDArray[np.int32], length: npt.NDArray[np
 def murmur2(
     data: UInt8Array, start: npt.NDArray[np.int32], length: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int32]:
-    """Java's murmur2 of data[start[i] :][: length[i]]."""
+    """Return Java's murmur2 of data[start[i] :][: length[i]]."""
     library = _loaded()
     hashes = np.empty(len(start), np.int32)
     start, length = np.ascontiguousarray(start, np.int32), np.ascontiguousarray(length, np.int32)
@@ -315,7 +315,7 @@ def murmur2(
 
 
 def _views_of(column: Column | None, kept: list[object]) -> _Views:
-    """The column as C sees it; what it points to lives as long as `kept`."""
+    """Return the column as C's struct; `kept` keeps its buffers alive."""
     if column is None:
         return _Views(None, None, None, None)
     cells = np.ascontiguousarray(column.views)
@@ -327,5 +327,5 @@ def _views_of(column: Column | None, kept: list[object]) -> _Views:
 
 
 def _at(array: npt.NDArray[np.generic] | None) -> int | None:
-    """Where it lies in memory."""
+    """Return its address."""
     return None if array is None else array.__array_interface__["data"][0]

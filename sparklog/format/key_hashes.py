@@ -1,17 +1,16 @@
 """Hashes of whole columns of keys: Kafka's murmur2 for partitioning, and 128-bit ones for compaction.
 
-The 128-bit ones differ for each hasher, so that nobody can aim at a collision. A key is taken as 32-bit words
-w1, w2, ... and its length; each of four numbers of 32 bits is
+The 128-bit hashes differ for each hasher, so that nobody can construct a collision. A key is read as 32-bit
+words w1, w2, ... and its length; each of four numbers of 32 bits is
 
     ((a0 + a1 * length + a2 * w1 + a3 * w2 + ...) mod 2^64) / 2^32
 
-with coefficients that are random, and its own. For two different keys, whatever they are, each of the four
-is the same with a probability of 2^-32, independently: strongly universal hashing. That any two of the four
-million keys of a buffer of 128 MiB collide has a probability of 2^-85. Kafka takes MD5, of which collisions
-are known.
+with its own random coefficients. For any two different keys, each of the four numbers is equal with a
+probability of 2^-32, independently: strongly universal hashing. The probability that any two of the four
+million keys of a buffer of 128 MiB collide is 2^-85. Kafka uses MD5, which has known collisions.
 
-Keys of more than LONG_BYTES would need as many coefficients: BLAKE2b, keyed, hashes those one by one, which
-costs less than to read them.
+Keys of more than LONG_BYTES would need as many coefficients: they are hashed one by one with keyed BLAKE2b,
+which costs less than reading them.
 Invariants: murmur2 is bit-equal to org.apache.kafka.common.utils.Utils.murmur2; equal keys have equal 128-bit
     hashes in one hasher, and in no other.
 Not here: partitions for null keys, whose murmur2 means nothing (client/waiting_rows.py).
@@ -39,39 +38,39 @@ _LITTLE_U64 = np.dtype("<u8")
 
 
 def murmur2(array: pa.Array) -> npt.NDArray[np.int32]:
-    """Java's murmur2 of every key, as its signed int."""
+    """Return Java's murmur2 of every key, as its signed int."""
     starts, lengths, data, _ = binary_column(array)
     return kernels.murmur2(data, starts, lengths)
 
 
 def partition_for_keys(array: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
-    """The partition of every key: (murmur2 & 0x7fffffff) % partitions."""
+    """Return the partition of every key: (murmur2 & 0x7fffffff) % partitions."""
     return (murmur2(array) & np.int32(0x7FFFFFFF)) % np.int32(partitions)
 
 
 class Hashes(NamedTuple):
-    """One row a key."""
+    """One row per key."""
 
     high: UInt64Array
     low: UInt64Array
 
     def select(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> "Hashes":
-        """Some of them."""
+        """Select rows."""
         return Hashes(self.high[rows], self.low[rows])
 
 
 class KeyHasher:
-    """One family of hashes."""
+    """A random member of the family of hashes."""
 
     def __init__(self, seed: bytes) -> None:
-        """`seed`: SEED_BYTES that are random."""
+        """`seed`: SEED_BYTES random bytes."""
         if len(seed) != SEED_BYTES:
             raise ValueError(f"found a seed of {len(seed)} bytes, expected {SEED_BYTES}")
         self._coefficients = np.frombuffer(seed, np.uint64).reshape(4, -1)
         self._secret = hashlib.blake2b(seed).digest()
 
     def hash(self, data: UInt8Array, position: Int64Array, length: Int64Array) -> Hashes:
-        """Of data[position : position + length], which must lie there; no length is negative."""
+        """Return the hashes of data[position : position + length]; no length is negative."""
         size = length.view(np.uint64)
         sums = [row[0] + row[1] * size for row in self._coefficients]
         words = _Words(data)
@@ -123,7 +122,7 @@ def _join(first: UInt64Array, second: UInt64Array) -> UInt64Array:
 
 
 class _Words:
-    """8 bytes at any position of a byte array, for many positions at once; zeros follow the end."""
+    """8 bytes at any position of a byte array, for many positions; zeros follow the end."""
 
     def __init__(self, data: UInt8Array) -> None:
         size = len(data)
@@ -138,7 +137,7 @@ class _Words:
         self._tail = np.ndarray((len(tail) - 7,), _LITTLE_U64, tail, strides=(1,))
 
     def at(self, position: Int64Array) -> UInt64Array:
-        """The words at these positions, 0 <= position <= size + 8."""
+        """Return the words at these positions, 0 <= position <= size + 8."""
         last = self._size - 8
         if int(position.max(initial=0)) <= last:
             return self._words[position]

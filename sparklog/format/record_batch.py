@@ -3,7 +3,7 @@
 Invariants: the CRC-32C covers everything from `attributes` on, so base_offset, batch_length and
     partition_leader_epoch can be set without recomputing it; unknown magic, codec or attribute bits are
     refused.
-Not here: the records behind the header (encode.py, decode.py).
+Not here: the records after the header (encode.py, decode.py).
 Concurrency: pure functions, immutable values.
 Sources: FORMAT.md#record-batch; Kafka DefaultRecordBatch; KIP-98 (idempotence, control batches), KIP-534
     (delete horizon).
@@ -91,7 +91,7 @@ class BatchHeader:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The bytes of the whole batch."""
         return LENGTH_END + self.batch_length
 
     @property
@@ -130,7 +130,7 @@ def crc32c(data: BytesLike, crc: int = 0) -> int:
 
 
 def encode_header(header: BatchHeader, body: BytesLike) -> bytes:
-    """The 61 bytes in front of `body`, with batch_length and crc computed from it."""
+    """Return the 61 bytes before `body`, with batch_length and crc computed from it."""
     packed = bytearray(
         HEADER.pack(
             header.base_offset,
@@ -171,12 +171,12 @@ def parse_header(buf: BytesLike, position: int, where: str) -> BatchHeader:
 
 
 def header_error(header: BatchHeader, where: str) -> SparklogError | None:
-    """What is wrong with a header by itself, or None."""
+    """Return the error of a header by itself, or None."""
     if header.magic != MAGIC:
         return UnsupportedVersionError(
             "UNSUPPORTED_MAGIC",
             f"{where}: found magic {header.magic}, expected {MAGIC}",
-            fix="convert old message sets with Kafka first; if there are none, the bytes are damaged",
+            fix="Convert old message sets with Kafka first; if there are none, the bytes are damaged",
         )
     if header.batch_length < MIN_BATCH_LENGTH:
         return corrupt(where, f"batch_length {header.batch_length}", f"at least {MIN_BATCH_LENGTH}")
@@ -185,13 +185,13 @@ def header_error(header: BatchHeader, where: str) -> SparklogError | None:
             "UNSUPPORTED_ATTRIBUTES",
             f"{where}: found attributes {header.attributes & 0xFFFF:#06x}, "
             f"expected only {KNOWN_ATTRIBUTES:#06x}",
-            fix="upgrade sparklog; if nothing newer wrote here, the bytes are damaged",
+            fix="Upgrade sparklog; if nothing newer wrote here, the bytes are damaged",
         )
     if header.attributes & CODEC_MASK not in _CODEC_IDS:
         return UnsupportedVersionError(
             "UNSUPPORTED_CODEC",
             f"{where}: found codec {header.attributes & CODEC_MASK}, expected one of 0 to {max(_CODEC_IDS)}",
-            fix="upgrade sparklog; if nothing newer wrote here, the bytes are damaged",
+            fix="Upgrade sparklog; if nothing newer wrote here, the bytes are damaged",
         )
     if header.last_offset_delta < 0 or header.base_offset < 0 or header.last_offset > MAX_OFFSET:
         return corrupt(
@@ -202,7 +202,7 @@ def header_error(header: BatchHeader, where: str) -> SparklogError | None:
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         return corrupt(where, f"record_count {header.record_count}", f"0 to {header.last_offset_delta + 1}")
     if header.record_count == 0 and header.batch_length != MIN_BATCH_LENGTH:
-        return corrupt(where, f"{header.batch_length - MIN_BATCH_LENGTH} bytes of no records", "none")
+        return corrupt(where, f"{header.batch_length - MIN_BATCH_LENGTH} bytes without records", "none")
     return None
 
 
@@ -210,9 +210,7 @@ _CODEC_IDS = frozenset(codec.value for codec in Codec)
 
 
 def validate_batch(buf: BytesLike, position: int, where: str, *, verify_crc: bool = True) -> BatchHeader:
-    """The header of the whole, undamaged batch at `position`; raises as parse_header does, and on a bad
-    CRC.
-    """
+    """Return the header of the whole batch at `position`; raises as parse_header, and on a bad CRC."""
     header = parse_header(buf, position, where)
     if position + header.size > len(buf):
         raise corrupt(
@@ -226,11 +224,11 @@ def validate_batch(buf: BytesLike, position: int, where: str, *, verify_crc: boo
 
 
 def corrupt(where: str, found: str, expected: str) -> CorruptLogError:
-    """A batch or record that breaks FORMAT.md."""
+    """The error for a batch or record that breaks FORMAT.md."""
     return CorruptLogError(
         "CORRUPT_BATCH",
         f"{where}: found {found}, expected {expected}",
-        fix="see FORMAT.md#recovery; restore the file from a copy, or see what is whole with dump-log",
+        fix="See FORMAT.md#recovery; restore the file from a copy, or list the intact batches with dump-log",
     )
 
 
@@ -254,13 +252,13 @@ def set_base_offsets(
 
 
 def set_base_offset(data: memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """As set_base_offsets, of one batch."""
+    """As set_base_offsets, for one batch."""
     _BASE_OFFSET.pack_into(data, position, base_offset)
     _LEADER_EPOCH.pack_into(data, position + LENGTH_END, leader_epoch)
 
 
 def whole_batches_bytes(data: memoryview) -> int:
-    """Where the last batch ends that is whole in `data`, going by the batches' lengths alone."""
+    """Return the end of the last batch that is whole in `data`, by the batches' lengths alone."""
     position, size = 0, len(data)
     while position + LENGTH_END <= size:
         length = int.from_bytes(data[position + 8 : position + LENGTH_END], "big", signed=True)

@@ -1,4 +1,4 @@
-"""The columns of records: what the encoder takes, and the Arrow types used for keys, values and headers.
+"""The columns of records: the encoder's input, and the Arrow types of keys, values and headers.
 
 Invariants: keys and values are 32-bit-offset binary columns; timestamps are integer milliseconds;
     a header is a (key: string, value: binary or null) pair, and keys may repeat, as in Kafka.
@@ -20,13 +20,13 @@ from sparklog.format.byte_views import ByteViews, null_mask
 
 # --- value bytes -------------------------------------------------------------------------------------
 #
-# How many bytes the values of an Arrow column are, where rows may share them.
+# The size of the values of an Arrow column whose rows may share them.
 #
 # A dictionary, or a buffer of views, holds a value once for any number of rows. So a column of a megabyte may
 # be gigabytes of records; and beyond 2 GiB the 32-bit offsets of Arrow's cast from views to binary wrap,
-# which shows other bytes, or memory that is not the column's.
+# returns other bytes, or memory beyond the column.
 #
-# Invariants: nothing is copied but numbers.
+# Invariants: only numbers are copied.
 #
 # Concurrency: pure functions.
 # Sources: the Arrow columnar format, dictionary-encoded and variable-size binary view layouts.
@@ -37,13 +37,13 @@ _VIEW_WORDS = 4  # of 32 bits; the first one is the size
 
 
 def value_bytes(column: pa.Array) -> int:
-    """Bytes of all values, each counted for every row that has it; of other columns, bytes of the column."""
+    """Return the bytes of all values, counted once per row; of other types, the bytes of the column."""
     kind = column.type
     if not _may_share(kind):
         return int(column.nbytes)
     if pa.types.is_struct(kind):
         return sum(map(value_bytes, column.flatten()))
-    if pa.types.is_map(kind):  # which Arrow does not flatten
+    if pa.types.is_map(kind):  # Arrow does not flatten maps
         entry = pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)])
         return value_bytes(column.cast(pa.list_(entry)))
     if _is_list(kind):
@@ -60,12 +60,12 @@ def value_bytes(column: pa.Array) -> int:
 
 
 def holds_views(kind: pa.DataType) -> bool:
-    """Is it a column of views?"""
+    """True if the type is a column of views."""
     return bool(pa.types.is_binary_view(kind) or pa.types.is_string_view(kind))
 
 
 def _lengths(column: pa.Array, rows: Rows) -> npt.NDArray[np.int64]:
-    """Bytes of some values. A dictionary may have many more than are asked for: none is looked at in vain."""
+    """Return the bytes of some values. Reads only the requested ones: a dictionary may have many more."""
     kind, first = column.type, column.offset
     if pa.types.is_fixed_size_binary(kind):
         return np.full(len(column), kind.byte_width)[rows]
@@ -111,11 +111,11 @@ def _has_bytes(kind: pa.DataType) -> bool:
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS_TYPE = pa.list_(HEADER_TYPE)
-MAX_COLUMN_BYTES = 2**31 - 1  # what 32-bit offsets reach
+MAX_COLUMN_BYTES = 2**31 - 1  # the limit of 32-bit offsets
 
 
 class TimestampType(enum.IntEnum):
-    """Who set the timestamp: the producer, or the log when it appended (attributes bit 3)."""
+    """The origin of the timestamp: the producer, or the log at the append (attributes bit 3)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -127,9 +127,9 @@ class RecordColumns:
 
     Args:
         key, value: binary, large_binary, binary_view, fixed_size_binary or string arrays, or dictionaries
-            of those; None = all null. A ChunkedArray is combined (one copy). ByteViews spare a copy where
-            rows were chosen.
-        timestamp_ms: int64, one per record, already filled in.
+            of those; None = all null. A ChunkedArray is combined (one copy). ByteViews save a copy after
+            a selection of rows.
+        timestamp_ms: int64, one per record, without missing values.
         headers: list<struct<key: string, value: binary>>, or None; a null list means no headers.
     """
 
@@ -143,14 +143,14 @@ class RecordColumns:
         return len(self.timestamp_ms)
 
     def validated(self) -> "RecordColumns":
-        """The same records with every column in the encoder's own types, or InvalidRequestError."""
+        """Return the records with every column in the encoder's types, or raise InvalidRequestError."""
         rows = self.num_rows
         timestamp_ms = np.ascontiguousarray(self.timestamp_ms)
         if timestamp_ms.ndim != 1 or timestamp_ms.dtype != np.int64:
             raise InvalidRequestError(
                 "RECORD_COLUMN_TYPE",
                 f"column timestamp_ms: found {timestamp_ms.dtype}[{timestamp_ms.ndim}], expected int64[1]",
-                fix="pass one int64 of milliseconds per record",
+                fix="Pass one int64 of milliseconds per record",
             )
         columns = RecordColumns(
             key=_bytes_column(self.key, "key"),
@@ -165,7 +165,7 @@ class RecordColumns:
                 raise InvalidRequestError(
                     "RECORD_COLUMN_LENGTH",
                     f"column {name}: found {found} rows, expected {rows}",
-                    fix="pass columns of equal length",
+                    fix="Pass columns of equal length",
                 )
         return columns
 
@@ -177,7 +177,7 @@ def _bytes_column(
 
 
 def as_binary(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
-    """View or cast one column as pa.binary(); InvalidRequestError when it holds something else."""
+    """View or cast one column as pa.binary(); InvalidRequestError for other types."""
     if isinstance(column, pa.ChunkedArray):
         column = _combined(column, name)
     kind = column.type
@@ -187,7 +187,7 @@ def as_binary(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     if (is_view or is_dictionary) and value_bytes(column) > MAX_COLUMN_BYTES:
         raise _too_large(name)
     if is_dictionary:
-        if holds_views(kind.value_type):  # which Arrow (26.0) does not decode
+        if holds_views(kind.value_type):  # Arrow (26.0) does not decode these
             column = pa.DictionaryArray.from_arrays(column.indices, as_binary(column.dictionary, name))
         return as_binary(column.dictionary_decode(), name)
     if pa.types.is_string(kind):
@@ -207,12 +207,12 @@ def as_binary(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     raise InvalidRequestError(
         "RECORD_COLUMN_TYPE",
         f"column {name}: found {kind}, expected binary or string",
-        fix=f"cast {name} to binary first",
+        fix=f"Cast {name} to binary first",
     )
 
 
 def as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Cast a column to HEADERS_TYPE; InvalidRequestError when it holds something else, or too much."""
+    """Cast a column to HEADERS_TYPE; InvalidRequestError for other types, or too many bytes."""
     if isinstance(column, pa.ChunkedArray):
         column = _combined(column, "headers")
     kind = column.type
@@ -222,7 +222,7 @@ def as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         raise InvalidRequestError(
             "RECORD_COLUMN_TYPE",
             f"column headers: found {kind}, expected list<struct<key: string, value: binary>>",
-            fix="cast headers to array<struct<key: string, value: binary>> first",
+            fix="Cast headers to array<struct<key: string, value: binary>> first",
         )
     if value_bytes(column) > MAX_COLUMN_BYTES:
         raise _too_large("headers")
@@ -235,14 +235,14 @@ def as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
             "RECORD_COLUMN_TYPE",
             f"column headers: found {kind}, which does not cast to list<struct<key: string, value: binary>>: "
             f"{error}",
-            fix="cast headers to array<struct<key: string, value: binary>> first",
+            fix="Cast headers to array<struct<key: string, value: binary>> first",
         ) from error
 
 
 def _holds_headers(kind: pa.DataType) -> bool:
-    """Is it a map, a list of keys and values, or a list that is always empty?
+    """True for a map, a list of keys and values, or a list that is always empty.
 
-    Arrow's cast makes a field of another name null, and of a list of views (26.0) lists of something else.
+    Arrow's cast makes a field of another name null, and turns lists of views (26.0) into other lists.
     """
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         entry = kind.value_type
@@ -262,5 +262,5 @@ def _too_large(name: str) -> InvalidRequestError:
     return InvalidRequestError(
         "RECORD_COLUMN_TOO_LARGE",
         f"column {name}: found more than 2 GiB of bytes, expected less in one call",
-        fix="append in smaller tables",
+        fix="Append smaller tables",
     )

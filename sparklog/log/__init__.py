@@ -1,1 +1,1 @@
-"""Segments, extents, and reading and writing partitions. Knows no topics' names but for errors."""
+"""Segments, extents, and reading and writing partitions. Topic names are only for errors."""

@@ -1,8 +1,7 @@
-"""Settings of topics: every key declared once, with Kafka's name, unit, bounds, default and what it costs.
+"""Settings of topics: every key declared once, with Kafka's name, unit, bounds, default and trade-off.
 
-Invariants: a stored value has been accepted by `validate_topic_configs` or
-    `validate_root_configs`; a key that is not declared here is refused, never ignored (some of Kafka's
-    with a reason of their own: config.py).
+Invariants: every stored value passed `validate_topic_configs` or `validate_root_configs`; an undeclared key
+    is refused, never ignored (some of Kafka's with their own reason, see below).
 Layers of defaults: a topic's own value, then the root's value under the same key, then the
     default declared here.
 Not here: storing values (metadata), acting on retention and compaction (maintenance/).
@@ -32,9 +31,9 @@ from sparklog.metadata import (
 
 # --- root config -------------------------------------------------------------------------------------
 #
-# Settings of a whole root, beside which the defaults of its topics are stored.
+# Settings of a whole root. The defaults of its topics are stored with them.
 #
-# Invariants: as in config.py. OWNERS_KEYS are set by the command line, and not by Kafka's clients.
+# Invariants: as for topics. The command line sets OWNERS_KEYS; Kafka's clients cannot.
 # Sources: Kafka ServerLogConfigs, TransactionLogConfig, GroupCoordinatorConfig; adr/0023.
 
 
@@ -42,24 +41,22 @@ PRODUCER_ID_EXPIRATION_KEY = "producer.id.expiration.ms"
 TRANSACTIONAL_ID_EXPIRATION_KEY = "transactional.id.expiration.ms"
 TRANSACTION_VERSION_KEY = "sparklog.transaction.version"
 NEWEST_TRANSACTION_VERSION = 2
-# Set by vacuum: files show that the log has lost commits, up to this one at least (docs/adr/0019).
+# Set by vacuum: files prove that the log has lost commits, up to this one at least (docs/adr/0019).
 LOST_COMMITS_KEY = "sparklog.lost.until.commit"
-OWNERS_KEYS = frozenset(
-    {LOST_COMMITS_KEY, TRANSACTION_VERSION_KEY}
-)  # Kafka's clients neither see nor set them
+OWNERS_KEYS = frozenset({LOST_COMMITS_KEY, TRANSACTION_VERSION_KEY})  # hidden from Kafka's clients
 _DAY_MS = 86_400_000
 _INT_MAX = (1 << 31) - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RootConfig:
-    """Settings of a whole root. The defaults of its topics are stored beside them, as topic keys."""
+    """Settings of a whole root. The defaults of its topics are stored with them, under topic keys."""
 
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable",
         default=True,
-        doc="""Create a topic when somebody first writes to it. true: nothing to prepare; false: a
-        misspelt name is an error.""",
+        doc="""Create a topic at the first write to it. true: no preparation; false: a misspelt name is an
+        error.""",
     )
     num_partitions: int = setting(
         "num.partitions",
@@ -67,7 +64,7 @@ class RootConfig:
         minimum=1,
         maximum=100_000,
         unit="partitions",
-        doc="""Partitions of a topic created without saying how many. More: more parallel readers; fewer:
+        doc="""Partitions of a topic that is created without a number. More: more parallel readers; fewer:
         fewer, larger extents, and more of the order kept.""",
     )
     offsets_topic_num_partitions: int = setting(
@@ -85,8 +82,8 @@ class RootConfig:
         minimum=1,
         maximum=100,
         unit="brokers",
-        doc="""Among how many brokers leading a partition moves, of topics created without saying how many: as
-        many as there are, if those are fewer. It costs nothing, since all have the same storage.""",
+        doc="""The number of brokers that may lead a partition, for topics created without a number; at most
+        the brokers that exist. It costs nothing, since all have the same storage.""",
     )
     offsets_topic_replication_factor: int = setting(
         "offsets.topic.replication.factor",
@@ -94,8 +91,8 @@ class RootConfig:
         minimum=1,
         maximum=100,
         unit="brokers",
-        doc="""As default.replication.factor, of __consumer_offsets: among how many brokers coordinating a
-        group moves.""",
+        doc="""As default.replication.factor, for __consumer_offsets: the number of brokers that may
+        coordinate a group.""",
     )
     max_partitions: int = setting(
         MAX_PARTITIONS_KEY,
@@ -103,66 +100,67 @@ class RootConfig:
         minimum=1,
         maximum=10_000_000,
         unit="partitions",
-        doc="""Most partitions in the root, over all topics; topics beyond it are refused. Higher: every
-        reader of the root needs more memory, some 500 bytes for each, and 700 for each topic.""",
+        doc="""Maximum number of partitions in the root, over all topics; topics beyond it are refused.
+        Higher: every reader of the root needs more memory, some 500 bytes for each, and 700 for each
+        topic.""",
     )
     producer_id_expiration_ms: int = setting(
         PRODUCER_ID_EXPIRATION_KEY,
         default=_DAY_MS,
         minimum=1,
         maximum=_INT_MAX,
-        doc="""How long a partition remembers an idempotent producer that writes nothing, at least; it is
-        forgotten within twice that. Longer: late repetitions of a batch are still told from new ones;
-        shorter: less to remember where each job is a new producer. Keep it above delivery.timeout.ms.""",
+        doc="""Minimum time for which a partition remembers an idempotent producer that writes nothing; it is
+        evicted within twice that. Longer: late repetitions of a batch are still recognized;
+        shorter: less memory where each job is a new producer. Keep it above delivery.timeout.ms.""",
     )
     transactional_id_expiration_ms: int = setting(
         TRANSACTIONAL_ID_EXPIRATION_KEY,
         default=7 * _DAY_MS,
         minimum=1,
         maximum=_INT_MAX,
-        doc="""A transactional id that is not used for so long is forgotten by brokers; its producer has to be
-        initialised again. Ids with an open transaction stay. Longer: producers may stay away longer; shorter:
-        less to remember where each job has an id of its own.""",
+        doc="""Brokers forget a transactional id that is unused for this time; its producer must initialise
+        again. Ids with an open transaction stay. Longer: producers may pause longer; shorter:
+        less memory where each job has its own id.""",
     )
     lost_until_commit: int = setting(
         LOST_COMMITS_KEY,
         default=-1,
         minimum=-1,
         unit="commit",
-        doc="""Set by vacuum when files were begun at later commits than there are: an older copy of
-        __cluster_metadata was put back. While it is set vacuum removes nothing, since it cannot tell what
-        only the lost commits refer to. Putting the newest copy back takes it away, and so does `sparklog root
-        restore`, when what came after is given up. -1: nothing is known to be lost.""",
+        doc="""Set by vacuum if files name later commits than the log has: an older copy of
+        __cluster_metadata was restored. While it is set vacuum removes nothing, since it does not know which
+        files only the lost commits refer to. Restoring the newest copy clears it; so does `sparklog root
+        restore`, which gives up the lost commits. -1: no commits are known to be lost.""",
     )
     transaction_version: int = setting(
         TRANSACTION_VERSION_KEY,
         default=NEWEST_TRANSACTION_VERSION,
         minimum=1,
         maximum=NEWEST_TRANSACTION_VERSION,
-        doc="""Kafka's feature transaction.version: up to which protocol brokers offer transactions to
-        clients. 2: every transaction has an epoch of its own (KIP-890), so that nothing late gets into the
-        next one. 1: all clients speak the first protocol, as most do in any case.""",
+        doc="""Kafka's feature transaction.version: the highest transaction protocol that brokers offer to
+        clients. 2: every transaction has its own epoch (KIP-890), so that late requests cannot get into the
+        next one. 1: all clients use the first protocol, as most do in any case.""",
     )
 
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> Self:
-        """The settings in force: the root's value, else the declared default."""
+        """Parse the effective settings: the root's value, else the declared default."""
         return parse_settings(cls, {}, configs)
 
 
 # --- refused settings --------------------------------------------------------------------------------
 #
-# Kafka's topic settings that have no counterpart here, and why: refused by name, not as unknown.
+# Kafka's topic settings without a counterpart here, and the reasons: refused by name, not as unknown.
 #
-# What is accepted without effect is declared in config.py instead: settings that clients (Kafka Connect,
-# Streams, MirrorMaker, topic operators) send as a matter of course, and that promise nothing that does not
-# hold here anyway. These here would promise something.
+# Settings accepted without effect are declared in TopicConfig instead: clients (Kafka Connect, Streams,
+# MirrorMaker, topic operators) send them routinely, and they promise nothing that does not hold here anyway.
+# The settings here would promise something.
 # Sources: Kafka TopicConfig, LogConfig, QuotaConfigs; Kafka 4.0's upgrade notes.
 
 
-_SHARED = "all data is on shared storage already, and there is one tier of it"
-_UNREPLICATED = "brokers do not copy records: they are on shared storage once for all of them"
-_REMOVED = "Kafka 4.0 has removed it, and there is only the current format here"
+_SHARED = "all data is already on shared storage, which has a single tier"
+_UNREPLICATED = "brokers do not copy records: all brokers share one storage"
+_REMOVED = "Kafka 4.0 has removed it, and sparklog has only the current format"
 
 REFUSED_TOPIC_SETTINGS = {
     "compression.gzip.level": "codecs work at their default level",
@@ -175,7 +173,7 @@ REFUSED_TOPIC_SETTINGS = {
     "message.downconversion.enable": _REMOVED,
     "message.format.version": _REMOVED,
     "message.timestamp.difference.max.ms": (
-        "message.timestamp.before.max.ms and message.timestamp.after.max.ms take its place"
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms replace it"
     ),
     "remote.copy.disable": _SHARED,
     "remote.log.copy.disable": _SHARED,
@@ -185,7 +183,7 @@ REFUSED_TOPIC_SETTINGS = {
 
 
 def refuse_kafka_only(keys: Iterable[str]) -> None:
-    """Raise for the first key that only Kafka knows.
+    """Refuse the first key that only Kafka supports.
 
     Raises:
         InvalidRequestError: UNSUPPORTED_CONFIG.
@@ -194,40 +192,37 @@ def refuse_kafka_only(keys: Iterable[str]) -> None:
         reason = REFUSED_TOPIC_SETTINGS.get(key)
         if reason is not None:
             raise InvalidRequestError(
-                "UNSUPPORTED_CONFIG", f"topic setting {key!r} is not supported: {reason}", fix=f"remove {key}"
+                "UNSUPPORTED_CONFIG", f"topic setting {key!r} is not supported: {reason}", fix=f"Remove {key}"
             )
 
 
 # --- broker keys -------------------------------------------------------------------------------------
 #
-# Settings of brokers, kept among those of their root: under which keys.
+# Keys of broker settings, which are stored among those of their root.
 #
-# `brokers/1/max.connections` is broker 1's; `brokers/default/max.connections` is that of every broker that
-# has none of its own. A root keeps what brokers were told, and gives it to them when they start. Nobody but a
-# broker acts on it, and whoever does not know such a key leaves it as it is, so that no document says more
-# than one of an older version could (adr/0032). Defaults of topics, and the root's own settings, have no such
-# keys: they are the root's, and count for every process that uses it (config.py).
-# Invariants: no key of a topic or of a root has a slash, so that none is taken for a broker's.
-# Not here: which settings a broker takes (sparklog_server/settings).
+# `brokers/1/max.connections` is broker 1's; `brokers/default/max.connections` is the default of all brokers.
+# A root stores dynamic broker settings, and brokers read them when they start. Only brokers act on them, and
+# other processes leave these keys unchanged, so documents need no newer version for them (adr/0032). Defaults
+# of topics, and the root's own settings, have no such keys: they apply to every process that uses the root.
+# Invariants: no key of a topic or of a root has a slash, so that none is mistaken for a broker's.
+# Not here: the settings of brokers (sparklog_server/settings).
 # Sources: Kafka keeps the same at /config/brokers/<id> and /config/brokers/<default>.
-
-
 ALL_BROKERS = "default"
 _PREFIX = "brokers/"
 
 
 def broker_key(node_id: int | None, name: str) -> str:
-    """The key of a setting of one broker; None: of all that have none of their own."""
+    """Return the key of a setting of one broker; None: of the default for all brokers."""
     return f"{_prefix(node_id)}{name}"
 
 
 def is_broker_key(key: str) -> bool:
-    """Is it a setting of brokers, whichever?"""
+    """True if it is a setting of any broker, or of all."""
     return key.startswith(_PREFIX)
 
 
 def broker_configs(configs: Mapping[str, str], node_id: int | None) -> dict[str, str]:
-    """Of a root's settings, those of one broker, or of all, by their names."""
+    """Return a broker's settings, or those for all, by name, from a root's settings."""
     prefix = _prefix(node_id)
     return {
         key.removeprefix(prefix): value for key, value in sorted(configs.items()) if key.startswith(prefix)
@@ -235,9 +230,9 @@ def broker_configs(configs: Mapping[str, str], node_id: int | None) -> dict[str,
 
 
 def nodes_with_configs(configs: Mapping[str, str]) -> list[int]:
-    """The brokers that have settings of their own, by their numbers."""
+    """Return the ids of the brokers that have their own settings."""
     found = {key.split("/")[1] for key in configs if is_broker_key(key)}
-    return sorted(int(one) for one in found if one.isascii() and one.isdecimal())
+    return sorted(int(node_id) for node_id in found if node_id.isascii() and node_id.isdecimal())
 
 
 def _prefix(node_id: int | None) -> str:
@@ -253,7 +248,7 @@ DAY_MS = 86_400_000
 
 
 class TimestampMode(enum.StrEnum):
-    """Who says when a record happened: Kafka's message.timestamp.type."""
+    """The origin of a record's timestamp: Kafka's message.timestamp.type."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -271,23 +266,23 @@ class TopicConfig:
         default=("delete",),
         choices=("delete", "compact"),
         may_be_empty=True,
-        doc="""delete: old records go, as retention.ms and retention.bytes say; compact: the latest record of
-        each key stays. Both together bound a compacted topic; empty: everything stays. Compaction costs
+        doc="""delete: remove old records, by retention.ms and retention.bytes; compact: keep the latest
+        record of each key. Both together bound a compacted topic; empty: keep everything. Compaction costs
         reading and rewriting.""",
     )
     compression_type: str = setting(
         "compression.type",
         default="producer",
         choices=COMPRESSION_TYPES,
-        doc="""Codec of the stored batches; producer keeps what the writer chose. zstd and gzip: fewest
-        bytes, most CPU; lz4 and snappy: quick, larger; uncompressed (or none): no CPU, most bytes.""",
+        doc="""Codec of the stored batches; producer keeps the writer's. zstd and gzip: fewest
+        bytes, most CPU; lz4 and snappy: fast, larger; uncompressed (or none): no CPU, most bytes.""",
     )
     delete_retention_ms: int = setting(
         "delete.retention.ms",
         default=DAY_MS,
         minimum=0,
         maximum=LONG_MAX,
-        doc="""How long a tombstone stays in a compacted topic. Longer: a slow consumer still learns of
+        doc="""Time that a tombstone stays in a compacted topic. Longer: a slow consumer still sees
         the deletion; shorter: less space.""",
     )
     file_delete_delay_ms: int = setting(
@@ -295,8 +290,8 @@ class TopicConfig:
         default=60_000,
         minimum=0,
         maximum=LONG_MAX,
-        doc="""Of the root: how long readers still have a file of which all was committed, and has gone since.
-        A topic's has no effect. Longer: readers seldom have to look again; shorter: space sooner.""",
+        doc="""For the root: time that readers still have a committed file after its last extent is gone.
+        A topic's value has no effect. Longer: readers seldom have to plan again; shorter: space sooner.""",
     )
     flush_messages: int = setting(
         "flush.messages",
@@ -304,7 +299,7 @@ class TopicConfig:
         minimum=1,
         maximum=LONG_MAX,
         unit="records",
-        doc="""Sync a segment after so many records. Everything is synced before it is published in any
+        doc="""Sync a segment after this many records. Everything is synced before it is published in any
         case: smaller spreads the disk's work over a long task, larger costs fewer syncs.""",
     )
     flush_ms: int = setting(
@@ -312,7 +307,7 @@ class TopicConfig:
         default=LONG_MAX,
         minimum=0,
         maximum=LONG_MAX,
-        doc="""Sync a segment at the first append after so long. As flush.messages: smaller spreads the
+        doc="""Sync a segment at the first append after this time. As flush.messages: smaller spreads the
         disk's work, larger costs fewer syncs; what is published is durable either way.""",
     )
     index_interval_bytes: int = setting(
@@ -320,15 +315,15 @@ class TopicConfig:
         default=4096,
         minimum=0,
         maximum=INT_MAX,
-        doc="""One index entry per so many bytes of segment. Smaller: reads start closer to their offset,
-        larger index; larger: more bytes are skipped over, smaller index.""",
+        doc="""One index entry per this many bytes of segment. Smaller: reads start closer to their offset,
+        larger index; larger: reads skip more bytes, smaller index.""",
     )
     max_compaction_lag_ms: int = setting(
         "max.compaction.lag.ms",
         default=LONG_MAX,
         minimum=1,
         maximum=LONG_MAX,
-        doc="""What is compacted by itself, or with --due, is so at the latest after so long. Shorter:
+        doc="""Maximum time until automatic compaction (or --due) compacts a record. Shorter:
         deletions take effect sooner; longer: less rewriting.""",
     )
     max_message_bytes: int = setting(
@@ -344,7 +339,7 @@ class TopicConfig:
         default=3_600_000,
         minimum=0,
         maximum=LONG_MAX,
-        doc="""How far a record's CreateTime may lie in the future. Smaller protects retention and time
+        doc="""How far a record's CreateTime may be in the future. Smaller protects retention and time
         lookups from wrong clocks; larger accepts more writers.""",
     )
     message_timestamp_before_max_ms: int = setting(
@@ -352,8 +347,8 @@ class TopicConfig:
         default=LONG_MAX,
         minimum=0,
         maximum=LONG_MAX,
-        doc="""How far a record's CreateTime may lie in the past. Smaller keeps records out that retention
-        would remove at once; larger allows loading history.""",
+        doc="""How far a record's CreateTime may be in the past. Smaller rejects records that retention
+        would remove immediately; larger allows loading history.""",
     )
     message_timestamp_type: str = setting(
         "message.timestamp.type",
@@ -367,15 +362,15 @@ class TopicConfig:
         default=0.5,
         minimum=0,
         maximum=1,
-        doc="""A partition is compacted by itself, or with --due, when more than this share of it has not
-        been yet. Smaller: less space for duplicates, more rewriting; larger: the other way round.""",
+        doc="""Automatic compaction (or --due) compacts a partition when more than this share of it is not
+        compacted yet. Smaller: less space for duplicates, more rewriting; larger: the opposite.""",
     )
     min_compaction_lag_ms: int = setting(
         "min.compaction.lag.ms",
         default=0,
         minimum=0,
         maximum=LONG_MAX,
-        doc="""A record stays untouched by compaction for at least so long. Longer: consumers see every
+        doc="""Minimum time before compaction may remove a record. Longer: consumers see every
         version for that time; shorter: less space.""",
     )
     min_insync_replicas: int = setting(
@@ -384,8 +379,8 @@ class TopicConfig:
         minimum=1,
         maximum=INT_MAX,
         unit="replicas",
-        doc="""Kept for Kafka's tools, no effect: every acknowledged record is on shared storage, and how many
-        copies there are is that storage's business.""",
+        doc="""Kept for Kafka's tools, no effect: every acknowledged record is on shared storage, which
+        decides on the number of copies.""",
     )
     preallocate: bool = setting(
         "preallocate",
@@ -397,7 +392,7 @@ class TopicConfig:
         default=-1,
         minimum=-1,
         maximum=LONG_MAX,
-        doc="""Keep at most this much per partition; -1: no limit. Smaller: less space; larger: consumers may
+        doc="""Maximum bytes per partition; -1: no limit. Smaller: less space; larger: consumers may
         lag further behind.""",
     )
     retention_ms: int = setting(
@@ -412,8 +407,8 @@ class TopicConfig:
         "sparklog.segment.apart",
         default=False,
         doc="""true: segments are shared only with topics of the same cleanup.policy, retention.ms and
-        retention.bytes, so that a file goes as a whole when they expire. It costs a file, and a sync, more
-        for each publish that writes to others, too; on an object store an object.""",
+        retention.bytes, so that a whole file can be removed when they expire. It costs one more file and sync
+        (on an object store one more object) for each publish that also writes to other topics.""",
     )
     segment_bytes: int = setting(
         "segment.bytes",
@@ -436,15 +431,15 @@ class TopicConfig:
         default=0,
         minimum=0,
         maximum=LONG_MAX,
-        doc="""Kept for Kafka's tools, no effect: the partitions of a writer share its segments, so they do
-        not all roll at once.""",
+        doc="""Kept for Kafka's tools, no effect: the partitions of a writer share its segments, so their
+        segments do not roll at the same time.""",
     )
     segment_ms: int = setting(
         "segment.ms",
         default=7 * DAY_MS,
         minimum=1,
         maximum=LONG_MAX,
-        doc="""A writer rolls its segment at its next append after so long, and after half a week at the
+        doc="""A writer rolls its segment at its next append after this time, and after half a week at the
         latest. Longer: fewer files; shorter: retention and compaction reach quiet topics sooner.""",
     )
     unclean_leader_election_enable: bool = setting(
@@ -456,7 +451,7 @@ class TopicConfig:
 
     @classmethod
     def parse(cls, configs: Mapping[str, str], root_defaults: Mapping[str, str] | None = None) -> Self:
-        """The settings in force: `configs`, else the root's value, else the declared default."""
+        """Parse the effective settings: `configs`, else the root's value, else the declared default."""
         return parse_settings(cls, configs, root_defaults or {})
 
 
@@ -467,7 +462,7 @@ def validate_topic_configs(configs: Mapping[str, str]) -> None:
 
 
 def is_topic_setting(key: str) -> bool:
-    """Whether topics have a setting of this name."""
+    """True if topics have a setting of this name."""
     return key in declared_settings(TopicConfig)
 
 
@@ -479,16 +474,16 @@ def validate_root_configs(configs: Mapping[str, str]) -> None:
         raise InvalidRequestError(
             "UNKNOWN_CONFIG",
             f"found {', '.join(of_brokers)}, settings of brokers, which only a broker can check",
-            fix="set them through a broker, by their own names: kafka-configs --entity-type brokers",
+            fix="Set them through a broker, by their own names: kafka-configs --entity-type brokers",
         )
     validate_settings(configs, declared_settings(TopicConfig) | declared_settings(RootConfig), "root")
 
 
 def validate_config_keys(keys: list[str], *, root: bool = False) -> None:
-    """Refuse unknown keys, where only keys are given (to remove an override)."""
+    """Refuse unknown keys, where only keys are given (to remove overrides)."""
     known = declared_settings(TopicConfig) | (declared_settings(RootConfig) if root else {})
     for key in keys:
-        if not (root and is_broker_key(key)):  # also of a broker that does not start any more
+        if not (root and is_broker_key(key)):  # also those of a removed broker
             lookup_setting(key, known, "root" if root else "topic")
 
 
@@ -498,12 +493,12 @@ _OF_TOPICS = (
 )
 _OF_ROOTS = (
     "Set with `sparklog root alter --config key=value`, by Kafka's admin clients as settings of all brokers, "
-    "or with `alter_root` in Python; `sparklog root describe --all` shows what is in force."
+    "or with `alter_root` in Python; `sparklog root describe --all` shows the effective values."
 )
 
 
 def describe_configs() -> str:
-    """A Markdown table of every setting, for the documentation."""
+    """Return a Markdown table of every setting, for the documentation."""
     lines = []
     for title, how, cls in (
         ("Topic settings", _OF_TOPICS, TopicConfig),
@@ -511,8 +506,9 @@ def describe_configs() -> str:
     ):
         lines += [f"## {title}", "", how, ""]
         lines += ["|key|type|unit|default|allowed|meaning|", "|-|-|-|-|-|-|"]
-        for key, (_, one) in declared_settings(cls).items():
-            cells = (key, TYPE_NAMES[one.kind], one.unit, one.format(one.default), one.bounds, one.doc)
+        for key, (_, entry) in declared_settings(cls).items():
+            default = entry.format(entry.default)
+            cells = (key, TYPE_NAMES[entry.kind], entry.unit, default, entry.bounds, entry.doc)
             lines.append("|" + "|".join(cells) + "|")
         lines.append("")
     lines += ["## Topic settings of Kafka that are refused", "", "|key|why|", "|-|-|"]
@@ -521,7 +517,7 @@ def describe_configs() -> str:
 
 
 def render_properties() -> str:
-    """The text of conf/topic.properties: every topic setting with its default, commented out."""
+    """Return the text of conf/topic.properties: every topic setting with its default, commented out."""
     lines = [
         "# Settings of a topic, with their defaults. Generated from sparklog/log/config.py.",
         "# No command reads this file: it is for copying from. For one topic:",
@@ -529,7 +525,8 @@ def render_properties() -> str:
         "# and for all topics of a root that have no value of their own:",
         "#     sparklog root alter --config key=value",
     ]
-    for key, (_, one) in declared_settings(TopicConfig).items():
-        unit = f" ({one.unit})" if one.unit else ""
-        lines += ["", f"# {one.doc}", f"# Allowed: {one.bounds}{unit}.", f"#{key}={one.format(one.default)}"]
+    for key, (_, entry) in declared_settings(TopicConfig).items():
+        unit = f" ({entry.unit})" if entry.unit else ""
+        lines += ["", f"# {entry.doc}", f"# Allowed: {entry.bounds}{unit}."]
+        lines.append(f"#{key}={entry.format(entry.default)}")
     return "\n".join(lines) + "\n"

@@ -1,20 +1,20 @@
-"""Reading a partition by offsets, while its files may go away.
+"""Reading a partition by offsets, while its files may be removed.
 
-A file that no extent refers to any more is removed, at any time, whoever is about to read it:
+A file without live extents may be removed at any time, also under a reader:
 1. A reader has planned to read segment s, here or on another machine.
 2. Its extents are merged into another segment, compacted, or expire: s is dead.
 3. s is removed.
-4. The reader misses s, looks at the newest image, and plans again by offsets, from the next one on.
+4. The reader misses s, refreshes the image, and plans again from its next offset on.
 
-Invariants: records come in offset order, each once, however often it was planned. That a segment is missing
-    is an error only if the newest image refers to it, for offsets that are still wanted: then records are
-    lost. What has expired is out of range (or told to `on_expired`, and passed over); a topic that was
-    deleted, or deleted and created again, is missing. MAX_MISSES in a row without a record between them are
-    an error that may be tried again, so that nobody looks for ever.
-Not here: where the newest image comes from; the broker's own reads (sparklog_server/fetch), which take from
-    here how to look again.
-Concurrency: one thread. Files that are open stay readable on a directory; an object that is removed in the
-    midst is missing from the next request on.
+Invariants: records come in offset order, each once, whatever the number of plans. A missing segment is an
+    error only if the newest image refers to it, for offsets that are still wanted: then records are lost.
+    Expired offsets are out of range (or reported to `on_expired`, and skipped); a topic that was deleted, or
+    deleted and created again, is missing. MAX_MISSES in a row without progress are a retriable error, so
+    that the reader does not loop.
+Not here: the source of the newest image; the broker's own reads (sparklog_server/fetch), which use
+    `validate_missing`.
+Concurrency: one thread. Open files stay readable on a directory; on an object store the next request after a
+    removal fails.
 Sources: FORMAT.md#segments-and-extents; adr/0019.
 """
 
@@ -40,27 +40,27 @@ from sparklog.storage import Store
 
 # --- read together -----------------------------------------------------------------------------------
 #
-# Several partitions read at once: what they share, the objects that a publish left, is fetched once.
+# Reading several partitions together: objects that they share are fetched once.
 #
-# Who takes partitions over, all at a time, reads each from its start. On an object store every small extent
-# would be a request for each partition that it belongs to; read together, by the time of their records, they
-# need one request an object. Extents that are large are read by themselves, in their turn.
+# A broker that takes over many partitions reads each from its start. On an object store every small extent
+# would be a request for each of its partitions; read together, by the time of their records, they need one
+# request per object. Large extents are read separately, in their order.
 #
-# Invariants: of each partition the records come in the order of offsets, each once. An error ends its
-#     partition and no other one. A segment that is missing is such an error: whoever knows the newest
-#     metadata reads that partition again, by itself.
-# Memory: WINDOW_BYTES of small extents, and what reader.py needs for a step.
+# Invariants: the records of each partition come in the order of offsets, each once. An error ends its
+#     partition only. A missing segment is such an error: the caller reads that partition again, separately,
+#     with the newest metadata.
+# Memory: WINDOW_BYTES of small extents, and reader.py's memory for a step.
 # Concurrency: a generator belongs to one thread.
 
 
 WINDOW_BYTES = 8 << 20
 WINDOW_RANGES = 4096
-LARGE_BYTES = 256 << 10  # such an extent is a request, or several, by itself
+LARGE_BYTES = 256 << 10  # such an extent is one request, or several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Offsets [start, end) of a partition, which its state has."""
+    """Offsets [start, end) of a partition with this state."""
 
     topic: str
     state: PartitionState
@@ -73,20 +73,20 @@ _Outcome = DecodedRecords | SparklogError | None
 
 
 def read_together(store: Store, stretches: Sequence[Stretch]) -> Iterator[tuple[int, _Outcome]]:
-    """(number of the stretch, its next records), in any order between stretches.
+    """Yield (number of the stretch, its next records), in any order between stretches.
 
-    The last that is told of each stretch is None, when everything was read, or what went wrong.
+    The last item of each stretch is None, if everything was read, or the error.
     """
     timed: list[Iterator[_Timed]] = []
     left: dict[int, int] = {}
-    for number, one in enumerate(stretches):
+    for number, stretch in enumerate(stretches):
         try:
-            plan = plan_read(store, one.state, one.start, one.end, topic=one.topic)
+            plan = plan_read(store, stretch.state, stretch.start, stretch.end, topic=stretch.topic)
         except SparklogError as error:
             yield number, error
             continue
         left[number] = len(plan)
-        timed.append(_timed(number, one, plan))
+        timed.append(_timed(number, stretch, plan))
         if not plan:
             yield number, None
     for window in _windows(heapq.merge(*timed, key=itemgetter(0))):
@@ -96,7 +96,7 @@ def read_together(store: Store, stretches: Sequence[Stretch]) -> Iterator[tuple[
                 of_stretch[number].append(wanted)
         fetched = None
         if store.traits.is_remote and len(window) > 1:
-            fetched = Fetched(store, (one.span for ranges in of_stretch.values() for one in ranges))
+            fetched = Fetched(store, (needed.span for ranges in of_stretch.values() for needed in ranges))
         for number, ranges in of_stretch.items():
             left[number] -= len(ranges)
             try:
@@ -110,25 +110,25 @@ def read_together(store: Store, stretches: Sequence[Stretch]) -> Iterator[tuple[
                     yield number, None
 
 
-def _timed(number: int, one: Stretch, plan: RangePlan) -> Iterator[_Timed]:
-    """The ranges, each with a time: when the last of its records was made, as its client says."""
-    extents = one.state.extents
-    first = extents.index_after(one.start) + (not plan.first)  # of which nothing is wanted, if it is left out
+def _timed(number: int, stretch: Stretch, plan: RangePlan) -> Iterator[_Timed]:
+    """Yield the ranges, each with the time of its last record, as its client set it."""
+    extents = stretch.state.extents
+    first = extents.index_after(stretch.start) + (not plan.first)  # the plan may skip the first extent
     times = extents.columns_between(first, first + len(plan)).column("max_timestamp_ms")
     yield from zip(times, itertools.repeat(number), plan, strict=False)
 
 
 def _windows(timed: Iterator[_Timed]) -> Iterator[list[_Timed]]:
-    """Small ranges that are fetched at once; a large one is alone."""
+    """Group small ranges that are fetched together; a large one is alone."""
     window: list[_Timed] = []
     size = 0
-    for one in timed:
-        is_large = one[2].size >= LARGE_BYTES
-        if window and (is_large or size + one[2].size > WINDOW_BYTES or len(window) == WINDOW_RANGES):
+    for item in timed:
+        is_large = item[2].size >= LARGE_BYTES
+        if window and (is_large or size + item[2].size > WINDOW_BYTES or len(window) == WINDOW_RANGES):
             yield window
             window, size = [], 0
-        window.append(one)
-        size += one[2].size
+        window.append(item)
+        size += item[2].size
         if is_large:
             yield window
             window, size = [], 0
@@ -140,13 +140,13 @@ def _windows(timed: Iterator[_Timed]) -> Iterator[list[_Timed]]:
 
 
 _log = logging.getLogger("sparklog.log")
-MAX_MISSES = 16  # each needs a commit that came after the one before
-Newest = Callable[[], PartitionState]  # looks for new commits; UnknownTopicError if the partition is gone
+MAX_MISSES = 16  # each needs a newer commit than the one before
+Newest = Callable[[], PartitionState]  # refreshes the image; UnknownTopicError if the partition is gone
 T = TypeVar("T")
 
 
 class PartitionReader:
-    """Reads one partition. See the module's docstring."""
+    """Reads one partition; see the module's docstring."""
 
     def __init__(
         self,
@@ -160,9 +160,9 @@ class PartitionReader:
     ) -> None:
         """Args:
         topic: its name, for messages.
-        state: the partition as the caller knows it; None: looked for when it is needed.
-        on_expired: is told that offsets [from, to) have expired while they were wanted, and the rest is
-            read; without it that is OFFSET_OUT_OF_RANGE.
+        state: the partition as the caller knows it; None: refresh when it is needed.
+        on_expired: called when wanted offsets [from, to) have expired; the rest is read. Without it
+            that is OFFSET_OUT_OF_RANGE.
         """
         self._store = store
         self._newest = newest
@@ -173,14 +173,14 @@ class PartitionReader:
 
     @property
     def state(self) -> PartitionState:
-        """As of the last look."""
+        """The state as of the last refresh."""
         if self._state is None:
             self._state = self._look()
         return self._state
 
     def plan(self, start: int, end: int) -> RangePlan:
-        """The byte ranges of [start, end), as plan_read."""
-        return self.looking_again(lambda _: self._plan(start, end)[1], start, end)
+        """Return the byte ranges of [start, end); see plan_read."""
+        return self.with_refresh(lambda _: self._plan(start, end)[1], start, end)
 
     def read(
         self,
@@ -191,10 +191,10 @@ class PartitionReader:
         include_headers: bool = False,
         step_bytes: int = STEP_BYTES,
     ) -> Iterator[DecodedRecords]:
-        """The records of [start, end), step by step; arguments and errors as read_ranges and plan_read.
+        """Yield the records of [start, end), step by step; arguments and errors as read_ranges and plan_read.
 
         Args:
-            plan: what `plan` said of the same offsets, here or elsewhere.
+            plan: the result of `plan` for the same offsets, from any process.
         """
         next_offset, misses = start, 0
         while True:
@@ -206,7 +206,7 @@ class PartitionReader:
                 ):
                     next_offset, misses = int(records.offset[-1]) + 1, 0
                     yield records
-                    del records  # before the next step is in memory, too
+                    del records  # before the next step is in memory
             except SegmentMissingError as error:
                 misses += 1
                 self._state = self._look_again(error, next_offset, end, misses)
@@ -215,16 +215,16 @@ class PartitionReader:
                 return
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after a time, as time_lookup.py."""
-        return self.looking_again(
+        """Return (offset, timestamp) of the first record at or after a time; see time_lookup.py."""
+        return self.with_refresh(
             lambda state: offset_for_time(self._store, state, timestamp_ms, topic=self._topic)
         )
 
-    def looking_again(self, work: Callable[[PartitionState], T], start: int = 0, end: int | None = None) -> T:
-        """What `work` makes of the partition's state; done again if a segment is missing meanwhile.
+    def with_refresh(self, work: Callable[[PartitionState], T], start: int = 0, end: int | None = None) -> T:
+        """Return `work` of the partition's state; refresh and repeat it if a segment is missing.
 
         Args:
-            start, end: the offsets that it looks at; None: to the log's end.
+            start, end: the offsets that it reads; None: to the log's end.
         """
         misses = 0
         while True:
@@ -235,7 +235,7 @@ class PartitionReader:
                 self._state = self._look_again(error, start, end, misses)
 
     def _plan(self, start: int, end: int) -> tuple[int, RangePlan]:
-        """What is left of the range, from where on."""
+        """Return the next offset, and the plan for the rest of the range."""
         state = self.state
         if start < state.log_start_offset and self._on_expired is not None:
             low = min(max(end, start), state.log_start_offset)
@@ -254,7 +254,7 @@ class PartitionReader:
                 error.code,
                 f"{self._topic}-{self._partition}: found its files removed, and the topic deleted, or "
                 "deleted and created again, while it was read",
-                fix="look the topic up again, and decide whether a new one of this name is meant",
+                fix="Look the topic up again, and decide whether a new topic of this name is the wanted one",
             ) from error
 
     def _look_again(
@@ -274,15 +274,15 @@ def validate_missing(
     *,
     topic: str,
 ) -> None:
-    """Return if `newest` shows that the offsets from `start` on are elsewhere now, or have expired.
+    """Return if `newest` shows that the offsets from `start` on have moved, or have expired.
 
     Args:
-        newest: looked for after the segment was missed.
-        misses: how often one was missed, without progress.
+        newest: the state, refreshed after the segment was missed.
+        misses: the number of missed segments in a row.
 
     Raises:
-        SegmentMissingError: `error`, the segment should be there.
-        RetriableError: READ_OVERTAKEN, it has been so too often.
+        SegmentMissingError: `error`, the segment should exist.
+        RetriableError: READ_OVERTAKEN, too many misses.
     """
     low = newest.extents.index_after(start)
     high = len(newest.extents) if end is None else newest.extents.index_from(end)
@@ -294,6 +294,6 @@ def validate_missing(
             "READ_OVERTAKEN",
             f"{where}: found its segments removed {misses} times in a row before offset {start} could be "
             "read, expected maintenance to be slower than a reader",
-            fix="read again; do not have a vacuum retain less than its week while somebody reads",
+            fix="Read again; do not let a vacuum retain less than its week while there are readers",
         ) from error
-    _log.info("%s: %s is not there any more, going on from offset %d elsewhere", where, error.segment, start)
+    _log.info("%s: %s is removed; continuing from offset %d in another segment", where, error.segment, start)

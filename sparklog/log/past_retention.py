@@ -1,9 +1,9 @@
-"""Records that are past their topic's retention.ms already when they are appended: whoever appends is told.
+"""Report records that are past their topic's retention.ms already when they are appended.
 
-They are no error, here as with Kafka. But a backfill by event time would lose them at its first expiry.
-Counted by extents, as retention removes them (maintenance/retain.py): one that holds a younger record too
-stays, and all of it, so there are "at least" so many.
-Invariants: nothing is looked at of topics that keep for ever, or are compacted only.
+They are no error, as in Kafka. But a backfill by event time would lose them at its first expiry. Counted by
+extents, as retention removes them (maintenance/retain.py): an extent that also holds a younger record stays
+completely, so the counts are "at least".
+Invariants: topics without a time limit, or with compaction only, are skipped.
 Not here: removing them.
 Concurrency: RetentionNotice: any thread.
 """
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from sparklog.clock import Clock
-from sparklog.forking import tell_after_fork
+from sparklog.forking import notify_after_fork
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Extent, Image
 
@@ -24,7 +24,7 @@ _MAX_NAMED = 10
 
 
 def is_past_retention(config: TopicConfig, max_timestamp_ms: int, now_ms: int) -> bool:
-    """Would the next expiry remove an extent with this largest timestamp, were it the oldest?"""
+    """True if the next expiry would remove an extent with this largest timestamp, were it the oldest."""
     retention_ms = config.retention_ms
     return (
         retention_ms >= 0
@@ -34,7 +34,7 @@ def is_past_retention(config: TopicConfig, max_timestamp_ms: int, now_ms: int) -
 
 
 def past_retention(image: Image, extents: Iterable[Extent], now_ms: int) -> dict[str, int]:
-    """Of extents that were just appended: at least how many records are past it, by topic."""
+    """Return the minimum number of records past retention in just appended extents, by topic."""
     extents = list(extents)
     limited: dict[str, tuple[str, TopicConfig]] = {}
     for topic_id in {extent.topic_id for extent in extents}:
@@ -53,7 +53,7 @@ def past_retention(image: Image, extents: Iterable[Extent], now_ms: int) -> dict
 
 
 def past_retention_text(found: Mapping[str, int]) -> str:
-    """What to tell of them."""
+    """Return the warning."""
     named = [f"at least {count} of topic {name!r}" for name, count in sorted(found.items())[:_MAX_NAMED]]
     more = f", and some of {len(found) - _MAX_NAMED} more topics" if len(found) > _MAX_NAMED else ""
     return (
@@ -64,8 +64,8 @@ def past_retention_text(found: Mapping[str, int]) -> str:
 
 
 class RetentionNotice:
-    """Tells of a topic at once, and then once in INTERVAL_MS, with the number since: of appends there may be
-    thousands a second. What comes after the last time is told with the next append.
+    """Reports a topic immediately, and then once per INTERVAL_MS, with the number since: there may be
+    thousands of appends a second. Records after the last report are reported with the next append.
     """
 
     def __init__(self, clock: Clock, logger: logging.Logger) -> None:
@@ -74,14 +74,14 @@ class RetentionNotice:
         self._told_ms: dict[str, int] = {}
         self._untold: Counter[str] = Counter()
         self.after_fork_in_child()
-        tell_after_fork(self)
+        notify_after_fork(self)
 
     def after_fork_in_child(self) -> None:
-        """Another thread of the parent may have had the lock."""
+        """Replace the lock, which another thread of the parent may have held."""
         self._lock = threading.Lock()
 
     def note(self, found: Mapping[str, int]) -> None:
-        """Records that were appended, by topic, as `past_retention` has it."""
+        """Add appended records, by topic, as returned by `past_retention`."""
         if not found:
             return
         now_ms = self._clock.monotonic_ms()

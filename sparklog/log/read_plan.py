@@ -1,9 +1,9 @@
-"""From offsets to byte ranges: what a reader needs to know, so that it needs no metadata.
+"""From offsets to byte ranges: everything that a reader needs, so that it needs no metadata.
 
 Invariants: every batch of a planned range holds at least one offset of [start_offset, end_offset) and the
     ranges of a plan ascend; the plan is picklable and refers to immutable bytes.
 Not here: decoding (reader.py).
-Concurrency: pure but for reading index and headers of the first and last extent.
+Concurrency: pure, except for reading index and headers of the first and last extent.
 Sources: docs/design.md.
 """
 
@@ -25,12 +25,12 @@ from sparklog.storage import Store
 
 # --- byte range --------------------------------------------------------------------------------------
 #
-# A byte range: batches of one partition in one segment, and which of their records are wanted.
+# A byte range: batches of one partition in one segment, and the offsets that are wanted.
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ByteRange:
-    """Batches of one partition in one segment, and which of their records are wanted."""
+    """Batches of one partition in one segment, and the offsets that are wanted."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ class ByteRange:
 
     @property
     def span(self) -> Span:
-        """The bytes, without the offsets."""
+        """The location of the bytes, without the offsets."""
         return Span(
             topic=self.topic,
             partition=self.partition,
@@ -55,18 +55,18 @@ class ByteRange:
 
 # --- range plan --------------------------------------------------------------------------------------
 #
-# The byte ranges of a large read, as columns: made without a look at each extent, small when pickled.
+# The byte ranges of a large read, as columns: built without a pass over the extents, small when pickled.
 #
-# A partition that is published to each second has 100,000s of extents. As objects they would take a second
-# and 100 MB before the first record is read, and megabytes on their way to an executor. Only the first and
-# the last extent of a read may be cut, and are looked into; those between are read whole, and stay columns of
-# the image until their turn comes.
+# A partition with a publish each second has 100,000s of extents. As objects they would take a second and
+# 100 MB before the first record is read, and megabytes on their way to an executor. A read may cut only its
+# first and last extent, which are opened; those between are read whole, and stay columns of the image until
+# they are read.
 #
-# Invariants: iterating gives the ranges ascending, as often as wanted; no range is empty.
+# Invariants: iterating gives the ranges ascending, repeatedly; no range is empty.
 # Concurrency: immutable.
 
 
-_AT_ONCE = 1024  # objects made at a time
+_AT_ONCE = 1024  # objects created at a time
 _NAMES = ("position", "size", "base_offset", "record_count", "offset_delta")
 _COLUMNS = tuple(NUMBER_COLUMNS.index(name) for name in _NAMES)
 _SIZE = _NAMES.index("size")
@@ -75,13 +75,13 @@ _Numbers = tuple[npt.NDArray[np.int64], ...]
 
 @dataclass(frozen=True, slots=True)
 class WholeExtents:
-    """Extents of a partition that are read whole: segment names, and the numbers of _NAMES."""
+    """Extents of a partition that are read whole: segment names, and the columns of _NAMES."""
 
     segment: npt.NDArray[Any]
     numbers: _Numbers
 
     def ranges(self, topic: str, partition: int) -> Iterator[ByteRange]:
-        """Them, a few objects at a time."""
+        """Yield the ranges, created a few at a time."""
         for start in range(0, len(self.segment), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             rows = zip(self.segment[part], *(column[part].tolist() for column in self.numbers), strict=True)
@@ -98,11 +98,11 @@ class WholeExtents:
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        names: dict[str, int] = {}  # in the order in which they come
+        names: dict[str, int] = {}  # in the order of their first use
         rows = len(self.segment)
         codes = np.fromiter((names.setdefault(name, len(names)) for name in self.segment), np.int64, rows)
         columns = (codes, *self.numbers)
-        # Neighbours differ by little, and by the same: 5 to 20 times smaller.
+        # Differences of neighbours are small and repeat: 5 to 20 times smaller.
         differences = [np.diff(column, prepend=np.int64(0)).astype(np.int64).tobytes() for column in columns]
         packed = zlib.compress(b"".join((*differences, msgspec.json.encode(list(names)))), 1)
         return _unpacked, (rows, packed)
@@ -118,8 +118,8 @@ def _unpacked(rows: int, packed: bytes) -> WholeExtents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangePlan:
-    """The ranges of one read of one partition; picklable. With the topic's id, so that who misses a file can
-    look where its offsets are now.
+    """The ranges of one read of one partition; picklable. Has the topic's id, so that a reader that misses a
+    file can refresh the locations of its offsets.
     """
 
     topic: str
@@ -138,13 +138,13 @@ class RangePlan:
 
     @property
     def size_bytes(self) -> int:
-        """Stored bytes of all ranges."""
-        cut = sum(one.size for one in (*self.first, *self.last))
+        """The stored bytes of all ranges."""
+        cut = sum(byte_range.size for byte_range in (*self.first, *self.last))
         return cut + sum(int(block.numbers[_SIZE].sum()) for block in self.whole)
 
 
 def whole_extents(state: PartitionState, start: int, stop: int) -> tuple[WholeExtents, ...]:
-    """The extents of these indices; views of the image's columns."""
+    """Return the extents of these indices, as views of the image's columns."""
     found = []
     for index, block in state.extents.column_blocks():
         part = block.slice(max(start - index, 0), max(stop - index, 0))
@@ -160,7 +160,7 @@ _AT_ONCE = 1024
 
 
 def extent_span(topic: str, extent: Extent) -> Span:
-    """Where the extent's batches are."""
+    """Return the location of the extent's batches."""
     return Span(
         topic=topic,
         partition=extent.partition,
@@ -180,14 +180,14 @@ def validate_range(topic: str | None, state: PartitionState, start: int, end: in
             raise OffsetOutOfRangeError(
                 "OFFSET_OUT_OF_RANGE",
                 f"{where}: found {name} offset {offset}, expected {low} to {high}",
-                fix=f"reset the position to {low} (earliest) or {high} (latest)",
+                fix=f"Reset the position to {low} (earliest) or {high} (latest)",
             )
 
 
 def plan_read(
     store: Store, state: PartitionState, start: int, end: int, *, topic: str | None = None
 ) -> RangePlan:
-    """The byte ranges that hold the records with offsets in [start, end), in offset order.
+    """Return the byte ranges of the records with offsets in [start, end), in offset order.
 
     Args:
         topic: the topic's name, for error messages; without it they name the topic's id.
@@ -241,7 +241,7 @@ def _plan_extent(store: Store, topic: str, extent: Extent, start: int, end: int)
 
 
 def _end_position(segment: SegmentFile, span: Span, end: int) -> int:
-    """Where the first batch starts that begins at or after the stored offset `end`."""
+    """Return the position of the first batch that begins at or after the stored offset `end`."""
     position, header = segment.locate(span, end - 1)
     if header is None:
         return span.end_position
@@ -249,13 +249,13 @@ def _end_position(segment: SegmentFile, span: Span, end: int) -> int:
 
 
 def bytes_between(state: PartitionState, start: int, end: int) -> int:
-    """About how many stored bytes the records of [start, end) take; extents that are cut count by share."""
+    """Return about how many stored bytes [start, end) takes; extents that are cut count in proportion."""
     if start >= end:
         return 0
     low, high = state.extents.index_after(start), state.extents.index_from(end)
     if low >= high:
         return 0
-    # By columns: a stream with a limit asks for its whole backlog before each micro-batch.
+    # By columns: a stream with a limit calls this for its whole backlog before each micro-batch.
     total = float(state.extents.bytes_of(low, high))
     for index in {low, high - 1}:
         extent = state.extents[index]
@@ -265,9 +265,9 @@ def bytes_between(state: PartitionState, start: int, end: int) -> int:
 
 
 def end_offset_for_bytes(state: PartitionState, start: int, max_bytes: int) -> int:
-    """The end of a range from `start` that takes about `max_bytes` stored bytes; at least one offset.
+    """Return the end of a range from `start` that takes about `max_bytes` stored bytes; at least one offset.
 
-    Costs no I/O: within an extent, bytes are taken to be spread evenly over its offsets.
+    No I/O: assumes that an extent's bytes are spread evenly over its offsets.
     """
     left = float(max_bytes)
     position = start
@@ -282,7 +282,7 @@ def end_offset_for_bytes(state: PartitionState, start: int, max_bytes: int) -> i
 
 
 def _extents_between(state: PartitionState, start: int, end: int) -> Iterator[Extent]:
-    """A few at a time: who asks may soon have enough."""
+    """Yield extents a few at a time: the caller may stop early."""
     if start >= end:
         return
     stop = state.extents.index_from(end)

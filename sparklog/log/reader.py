@@ -1,11 +1,11 @@
-"""Byte ranges to decoded records, in bounded memory.
+"""Decode byte ranges to records, in bounded memory.
 
-Invariants: every batch's CRC is verified; records come in offset order, each once; what breaks FORMAT.md
-    or the plan is raised with topic-partition, segment and position, never skipped.
+Invariants: every batch's CRC is verified; records come in offset order, each once; a violation of FORMAT.md
+    or of the plan is raised with topic-partition, segment and position, never skipped.
 Memory: stored bytes are read in steps of whole batches of about `step_bytes`, and decoded in parts of about
-    as many uncompressed bytes; a batch larger than that is read, or decoded, by itself.
-Small ranges (a streaming query leaves one per micro-batch) are gathered and decoded together; if anything
-    about them is not as expected, each is read by itself, which tells exactly what is wrong and where.
+    as many uncompressed bytes; a batch larger than that is read, or decoded, alone.
+Small ranges (a streaming query leaves one per micro-batch) are gathered and decoded together; after any error
+    each is read alone, which locates the error exactly.
 Not here: which bytes to read (read_plan.py, which needs the metadata; this needs only the storage).
 Concurrency: a generator belongs to one thread; it holds a few open files.
 Sources: docs/design.md.
@@ -38,8 +38,8 @@ from sparklog.format.record_batch import (
 )
 from sparklog.log.read_plan import ByteRange, plan_read
 from sparklog.log.segment_file import (
-    AHEAD_PIECES,
-    PIECE_BYTES,
+    AHEAD_CHUNKS,
+    CHUNK_BYTES,
     ReadAhead,
     SegmentFile,
     SegmentFiles,
@@ -55,21 +55,21 @@ from sparklog.storage import Store
 
 # --- fetched -----------------------------------------------------------------------------------------
 #
-# Small spans of several partitions, fetched from an object store by as few requests as their objects allow.
+# Small spans of several partitions, fetched from an object store with as few requests as possible.
 #
-# A publish leaves an object that holds a little of each partition; who reads goes by partition. To ask for
-# each extent by itself would be a request for each partition of each publish, which costs more than the
-# publish did. So what a reader is going to need is announced all together, and fetched object by object, what
-# lies close together at once, several at a time, in the order in which it is needed first.
+# A publish leaves an object with a little of each partition; readers read by partition. One request per
+# extent would be a request for each partition of each publish, more than the publish cost. So a reader
+# announces all the spans that it will need. They are fetched object by object, neighbouring spans in one
+# request, several requests at a time, in the order of the first use.
 #
-# Invariants: what is read is what the objects hold. A range that cannot be fetched, or not all of it, is left
-#     out: whoever reads it by itself is told what is wrong, of the extent that it is wrong with. So is what
-#     there was no time for. But a store that does not answer is not asked twice.
-# Memory: all of it, and at most a quarter more, of what lies between; so only for what is bounded.
-# Concurrency: one thread fetches, and the store, in threads of its own, some ranges ahead; any reads.
+# Invariants: the bytes returned are those of the objects. A range that cannot be fetched completely, or in
+#     time, is left out: the caller reads it directly, and gets the error of its extent. But a store that does
+#     not answer gets no second request.
+# Memory: all spans, and at most a quarter more for the gaps between; so only for bounded reads.
+# Concurrency: one thread fetches, and the store, in its own threads, some ranges ahead; any thread reads.
 
 
-_GAP_SHARE = 4  # a gap is fetched with what is before it, if that is so many times as large
+_GAP_SHARE = 4  # a gap is fetched if the bytes before it are this many times as large
 
 
 def _never() -> bool:
@@ -77,47 +77,47 @@ def _never() -> bool:
 
 
 class Fetched:
-    """See the comment at the head of this section."""
+    """Fetched spans; see the comment at the head of this section."""
 
     def __init__(
         self, store: Store, spans: Iterable[Span], *, is_time_over: Callable[[], bool] = _never
     ) -> None:
-        """`is_time_over`: nothing more is waited for then; asked after each request but the first."""
+        """`is_time_over`: true stops fetching; called after each request but the first."""
         self._starts: dict[str, list[int]] = {}
         self._buffers: dict[str, list[memoryview]] = {}
         ranges = joined_ranges(spans)
         announced: collections.deque[Span] = collections.deque()
         with SegmentFiles(store) as files:
-            for number, one in enumerate([*ranges, *[None] * AHEAD_PIECES]):
-                if one is not None:
+            for number, span in enumerate([*ranges, *[None] * AHEAD_CHUNKS]):
+                if span is not None:
                     with contextlib.suppress(DataLossError, UnreadableSegmentError):
-                        files.open(one).will_need(one.position, one.size)
-                    announced.append(one)
-                if number >= AHEAD_PIECES - 1 and announced:
+                        files.open(span).will_need(span.position, span.size)
+                    announced.append(span)
+                if number >= AHEAD_CHUNKS - 1 and announced:
                     self._take(files, announced.popleft())
                     if is_time_over():
                         return
 
-    def _take(self, files: SegmentFiles, one: Span) -> None:
+    def _take(self, files: SegmentFiles, span: Span) -> None:
         try:
-            data = files.open(one).read_exactly(one, one.position, one.size)
+            data = files.open(span).read_exactly(span, span.position, span.size)
         except (CorruptLogError, DataLossError):
             return
         except UnreadableSegmentError as error:
             if took_patience(error):
                 raise
             return
-        starts = self._starts.setdefault(one.segment, [])
-        at = bisect.bisect_right(starts, one.position)
-        starts.insert(at, one.position)
-        self._buffers.setdefault(one.segment, []).insert(at, memoryview(data))
+        starts = self._starts.setdefault(span.segment, [])
+        at = bisect.bisect_right(starts, span.position)
+        starts.insert(at, span.position)
+        self._buffers.setdefault(span.segment, []).insert(at, memoryview(data))
 
     def has(self, span: Span) -> bool:
-        """Is all of the span here?"""
+        """True if the whole span was fetched."""
         return self._found(span) is not None
 
     def read_into(self, span: Span, buffer: memoryview) -> bool:
-        """Fill the buffer with the span; False: it was not fetched."""
+        """Fill the buffer with the span; False if it was not fetched."""
         found = self._found(span)
         if found is None:
             return False
@@ -125,7 +125,7 @@ class Fetched:
         return True
 
     def read(self, span: Span) -> bytearray:
-        """A copy of a span that is here."""
+        """Return a copy of a fetched span."""
         found = self._found(span)
         assert found is not None
         return bytearray(found)
@@ -140,8 +140,10 @@ class Fetched:
 
 
 def joined_ranges(spans: Iterable[Span]) -> list[Span]:
-    """What to ask for, none of the spans cut: the segments in the order in which they are given first, and
-    of each the positions ascending, as files let go of what lies before a read.
+    """Join spans into ranges to request; no span is cut.
+
+    Segments come in the order of their first span, their positions ascending, as files drop the bytes before
+    a read.
     """
     ordered = sorted(enumerate(spans), key=lambda one: (one[1].segment, one[1].position))
     found: list[tuple[int, list[Span]]] = []
@@ -152,7 +154,7 @@ def joined_ranges(spans: Iterable[Span]) -> list[Span]:
 
 
 def _joined(spans: Iterable[Span]) -> Iterator[Span]:
-    """Of one segment, ascending."""
+    """Join the spans of one segment, which ascend."""
     joined: Span | None = None
     wanted = 0
     for span in spans:
@@ -167,9 +169,9 @@ def _joined(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _is_near(joined: Span, span: Span, wanted: int) -> bool:
-    """`wanted`: so much of what is joined already is no gap."""
+    """True if `span` is close enough to join; `wanted`: the joined bytes that are no gap."""
     gaps = span.position - joined.position - wanted
-    return gaps * _GAP_SHARE <= wanted and span.end_position - joined.position <= PIECE_BYTES
+    return gaps * _GAP_SHARE <= wanted and span.end_position - joined.position <= CHUNK_BYTES
 
 
 def _until(joined: Span, end_position: int) -> Span:
@@ -184,9 +186,9 @@ def _until(joined: Span, end_position: int) -> Span:
 
 # --- plain parts -------------------------------------------------------------------------------------
 #
-# Compressed batches, decompressed a part at a time: nothing in a batch's header says how far it will expand.
+# Decompressing batches a part at a time: a batch's header does not give its decompressed size.
 #
-# Invariants: a part is as large as the caller wants it to be, or is one batch, of at most
+# Invariants: a part has the size that the caller requests, or is one batch, of at most
 #     DEFAULT_MAX_DECOMPRESSED_BYTES.
 # Not here: decoding the records (format/decode.py).
 # Concurrency: a generator belongs to one thread.
@@ -198,10 +200,10 @@ _NO_HEADER = bytes(HEADER.size)
 def plain_parts(
     data: BytesLike, table: BatchTable, step_bytes: int, where: str
 ) -> Iterator[tuple[BytesLike, BatchTable, slice]]:
-    """What is decoded together: (buffer, its batches, their indices in `table`).
+    """Yield the parts to decode: (buffer, its batches, their indices in `table`).
 
-    Batches are decompressed one by one until a part is full. The parts hold plain batches then, without their
-    headers' bytes; without compressed ones there is one part, and nothing is copied.
+    Batches are decompressed one by one until a part is full. The parts then hold plain batches, without
+    header bytes; without compressed batches there is one part, and nothing is copied.
     """
     if not table.codec.any():
         yield data, table, slice(0, len(table))
@@ -239,17 +241,17 @@ def plain_parts(
 
 # --- few batches -------------------------------------------------------------------------------------
 #
-# A few stored batches, checked one by one: what segment_file.py does with arrays, for small reads.
+# A few stored batches, checked one by one: the small-read version of segment_file.py's arrays.
 #
-# Arrays cost the same for one batch as for a hundred, 0.4 ms: more than all else that a small read takes, and
-# a consumer that comes late makes thousands of them in one fetch.
-# Invariants: the rules are those of segment_file.py. What breaks one, or is more than MOST, is not answered
-#     here; its answer, or its error, comes from there.
+# Arrays cost 0.4 ms for one batch as for a hundred: more than the rest of a small read, and a consumer that
+# lags makes thousands of them in one fetch.
+# Invariants: the rules are those of segment_file.py. A violation, or more than MOST batches, is left to it;
+#     the result, or the error, comes from there.
 # Concurrency: pure; the buffer's base offsets and leader epochs are written in place.
 # Sources: FORMAT.md#segments-and-extents.
 
 
-MOST = 16  # by then arrays are cheaper
+MOST = 16  # from here on arrays are cheaper
 
 
 class _Walked(NamedTuple):
@@ -260,7 +262,7 @@ class _Walked(NamedTuple):
 
 
 class FewBatches(NamedTuple):
-    """Position and absolute base offset of each, and where the last one ends."""
+    """Position and absolute base offset of each batch, and the end of the last one."""
 
     position: list[int]
     base_offset: list[int]
@@ -268,9 +270,9 @@ class FewBatches(NamedTuple):
 
 
 def sequence_few(data: memoryview, stretches: Stretches, leader_epoch: int) -> FewBatches | None:
-    """Check the batches, but for CRCs, and give them their absolute offsets and their leader's epoch.
+    """Check the batches, except for CRCs, and write their absolute offsets and leader epochs.
 
-    None: nothing was done, and segment_file.py is to say what is there, or what is wrong.
+    Returns None if nothing was done; then segment_file.py returns the batches, or raises the error.
     """
     walked = _walk(data, stretches)
     if walked is None:
@@ -278,7 +280,8 @@ def sequence_few(data: memoryview, stretches: Stretches, leader_epoch: int) -> F
     for header, position, base, _ in walked:
         if base != header.base_offset or header.partition_leader_epoch != leader_epoch:
             set_base_offset(data, position, base, leader_epoch)
-    return FewBatches([one.position for one in walked], [one.base for one in walked], walked[-1].last + 1)
+    positions = [batch.position for batch in walked]
+    return FewBatches(positions, [batch.base for batch in walked], walked[-1].last + 1)
 
 
 def _walk(data: memoryview, stretches: Stretches) -> list[_Walked] | None:
@@ -293,15 +296,15 @@ def _walk(data: memoryview, stretches: Stretches) -> list[_Walked] | None:
         start, stop = stretches.start_offset[index], stretches.end_offset[index]
         expected = stretches.begins_at if index == 0 else start
         while at < end:
-            one = _batch_at(data, at, end, stretches.offset_delta[index])
-            if one is None or len(walked) == MOST or one.base < start or one.last >= stop:
+            batch = _batch_at(data, at, end, stretches.offset_delta[index])
+            if batch is None or len(walked) == MOST or batch.base < start or batch.last >= stop:
                 return None
-            follows = expected is None or (one.base == expected if dense else one.base >= expected)
-            if not follows or one.base <= before:
+            follows = expected is None or (batch.base == expected if dense else batch.base >= expected)
+            if not follows or batch.base <= before:
                 return None
-            walked.append(one)
-            at += one.header.size
-            before, expected = one.last, one.last + 1
+            walked.append(batch)
+            at += batch.header.size
+            before, expected = batch.last, batch.last + 1
         is_whole = stretches.reaches_end or index + 1 < len(stretches.size)
         if dense and is_whole and before + 1 < stop:
             return None
@@ -337,11 +340,11 @@ def read_ranges(
     """Decode the records of planned ranges, step by step.
 
     Args:
-        fetched: what of it is in memory already; the rest is read here.
+        fetched: spans that are in memory already; the rest is read here.
         step_bytes: about how many stored, and how many uncompressed, bytes are in memory at a time.
 
     Raises:
-        DataLossError: a segment is gone.
+        DataLossError: a segment is missing.
         CorruptLogError: truncated, damaged, or not what the plan describes.
 
     Shape: parts of 1 or more records, offsets ascending over all parts of a partition.
@@ -350,8 +353,8 @@ def read_ranges(
         ahead: ReadAhead | None = None
         if store.traits.is_remote:
             announced, ranges = itertools.tee(ranges)
-            spans = (one.span for one in announced)
-            ahead = ReadAhead(files, (one for one in spans if fetched is None or not fetched.has(one)))
+            spans = (byte_range.span for byte_range in announced)
+            ahead = ReadAhead(files, (span for span in spans if fetched is None or not fetched.has(span)))
         reader = _Reader(files, include_headers, step_bytes, ahead, fetched)
         for gathered in _gather(ranges, step_bytes):
             if len(gathered) == 1:
@@ -361,21 +364,22 @@ def read_ranges(
 
 
 def _gather(ranges: Iterable[ByteRange], step_bytes: int) -> Iterator[list[ByteRange]]:
-    """Consecutive ranges of a partition that together fit into a step; a large one stays alone."""
+    """Group consecutive ranges of a partition that fit into a step together; a large one stays alone."""
     gathered: list[ByteRange] = []
     size = 0
-    for one in ranges:
-        last = gathered[-1] if gathered else one
-        follows = (one.topic, one.partition, one.start_offset) == (
+    for byte_range in ranges:
+        last = gathered[-1] if gathered else byte_range
+        follows = (byte_range.topic, byte_range.partition, byte_range.start_offset) == (
             last.topic,
             last.partition,
             last.end_offset,
         )
-        if gathered and (not follows or size + one.size > step_bytes or len(gathered) == GATHERED_RANGES):
+        is_full = size + byte_range.size > step_bytes or len(gathered) == GATHERED_RANGES
+        if gathered and (not follows or is_full):
             yield gathered
             gathered, size = [], 0
-        gathered.append(one)
-        size += one.size
+        gathered.append(byte_range)
+        size += byte_range.size
     if gathered:
         yield gathered
 
@@ -397,17 +401,17 @@ class _Reader:
         self._include_headers = include_headers
         self._step_bytes = step_bytes
 
-    def read_range(self, one: ByteRange) -> Iterator[DecodedRecords]:
-        """One range, step by step."""
-        span = one.span
+    def read_range(self, byte_range: ByteRange) -> Iterator[DecodedRecords]:
+        """Yield the records of one range, step by step."""
+        span = byte_range.span
         position = span.position
         next_offset: int | None = None
         while position < span.end_position:
             data = self._step(span, position)
             table = scan_batches(data, where=span.where, position=position)
-            deltas = validate_batches(table, _stretches([one], position, [len(data)], next_offset))
-            next_offset = int(table.last_offset[-1]) + one.offset_delta + 1
-            wanted = (one.start_offset, one.end_offset)
+            deltas = validate_batches(table, _stretches([byte_range], position, [len(data)], next_offset))
+            next_offset = int(table.last_offset[-1]) + byte_range.offset_delta + 1
+            wanted = (byte_range.start_offset, byte_range.end_offset)
             try:
                 yield from self._decode(data, table, deltas, wanted, span.where)
             except SparklogError:
@@ -417,13 +421,12 @@ class _Reader:
             del data, table
 
     def read_gathered(self, gathered: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
-        """Small ranges that follow each other, at once."""
-        data = b"".join([self._read_whole(one) for one in gathered])
+        """Yield the records of consecutive small ranges, decoded together."""
+        data = b"".join([self._read_whole(byte_range) for byte_range in gathered])
         try:
             table = scan_batches(data, where="gathered ranges")
-            deltas = validate_batches(
-                table, _stretches(gathered, gathered[0].position, [one.size for one in gathered], None)
-            )
+            sizes = [byte_range.size for byte_range in gathered]
+            deltas = validate_batches(table, _stretches(gathered, gathered[0].position, sizes, None))
         except SparklogError:
             yield from self._read_each(gathered)
             return
@@ -432,19 +435,19 @@ class _Reader:
             yield from self._decode(data, table, deltas, wanted, gathered[0].span.where)
         except SparklogError:
             for _ in self._read_each(gathered):
-                pass  # to raise the same error with its position
+                pass  # read below, one by one, for the same error with its position
             raise
 
     def _step(self, span: Span, position: int) -> memoryview:
-        """Whole batches from `position` on."""
+        """Read whole batches from `position` on."""
         if position == span.position and self._fetched is not None and self._fetched.has(span):
             return memoryview(self._fetched.read(span))
         if self._ahead is not None:
             self._ahead.reached(span, position)
         return read_step(self._files.open(span), span, position, self._step_bytes)
 
-    def _read_whole(self, one: ByteRange) -> bytearray:
-        span = one.span
+    def _read_whole(self, byte_range: ByteRange) -> bytearray:
+        span = byte_range.span
         if self._fetched is not None and self._fetched.has(span):
             return self._fetched.read(span)
         if self._ahead is not None:
@@ -465,8 +468,8 @@ class _Reader:
             )
 
     def _read_each(self, gathered: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
-        for one in gathered:
-            yield from self.read_range(one)
+        for byte_range in gathered:
+            yield from self.read_range(byte_range)
 
     def _decode(
         self,
@@ -492,7 +495,7 @@ class _Reader:
 
 
 def read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int) -> memoryview:
-    """Whole batches from `position`: as many as fit into the step, at least one."""
+    """Read whole batches from `position`: as many as fit into the step, at least one."""
     left = span.end_position - position
     data = memoryview(segment.read_exactly(span, position, min(max(step_bytes, HEADER.size), left)))
     whole = whole_batches_bytes(data)
@@ -506,7 +509,7 @@ def read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int) 
 def _stretches(
     gathered: Sequence[ByteRange], position: int, sizes: list[int], next_offset: int | None
 ) -> Stretches:
-    """Batches of ranges, the first from `position` on; `next_offset` comes after those before, if any did."""
+    """The batches of ranges, the first from `position` on, expected to begin at `next_offset` if given."""
     last = gathered[-1]
     start = last.position if len(gathered) > 1 else position
 
@@ -515,10 +518,10 @@ def _stretches(
 
     return Stretches(
         size=sizes,
-        offset_delta=[one.offset_delta for one in gathered],
-        segment=[one.segment for one in gathered],
-        start_offset=[one.start_offset for one in gathered],
-        end_offset=[one.end_offset for one in gathered],
+        offset_delta=[byte_range.offset_delta for byte_range in gathered],
+        segment=[byte_range.segment for byte_range in gathered],
+        start_offset=[byte_range.start_offset for byte_range in gathered],
+        end_offset=[byte_range.end_offset for byte_range in gathered],
         begins_at=next_offset,
         reaches_end=start + sizes[-1] == last.position + last.size,
         is_cut=True,

@@ -1,13 +1,12 @@
 """One segment opened for reading: exact reads, a walk over batch headers, and its index as hints.
 
-Invariants: never reads past the span it was given; whatever is wrong with the bytes is raised with
-    segment@position and the topic-partition; an index entry is used only after the batch header it points
-    to has confirmed it.
+Invariants: never reads past the given span; damaged bytes are raised with segment@position and the
+    topic-partition; an index entry is used only after the batch header it points to has confirmed it.
 Memory: reads with pread into buffers of bounded size; only the index is mapped (mapped pages count as
     resident memory).
-Remote stores: nothing is asked that a read does not tell as well (size, existence); headers are looked for in
-    windows large enough for a round trip; the index is fetched only where it can save one.
-Not here: which bytes belong to whom (read_plan.py), records (reader.py).
+Remote stores: size and existence come from reads, not from extra requests; headers are read in windows large
+    enough for a round trip; the index is fetched only where it can save one.
+Not here: the ownership of bytes (read_plan.py), records (reader.py).
 Concurrency: one thread at a time.
 Sources: docs/design.md; Kafka FileRecords, OffsetIndex.
 """
@@ -39,22 +38,22 @@ from sparklog.storage import ReadFile, Store
 
 # --- names -------------------------------------------------------------------------------------------
 #
-# Names of segments and of the files beside them.
+# Names of segments and of their index files.
 #
 #     segments/<writer id>/<8 digits>.<born>.log      a process's own, extents of many partitions
 #     <topic>-<p>/<20 digits>.<born>-<id>.log         merged, one partition, absolute offsets
 #
-# Births (metadata/model/sweeping.py) may be missing: the first sparklogs gave none. Kafka's tools take what
-# stands before the first dot for the first offset, so there is a number.
+# The version <born> (metadata/model/sweeping.py) may be missing: the first sparklogs wrote none. Kafka's
+# tools take the part before the first dot for the first offset, so it is a number.
 #
 # Sources: FORMAT.md#layout-of-a-root.
 
 
 SEGMENTS = "segments"
-# On object stores only segments of such a size have an index, and only for extents of such a size it is read.
+# On object stores only segments of at least this size have an index, which is read only for such extents.
 INDEXED_BYTES = 4 << 20
 _MERGED = re.compile(r"/(\d{20})[.-][^/]+\.log$")
-# Whatever sparklog has ever named so, and nothing else; the first names with births have a dash for the dot.
+# All names that sparklog has ever given, and no others; the first names with <born> have a dash, not a dot.
 _PARTITION = r"[A-Za-z0-9._-]{1,249}-(?:0|[1-9]\d{0,5})"
 _WRITERS = re.compile(r"(segments/[0-9a-f]{32}/\d{8}(?:[.-]\d{1,18})?)\.(?:log|index)", re.ASCII)
 _PARTITIONS = re.compile(
@@ -65,61 +64,61 @@ _WALKED = re.compile(rf"segments(?:/[^/]+)?|{_PARTITION}", re.ASCII)
 
 
 def segment_name(writer_id: str, number: int, born: int | None = None) -> str:
-    """A process's segment; `born`: by the newest image that the process has seen, if it has seen any."""
+    """Return the name of a process's segment; `born`: the newest commit it has seen, if any."""
     birth = "" if born is None or born < 0 else f".{born}"
     return f"{SEGMENTS}/{writer_id}/{number:08d}{birth}.log"
 
 
 def merged_segment_name(topic: str, partition: int, base_offset: int, born: int, unique: str) -> str:
-    """A segment of one partition whose offsets are absolute; `unique`: an id."""
+    """Return the name of a segment of one partition with absolute offsets; `unique`: an id."""
     return f"{topic}-{partition}/{base_offset:020d}.{born}-{unique}.log"
 
 
 def index_name(segment: str) -> str:
-    """The offset index beside a segment."""
+    """Return the name of a segment's offset index."""
     return segment.removesuffix(".log") + ".index"
 
 
 def time_index_name(segment: str) -> str:
-    """The time index beside a merged segment."""
+    """Return the name of a merged segment's time index."""
     return segment.removesuffix(".log") + ".timeindex"
 
 
 def segment_of(file: str) -> str | None:
-    """The segment that a file is, or is an index of; None for names that sparklog has never given one."""
+    """Return the segment of a file: itself, or that of an index; None for a name that is not sparklog's."""
     match = _WRITERS.fullmatch(file) or _PARTITIONS.fullmatch(file)
     return f"{match[1]}.log" if match else None
 
 
 def may_hold_segments(directory: str) -> bool:
-    """May a directory of this name, from the root, have segments in it, or below it?"""
+    """True if the directory, from the root, may have segments in it, or below it."""
     return _WALKED.fullmatch(directory) is not None
 
 
 def is_segment_directory(directory: str) -> bool:
-    """Is a directory, by its name, one that sparklog has made for segments?"""
+    """True if the name is that of a directory that sparklog creates for segments."""
     return _OWN_DIRECTORIES.fullmatch(directory) is not None
 
 
 def is_merged(segment: str) -> bool:
-    """Does the segment belong to one partition, with absolute offsets, and a time index?"""
+    """True if the segment belongs to one partition, with absolute offsets, and a time index."""
     return _MERGED.search(segment) is not None
 
 
 def is_dense(segment: str) -> bool:
-    """Have the segment's batches no gaps between their offsets? So it is before compaction."""
+    """True if the segment's batches have no gaps between their offsets, as before compaction."""
     return segment.startswith(f"{SEGMENTS}/")
 
 
 def index_base_offset(segment: str) -> int:
-    """What the relative offsets of a segment's index count from, in terms of its stored offsets."""
+    """Return the stored offset from which the relative offsets of a segment's index count."""
     match = _MERGED.search(segment)
     return int(match[1]) if match else 0
 
 
 # --- span --------------------------------------------------------------------------------------------
 #
-# Where bytes of a partition lie: a range of a segment, and whose it is.
+# The location of bytes of a partition: a range of a segment, and its partition.
 #
 # Invariants: immutable, picklable; `where` begins every error about the bytes.
 
@@ -146,26 +145,24 @@ class Span:
 
     @property
     def where(self) -> str:
-        """For error messages, before @position."""
+        """The prefix of error messages, before @position."""
         return f"{self.topic}-{self.partition} in {self.segment}"
 
 
 # --- stored batches ----------------------------------------------------------------------------------
 #
-# Are stored batches those that metadata refer to? They follow each other, and lie within their extent.
+# Checks that stored batches are those that the metadata describe: consecutive, and within their extent.
 #
-# No CRC covers a batch's base offset, so that it can be given one when it is stored; a flipped bit there
-# would show records under the offsets of others. But offsets follow from each other:
-#
+# No CRC covers a batch's base offset, so that it can be set when the batch is stored; a flipped bit there
+# would show records under the offsets of others. But offsets are constrained:
 #     - a batch begins after the one before it, and right after it in a segment without gaps (a task's own;
 #       compaction leaves gaps in merged ones);
 #     - it lies within the offsets of its extent; where only some of the offsets are wanted, the first batch
 #       may begin before them, and the last may end after them;
 #     - in a segment without gaps, an extent's first batch begins where the extent begins, and its last one
 #       ends where it ends.
-#
-# Invariants: what breaks a rule is EXTENT_MISMATCH, with segment and position; nothing is skipped.
-# Not here: what is wrong inside a batch (format/).
+# Invariants: a violation is EXTENT_MISMATCH, with segment and position; nothing is skipped.
+# Not here: damage inside a batch (format/).
 # Concurrency: pure functions.
 # Sources: FORMAT.md#segments-and-extents.
 
@@ -175,18 +172,18 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretches:
-    """What metadata say of a buffer of whole batches, of one or more extents of a partition, which ascend.
+    """The metadata's description of a buffer of whole batches, of ascending extents of a partition.
 
     Offsets have offset_delta added.
 
     Fields:
         size, offset_delta, segment: of each extent's bytes, in the order of the buffer.
-        start_offset, end_offset: of each extent, or of the offsets in it that are wanted. All but the first
-            begin, and all but the last end, with their extents.
-        begins_at: where the first batch of all begins; None: not known.
+        start_offset, end_offset: of each extent, or of its wanted offsets. All extents but the first begin,
+            and all but the last end, where their batches do.
+        begins_at: where the first batch of all begins; None: unknown.
         reaches_end: the last batch of all ends at its end_offset, or beyond.
         is_cut: the first batch may begin before its start_offset, the last one end after its end_offset.
-        place: span of the extent of this index, and the position of its bytes there, for error messages.
+        place: span of the extent with this index, and the position of its bytes there, for error messages.
     """
 
     size: Sequence[int]
@@ -203,7 +200,7 @@ class Stretches:
 def scan_stretches(
     data: memoryview, stretches: Stretches, *, verify_crc: bool = True
 ) -> tuple[BatchTable, Int64Array]:
-    """The batches of a buffer, and the offset delta of each.
+    """Return the batches of a buffer, and the offset delta of each.
 
     Raises: CorruptLogError, UnsupportedVersionError, with the position in the segment.
     """
@@ -220,7 +217,7 @@ def scan_stretches(
 
 
 def validate_batches(table: BatchTable, stretches: Stretches) -> Int64Array:
-    """Hold the batches of a scanned buffer against the rules; returns the offset delta of each batch.
+    """Check the batches of a scanned buffer; return the offset delta of each batch.
 
     Cost: a few NumPy operations over the batches.
     """
@@ -253,12 +250,12 @@ def validate_batches(table: BatchTable, stretches: Stretches) -> Int64Array:
 def _begins_well(stretches: Stretches, base: int, *, dense: bool) -> bool:
     if stretches.begins_at is not None:
         return base == stretches.begins_at if dense else base >= stretches.begins_at
-    # Of offsets that are wanted, none may be missing before the first batch.
+    # No wanted offset may be missing before the first batch.
     return not (dense and stretches.is_cut) or base <= stretches.start_offset[0]
 
 
 def _misplaced(table: BatchTable, stretches: Stretches, at: int, *, is_short: bool) -> CorruptLogError:
-    """The error for a batch of the table."""
+    """Return the error for a batch of the table."""
     ends = np.cumsum(stretches.size)
     index = int(ends.searchsorted(table.position[at], "right"))
     span, position = stretches.place(index)
@@ -272,18 +269,18 @@ def _misplaced(table: BatchTable, stretches: Stretches, at: int, *, is_short: bo
         span,
         position,
         f"a batch of offsets {first} to {last}",
-        f"it to continue those before, within {stretches.start_offset[index]} to {end - 1}",
+        f"it to continue the previous ones, within {stretches.start_offset[index]} to {end - 1}",
     )
 
 
 def validate_next(
     span: Span, position: int, header: BatchHeader, next_offset: int | None, within: tuple[int, int] | None
 ) -> None:
-    """The same rules for batches that are met one by one; all offsets are as stored.
+    """Check one batch by the same rules; all offsets are as stored.
 
     Args:
-        next_offset: after the batch before; None: not known.
-        within: the extent's offsets, the second exclusive; None: not known.
+        next_offset: the end of the batch before; None: unknown.
+        within: the extent's offsets, the second exclusive; None: unknown.
     """
     found = header.base_offset
     if next_offset is not None and is_dense(span.segment) and found != next_offset:
@@ -297,8 +294,9 @@ def validate_next(
 
 
 def first_batch_bytes(data: memoryview, span: Span, position: int) -> int:
-    """How large the batch at `position` is, which begins with this data: the first one is read whole, alone,
-    if it is larger than what a reader would take at once. It must fit into the span.
+    """Return the size of the batch at `position`, which begins with `data`; it must fit into the span.
+
+    A reader reads a first batch that is larger than its step whole, and alone.
     """
     left = span.end_position - position
     length = int.from_bytes(data[8:LENGTH_END], "big", signed=True) if len(data) >= LENGTH_END else 0
@@ -311,31 +309,31 @@ def first_batch_bytes(data: memoryview, span: Span, position: int) -> int:
 
 
 def extent_mismatch(span: Span, position: int, found: str, expected: str) -> CorruptLogError:
-    """Batches that are not what metadata say of them."""
+    """The error for batches that differ from the metadata's description."""
     return CorruptLogError(
         "EXTENT_MISMATCH",
         f"{span.where}@{position}: found {found}, expected {expected}",
-        fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
+        fix="Restore the segment from a copy; `sparklog dump-log` shows what is left",
     )
 
 
 # --- missing segment ---------------------------------------------------------------------------------
 #
-# Segments that a reader does not get.
+# Segments that cannot be read.
 #
-# One that is not there was merged or has expired since the reader looked, or is lost: who can look again
-# knows which (partition_reader.py). One that is there, and that the storage does not give, is on a bad disk,
-# in an archive, or nobody's to read; or the storage is out of reach altogether.
+# A missing one was merged or has expired since the reader's last refresh, or is lost: a refresh decides which
+# (partition_reader.py). One that exists and cannot be read is on a bad disk, in an archive, or not permitted;
+# or the storage is unavailable.
 
 
 class SegmentMissingError(DataLossError):
-    """Bytes that a reader wants are in a segment that is not there."""
+    """The segment with the wanted bytes does not exist."""
 
-    segment: str = ""  # not known any more once it was pickled
+    segment: str = ""  # lost when the error is pickled
 
 
 class UnreadableSegmentError(StorageError):
-    """The storage does not give the bytes of a segment; its code says why."""
+    """The storage cannot return the bytes of a segment; its code gives the reason."""
 
     segment: str = ""
 
@@ -344,16 +342,16 @@ class UnreadableSegmentError(StorageError):
 
 
 def took_patience(error: SparklogError) -> bool:
-    """Was the storage asked again and again, until its time was up? Of others it tells at once."""
+    """True if the storage was retried until the timeout; other errors are immediate."""
     return error.code == "STORE_UNAVAILABLE"
 
 
-# Of what no segment is to blame for, but this process.
+# Errors of this process, not of a segment.
 _OURS: Final = frozenset({"TOO_MANY_OPEN_FILES", "FILE_CLOSED"})
 
 
 def unreadable_segment(span: Span, error: StorageError) -> StorageError:
-    """The error for bytes that could not be read for this reason: as it is, if that lies with us."""
+    """Return the error for bytes that could not be read; errors of this process are unchanged."""
     if error.code in _OURS:
         return error
     unreadable = UnreadableSegmentError(error.code, error.message, fix=error.fix)
@@ -362,11 +360,11 @@ def unreadable_segment(span: Span, error: StorageError) -> StorageError:
 
 
 def missing_segment(span: Span) -> SegmentMissingError:
-    """The error for bytes that are not there."""
+    """Return the error for bytes of a missing segment."""
     error = SegmentMissingError(
         "SEGMENT_MISSING",
         f"{span.where}@{span.position}: found no such file, expected {span.size} bytes of batches",
-        fix="restore the file from a copy; if it was merged or has expired meanwhile, read again",
+        fix="Restore the file from a copy; if it was merged or has expired since, read again",
     )
     error.segment = span.segment
     return error
@@ -379,12 +377,12 @@ WINDOW_BYTES = 4096
 MAX_WINDOW_BYTES = 64 * 1024
 REMOTE_WINDOW_BYTES = 1 << 20
 OPEN_FILES, OPEN_REMOTE_FILES = 8, 64
-USELESS_INDEX_HEADERS = 256  # after walking so many headers in vain, the index is rebuilt
+USELESS_INDEX_HEADERS = 256  # after a walk over this many headers the index is rebuilt
 REBUILT_INTERVAL_BYTES = 4096
 
 
 class SegmentFile(Closing):
-    """A segment's bytes, as far as spans refer to them."""
+    """The bytes of a segment that spans refer to."""
 
     def __init__(self, store: Store, name: str, file: ReadFile) -> None:
         self._store = store
@@ -393,12 +391,12 @@ class SegmentFile(Closing):
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._is_remote = store.traits.is_remote
-        self._rebuilt = self._is_remote  # nobody reads a whole object for the sake of its index
+        self._rebuilt = self._is_remote  # a whole object is too large to read for its index
         self.bytes_read = 0
 
     @classmethod
     def open(cls, store: Store, span: Span) -> "SegmentFile":
-        """Open the span's segment; SegmentMissingError if it is gone."""
+        """Open the span's segment. Raises SegmentMissingError."""
         try:
             return cls(store, span.segment, store.open_read(span.segment))
         except NotFoundError as error:
@@ -407,11 +405,11 @@ class SegmentFile(Closing):
             raise unreadable_segment(span, error) from error
 
     def will_need(self, position: int, size: int) -> None:
-        """These bytes will be read soon."""
+        """Announce a read; see ReadFile."""
         self._file.will_need(position, size)
 
     def holds(self, span: Span) -> bool:
-        """Is the file, as it was opened, long enough? Objects never grow; what they lack a read will tell."""
+        """True if the file was long enough when it was opened; true for objects, where reads check."""
         return self._is_remote or self.file_bytes >= span.end_position
 
     @property
@@ -420,7 +418,7 @@ class SegmentFile(Closing):
         return self._file.size
 
     def close(self) -> None:
-        """Release the file. The index's mapping goes with its last user."""
+        """Release the file. The index's mapping is freed with its last user."""
         self._index = self._time_index = None
         self._file.close()
 
@@ -431,12 +429,12 @@ class SegmentFile(Closing):
 
     @property
     def is_removed(self) -> bool:
-        """Was the file removed while it is open here, which keeps its space? Object stores do not say."""
+        """True if the file was removed while it is open, which keeps its space; object stores: False."""
         descriptor = self._file.descriptor
         return descriptor is not None and os.fstat(descriptor).st_nlink == 0
 
     def read_exactly(self, span: Span, position: int, size: int) -> bytearray:
-        """`size` bytes within the span; CorruptLogError if the file ends before."""
+        """Return `size` bytes within the span; CorruptLogError if the file ends before."""
         buffer = bytearray(size)
         self.read_into(span, position, memoryview(buffer))
         return buffer
@@ -449,7 +447,7 @@ class SegmentFile(Closing):
                 "SEGMENT_TRUNCATED",
                 f"{span.where}@{span.position}: found a file of {self._file.size} bytes, "
                 f"expected at least {span.end_position}",
-                fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
+                fix="Restore the segment from a copy; `sparklog dump-log` shows what is left",
             )
         assert span.position <= position <= position + size <= span.end_position
         try:
@@ -463,7 +461,7 @@ class SegmentFile(Closing):
             raise CorruptLogError(
                 "SEGMENT_TRUNCATED",
                 f"{span.where}@{position}: found {count} bytes, expected {size}",
-                fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
+                fix="Restore the segment from a copy; `sparklog dump-log` shows what is left",
             )
 
     def headers(
@@ -474,12 +472,12 @@ class SegmentFile(Closing):
         *,
         within: tuple[int, int] | None = None,
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of the batches from `position` to the span's end.
+        """Yield (position, header) of the batches from `position` to the span's end.
 
         Args:
-            next_offset: the stored offset at which the first begins, if that is known.
-            within: stored offsets, the second exclusive, beyond which no batch may go.
-                Without both, batches need not follow each other: they may be of several partitions.
+            next_offset: the stored offset at which the first begins, if known.
+            within: stored offsets, the second exclusive, that bound all batches.
+                Without both, batches need not be consecutive: they may be of several partitions.
         """
         is_checked = next_offset is not None or within is not None
         smallest, largest = WINDOW_BYTES, MAX_WINDOW_BYTES
@@ -508,7 +506,7 @@ class SegmentFile(Closing):
             next_offset = header.last_offset + 1
 
     def locate(self, span: Span, offset: int) -> tuple[int, BatchHeader | None]:
-        """The first batch of the span whose last stored offset is >= `offset`; (end, None) if there is none.
+        """Return the first batch of the span whose last stored offset is >= `offset`, or (end, None).
 
         Cost: a binary search in the index, then the headers in one index interval.
         """
@@ -522,8 +520,7 @@ class SegmentFile(Closing):
         return span.end_position, None
 
     def older_than(self, span: Span, timestamp_ms: int) -> int | None:
-        """A stored offset up to which every record of the span is older, as the time index says; None if it
-        says nothing.
+        """Return a stored offset up to which every record of the span is older, by the time index, or None.
 
         Cost: the index, mapped, and two headers. A remote one is fetched only for a large span.
         """
@@ -537,7 +534,7 @@ class SegmentFile(Closing):
         if offset < (span.first_offset or 0):
             return None
         _, header = self.locate(span, offset)
-        # An entry names a batch that has its timestamp; one that does not is damaged, or of another file.
+        # An entry names a batch that has its timestamp; otherwise it is damaged, or of another file.
         fits = header is not None and (header.last_offset, header.max_timestamp_ms) == (offset, named_ms)
         return offset if fits else None
 
@@ -550,7 +547,7 @@ class SegmentFile(Closing):
         return self._time_index
 
     def _hint(self, span: Span, offset: int) -> tuple[int, int | None]:
-        """Where to start walking, and the offset there: as the index says, if the header there agrees."""
+        """Return where to start walking, and the offset there: by the index, if the header there agrees."""
         if self._is_remote and span.size < INDEXED_BYTES:
             return span.position, span.first_offset
         index = self._load_index()
@@ -567,7 +564,7 @@ class SegmentFile(Closing):
         return span.position, span.first_offset
 
     def _confirmed(self, span: Span, position: int, offset: int) -> BatchHeader | None:
-        """The header that an index entry points to, if it fits the entry."""
+        """Return the header that an index entry points to, if it fits the entry."""
         if not span.position <= position <= span.end_position - HEADER.size:
             return None
         try:
@@ -586,25 +583,25 @@ class SegmentFile(Closing):
             try:
                 with self._store.open_read(name) as file:
                     mapped = file.map()
-                # A last entry may be half written: its writer may be at work.
+                # The last entry may be half written: its writer may be running.
                 self._index = parse_offset_entries(mapped[: len(mapped) // 8 * 8], name)
             except NotFoundError:
                 self._index = _EMPTY
         return self._index
 
     def _rebuild_index(self) -> None:
-        """Derive the index from the batch headers, and leave it for the next reader."""
+        """Derive the index from the batch headers, and store it for the next reader."""
         self._rebuilt = True
         entries = rebuild_entries(self, self.name, self._file.size)
         self._index = parse_offset_entries(entries, self.name)
-        with contextlib.suppress(StorageError):  # read-only storage: this reader has it in memory
-            # Unless it was removed since it was opened, and its index with it.
+        with contextlib.suppress(StorageError):  # read-only storage: only this reader has it, in memory
+            # Unless the segment was removed since it was opened, and its index with it.
             if self._store.exists(self.name):
                 self._store.put_hint(index_name(self.name), entries)
 
 
 class SegmentFiles(Closing):
-    """A few segments kept open, for readers that go back and forth between writers' segments."""
+    """A few segments kept open, for readers that alternate between writers' segments."""
 
     def __init__(self, store: Store, *, limit: int | None = None) -> None:
         self._store = store
@@ -612,10 +609,10 @@ class SegmentFiles(Closing):
         self._opened: dict[str, SegmentFile] = {}  # least recently used first
 
     def open(self, span: Span) -> SegmentFile:
-        """The span's segment; stays open until others push it out, or `close`."""
+        """Return the span's segment, open until it is evicted, or `close`."""
         segment = self._opened.pop(span.segment, None)
         if segment is not None and not segment.holds(span):
-            segment.close()  # it has grown since it was opened, or it is truncated: look again
+            segment.close()  # it has grown since it was opened, or is truncated: open it again
             segment = None
         if segment is None:
             segment = SegmentFile.open(self._store, span)
@@ -625,13 +622,13 @@ class SegmentFiles(Closing):
         return segment
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all segments."""
         while self._opened:
             self._opened.popitem()[1].close()
 
 
 def _header_at(window: bytearray, at: int, where: str) -> BatchHeader:
-    """As parse_header, but `where` already names the position in the segment."""
+    """As parse_header, for a `where` that already names the position in the segment."""
     if at + HEADER.size > len(window):
         raise corrupt(where, f"{len(window) - at} bytes", f"a header of {HEADER.size} bytes")
     header = BatchHeader(*HEADER.unpack_from(window, at))
@@ -646,7 +643,7 @@ _NO_TIMES = parse_time_entries(b"", "no index")
 
 
 def rebuild_entries(segment: SegmentFile, name: str, file_bytes: int) -> bytes:
-    """Index entries for all whole batches from the segment's start. Torn bytes at its end are left out."""
+    """Return index entries for all whole batches of the segment. Torn bytes at its end are skipped."""
     everything = Span(topic="(any)", partition=-1, segment=name, position=0, size=file_bytes)
     base = index_base_offset(name)
     offsets: list[int] = []
@@ -656,90 +653,90 @@ def rebuild_entries(segment: SegmentFile, name: str, file_bytes: int) -> bytes:
         for position, header in segment.headers(everything, 0):
             relative = header.base_offset - base
             due = not positions or position - positions[-1] > REBUILT_INTERVAL_BYTES
-            # An offset that continues nothing may be damaged, and must not become a witness of itself.
+            # An offset that does not continue the previous one may be damaged, and must not confirm itself.
             sound = not is_dense(name) or header.base_offset in {0, next_offset}
             next_offset = header.last_offset + 1
             if due and sound and 0 <= relative < 1 << 31 and position < 1 << 31:
                 offsets.append(relative)
                 positions.append(position)
     except SparklogError:
-        pass  # no extent refers to what follows; if one does, reading it reports the damage
+        pass  # no extent refers to the rest; if one does, reading it reports the damage
     return encode_offset_entries(np.array(offsets, np.int64), np.array(positions, np.int64))
 
 
 # --- read ahead --------------------------------------------------------------------------------------
 #
-# Reading ahead of decoding, on stores where each read is a round trip.
+# Prefetching, on stores where each read is a round trip.
 #
-# The byte ranges that a reader will go through are announced piece by piece (ReadFile.will_need), as far
-# ahead as the budget allows; the store fetches them in parallel, in the background, while earlier ones are
-# decoded. Ranges that continue each other in a segment are fetched together.
+# The byte ranges of a read are announced in chunks (ReadFile.will_need), as far ahead as the budget allows;
+# the store fetches them in parallel, in the background, while earlier ones are decoded. Consecutive ranges of
+# a segment are fetched together.
 #
-# Invariants: at most AHEAD_BYTES, and AHEAD_PIECES, are announced and not reached yet.
+# Invariants: at most AHEAD_BYTES, and AHEAD_CHUNKS, are announced and not reached yet.
 # Not here: the fetching (storage).
-# Concurrency: one thread, the reader's.
+# Concurrency: the reader's thread only.
 
 
 AHEAD_BYTES = 32 << 20
-AHEAD_PIECES = 32  # half of what SegmentFiles keeps open, so that no announced file is pushed out
-PIECE_BYTES = 4 << 20
+AHEAD_CHUNKS = 32  # half the limit of SegmentFiles, so that no announced file is evicted
+CHUNK_BYTES = 4 << 20
 
 
 class ReadAhead:
-    """Announces `spans`, piece by piece, which are then read in their order."""
+    """Announces `spans` in chunks, to be read in their order."""
 
     def __init__(self, files: SegmentFiles, spans: Iterable[Span]) -> None:
         self._files = files
-        self._pieces = _pieces(spans)
+        self._chunks = _chunks(spans)
         self._announced: collections.deque[Span] = collections.deque()
         self._announced_bytes = 0
-        self._next = next(self._pieces, None)
+        self._next = next(self._chunks, None)
 
     def reached(self, span: Span, position: int) -> None:
-        """The reader is about to read at `position`; what was announced before it is done with."""
+        """Called before a read at `position`; drops the chunks before it."""
         while self._announced and not _lies_in(position, span, self._announced[0]):
             if not self._is_ahead(span, position):
                 break
             self._announced_bytes -= self._announced.popleft().size
         while self._next is not None and self._has_room():
-            piece = self._next
-            self._files.open(piece).will_need(piece.position, piece.size)
-            self._announced.append(piece)
-            self._announced_bytes += piece.size
-            self._next = next(self._pieces, None)
+            chunk = self._next
+            self._files.open(chunk).will_need(chunk.position, chunk.size)
+            self._announced.append(chunk)
+            self._announced_bytes += chunk.size
+            self._next = next(self._chunks, None)
 
     def _has_room(self) -> bool:
         return not self._announced or (
-            self._announced_bytes < AHEAD_BYTES and len(self._announced) < AHEAD_PIECES
+            self._announced_bytes < AHEAD_BYTES and len(self._announced) < AHEAD_CHUNKS
         )
 
     def _is_ahead(self, span: Span, position: int) -> bool:
-        """Is the position in a piece that is announced, or still to be?"""
-        return any(_lies_in(position, span, piece) for piece in self._announced) or self._next is not None
+        """True if the position is in a chunk that is announced, or still to be."""
+        return any(_lies_in(position, span, chunk) for chunk in self._announced) or self._next is not None
 
 
-def _lies_in(position: int, span: Span, piece: Span) -> bool:
-    return piece.segment == span.segment and piece.position <= position < piece.end_position
+def _lies_in(position: int, span: Span, chunk: Span) -> bool:
+    return chunk.segment == span.segment and chunk.position <= position < chunk.end_position
 
 
-def _pieces(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans in pieces of at most PIECE_BYTES; those that continue each other are joined."""
+def _chunks(spans: Iterable[Span]) -> Iterator[Span]:
+    """Yield the spans in chunks of at most CHUNK_BYTES; consecutive ones are joined."""
     joined: Span | None = None
     for span in spans:
         if (
             joined is not None
             and joined.segment == span.segment
             and joined.end_position == span.position
-            and joined.size + span.size <= PIECE_BYTES
+            and joined.size + span.size <= CHUNK_BYTES
         ):
             joined = _span(span, joined.position, joined.size + span.size)
             continue
         if joined is not None:
             yield joined
         position = span.position
-        while span.end_position - position > PIECE_BYTES:
-            yield _span(span, position, PIECE_BYTES)
-            position += PIECE_BYTES
+        while span.end_position - position > CHUNK_BYTES:
+            yield _span(span, position, CHUNK_BYTES)
+            position += CHUNK_BYTES
         joined = _span(span, position, span.end_position - position)
     if joined is not None:
         yield joined

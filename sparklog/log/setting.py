@@ -1,4 +1,4 @@
-"""One declared setting: its key, type, bounds and documentation, and how its text is parsed.
+"""A declared setting: its key, type, bounds and documentation, and the parser of its text.
 
 Invariants: `parse` accepts exactly what `bounds` says; a key that is not declared is refused with
     the nearest declared one, never ignored.
@@ -15,15 +15,15 @@ from typing import Any, TypeVar, cast
 from sparklog.errors import InvalidRequestError
 
 LONG_MAX = (1 << 63) - 1
-_LONGEST_KEY = 100  # of which a likeness is looked for
-_ALIKE = 0.5  # of all pairs of both: what is so much like a known key is taken for it, misspelt
+_LONGEST_KEY = 100  # longer keys get no suggestion
+_ALIKE = 0.5  # share of equal pairs from which a key counts as a misspelling of another
 TYPE_NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", tuple: "list"}
 ConfigT = TypeVar("ConfigT")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One declared key: its type, its bounds, and what a smaller or a larger value costs (`doc`)."""
+    """A declared key: its type, its bounds, and the trade-off between smaller and larger values (`doc`)."""
 
     key: str
     kind: type
@@ -38,7 +38,7 @@ class Setting:
 
     @property
     def bounds(self) -> str:
-        """What is allowed, in words."""
+        """The bounds, in words."""
         if self.kind is bool:
             return "true or false"
         if self.choices:
@@ -48,17 +48,17 @@ class Setting:
             return f"one of {joined}"
         low = "" if self.minimum is None else f"at least {self.minimum}"
         high = "" if self.maximum is None or self.maximum >= LONG_MAX else f"at most {self.maximum}"
-        but = "".join(f", but not {one}" for one in self.excluded)
+        but = "".join(f", but not {value}" for value in self.excluded)
         return " and ".join(part for part in (low, high) if part) + but
 
     def format(self, value: Any) -> str:
-        """The text that `parse` turns into this value."""
+        """Return the text that `parse` turns into this value."""
         if self.kind is bool:
             return "true" if value else "false"
         return ",".join(value) if self.kind is tuple else str(value)
 
     def parse(self, text: str) -> Any:
-        """The typed value of `text`, checked against the bounds."""
+        """Return the typed value of `text`; raise if it is out of bounds."""
         cleaned = text.strip()
         try:
             value = self._convert(cleaned)
@@ -66,7 +66,7 @@ class Setting:
             raise InvalidRequestError(
                 "INVALID_CONFIG_VALUE",
                 f"{self.key}: found {text!r}, expected {TYPE_NAMES[self.kind]}, {self.bounds}",
-                fix=f"give {self.key} a value that is {self.bounds}",
+                fix=f"Give {self.key} a value that is {self.bounds}",
             ) from None
         self._validate_bounds(value, text)
         return value
@@ -85,7 +85,7 @@ class Setting:
         if self.choices and text not in self.choices:
             raise ValueError(text)
         if self.kind in (int, float) and (not text.isascii() or "_" in text):
-            raise ValueError(text)  # what only Python takes for a number
+            raise ValueError(text)  # a spelling of numbers that only Python accepts
         return self.kind(text)
 
     def _validate_bounds(self, value: Any, text: str) -> None:
@@ -99,7 +99,7 @@ class Setting:
             raise InvalidRequestError(
                 "CONFIG_OUT_OF_BOUNDS",
                 f"{self.key}: found {text}, outside {bound} ({self.unit})",
-                fix=f"give {self.key} a value that is {self.bounds}",
+                fix=f"Give {self.key} a value that is {self.bounds}",
             )
 
 
@@ -142,29 +142,28 @@ def _unit_of(key: str) -> str:
 
 
 def declared_settings(cls: type) -> dict[str, tuple[str, Setting]]:
-    """Key -> (field name, declaration), sorted by key."""
+    """Return key -> (field name, declaration), sorted by key."""
     return _declared(cls)
 
 
-@functools.cache
+@functools.cache  # which takes away the annotations
 def _declared(cls: Any) -> dict[str, tuple[str, Setting]]:
-    """Key -> (field name, declaration), sorted by key."""
     declared = {}
     for field in sorted(dataclasses.fields(cls), key=lambda field: str(field.metadata["setting"].key)):
-        one = cast("Setting", field.metadata["setting"])
-        declared[one.key] = (field.name, one)
+        declaration = cast("Setting", field.metadata["setting"])
+        declared[declaration.key] = (field.name, declaration)
     return declared
 
 
 def parse_settings(cls: type[ConfigT], configs: Mapping[str, str], root: Mapping[str, str]) -> ConfigT:
-    """An instance of a configuration class: `configs`, else `root`, else the declared defaults."""
+    """Return an instance of a configuration class: `configs`, else `root`, else the declared defaults."""
     declared = declared_settings(cls)
     values: dict[str, Any] = {}
     for source in (root, configs):
         for key, text in source.items():
             if key in declared:
-                name, one = declared[key]
-                values[name] = one.parse(text)
+                name, declaration = declared[key]
+                values[name] = declaration.parse(text)
     return cls(**values)
 
 
@@ -172,34 +171,34 @@ def validate_settings(
     configs: Mapping[str, str], known: Mapping[str, tuple[str, Setting]], scope: str
 ) -> None:
     for key, text in configs.items():
-        one = lookup_setting(key, known, scope)
+        declaration = lookup_setting(key, known, scope)
         if not isinstance(text, str):
             raise InvalidRequestError(
                 "INVALID_CONFIG_VALUE",
                 f"{key}: found {text!r} of type {type(text).__name__}, expected a string",
-                fix="give configuration values as strings",
+                fix="Give configuration values as strings",
             )
-        one.parse(text)
+        declaration.parse(text)
 
 
 def lookup_setting(key: str, known: Mapping[str, tuple[str, Setting]], scope: str) -> Setting:
     if key in known:
         return known[key][1]
     near = _nearest(key, known)
-    hint = f"use one of {', '.join(known)}" if near is None else f"write {near!r}"
+    hint = f"Use one of {', '.join(known)}" if near is None else f"Write {near!r}"
     raise InvalidRequestError("UNKNOWN_CONFIG", f"found {scope} setting {key!r}, which is unknown", fix=hint)
 
 
 def _nearest(key: str, known: Iterable[str]) -> str | None:
-    """The key that has most pairs of neighbouring characters in common with this one, if it has half of them.
+    """Return the key with most character pairs in common with this one, if it has at least half of them.
 
     A request may misspell thousands of keys: difflib takes 300 us for each, this 15.
     """
     pairs = _pairs(key[:_LONGEST_KEY])
     likeness, near = max(
-        (2 * len(pairs & others) / (len(pairs) + len(others)), one)
-        for one in known
-        for others in [_pairs_of_known(one)]
+        (2 * len(pairs & others) / (len(pairs) + len(others)), candidate)
+        for candidate in known
+        for others in [_pairs_of_known(candidate)]
     )
     return near if likeness >= _ALIKE else None
 
@@ -210,6 +209,6 @@ def _pairs_of_known(key: str) -> frozenset[str]:
 
 
 def _pairs(key: str) -> frozenset[str]:
-    """With the ends as if there were something beside them, so that no key is without any."""
+    """Return the pairs of neighbouring characters, with the ends padded, so that every key has some."""
     padded = f" {key} "
     return frozenset(map("".join, itertools.pairwise(padded)))

@@ -1,8 +1,7 @@
 """ListOffsets by time: the earliest offset whose record is at or after a time.
 
-Timestamps need not ascend (CreateTime): extents and then batches are passed over only if their largest
-timestamp is older; within a batch every record is looked at.
-A merged segment has a time index, which says where to begin.
+Timestamps need not ascend (CreateTime): extents and then batches are skipped only if their largest timestamp
+is older; within a batch every record is checked. A merged segment has a time index, which gives a start.
 Concurrency: any thread; reads only.
 Sources: Kafka UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp.
 """
@@ -28,7 +27,7 @@ _MAX_TIMESTAMP = NUMBER_COLUMNS.index("max_timestamp_ms")
 def offset_for_time(
     store: Store, state: PartitionState, timestamp_ms: int, *, topic: str | None = None
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record, by offset, with a timestamp >= `timestamp_ms`; None if none.
+    """Return (offset, timestamp) of the first record, by offset, at or after `timestamp_ms`; None if none.
 
     Args:
         topic: the topic's name, for error messages.
@@ -43,7 +42,7 @@ def offset_for_time(
 
 
 def extents_at_or_after(state: PartitionState, timestamp_ms: int) -> Iterator[Extent]:
-    """Those that may hold a record as young as that, in the order of their offsets."""
+    """Yield the extents that may hold such a record, in the order of their offsets."""
     for first, block in state.extents.column_blocks():
         newest = block.numbers[_MAX_TIMESTAMP]
         candidates = np.flatnonzero((newest >= timestamp_ms) & (block.end_offset > state.log_start_offset))
@@ -78,26 +77,24 @@ def _search_extent(
 
 # --- times together ----------------------------------------------------------------------------------
 #
-# Offsets by time of many partitions at once, as far as that is cheap.
+# Offsets by time of many partitions in one batch, where that is cheap.
 #
-# What ListOffsets asks for thousands of partitions is mostly the first record of a small extent, and the
-# extents of one publish lie in one segment: what was done anew for each of them (opening files, decoding a
-# batch of a few records) took 0.7 ms. Here files stay open for all, and the batches are decoded together; of
-# an extent with one record the image knows all there is to know, unless it was compacted.
-# Invariants: the answers are those of time_lookup.py. Whatever is large, unusual or damaged is not answered
-#     here, and left to it.
+# ListOffsets for thousands of partitions mostly asks for the first record of a small extent, and the extents
+# of one publish share a segment. Opening a file and decoding a small batch for each took 0.7 ms. Here files
+# stay open for all, and the batches are decoded together. Of an extent with one record the image knows offset
+# and timestamp, unless it was compacted.
+# Invariants: the results equal those of `offset_for_time`. Anything large, unusual or damaged is left to it.
 # Memory: WINDOW_BYTES of each, and MOST_DECOMPRESSED_BYTES if they are compressed.
 # Concurrency: one thread; reads only.
-# Sources: as time_lookup.py.
 
 
 WINDOW_BYTES = 4096
 MOST_DECOMPRESSED_BYTES = 64 << 10
-Found = tuple[int, int] | None  # offset and timestamp; None: no record is as young
+Found = tuple[int, int] | None  # offset and timestamp; None: no record is that young
 
 
 class Wanted(NamedTuple):
-    """A partition, and the time whose first offset is looked for."""
+    """A partition, and the time to look up."""
 
     topic: str
     state: PartitionState
@@ -105,7 +102,7 @@ class Wanted(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """The one that must hold what is looked for."""
+    """The batch that must hold the record."""
 
     number: int
     data: bytearray
@@ -114,33 +111,33 @@ class _Batch(NamedTuple):
 
 
 def offsets_for_times(store: Store, wanted: Sequence[Wanted]) -> dict[int, Found]:
-    """By their numbers, those that could be answered: (offset, timestamp) of the first record."""
+    """Return (offset, timestamp) of the first record by request index, where the fast path applies."""
     found: dict[int, Found] = {}
     batches: list[_Batch] = []
     with SegmentFiles(store) as files:
-        for number, one in enumerate(wanted):
-            extent = next(extents_at_or_after(one.state, one.timestamp_ms), None)
+        for number, lookup in enumerate(wanted):
+            extent = next(extents_at_or_after(lookup.state, lookup.timestamp_ms), None)
             if extent is None:
                 found[number] = None
-            elif extent.base_offset < one.state.log_start_offset:
+            elif extent.base_offset < lookup.state.log_start_offset:
                 continue
-            elif extent.record_count == 1 and extent.base_offset >= one.state.cleaned.first_dirty_offset:
+            elif extent.record_count == 1 and extent.base_offset >= lookup.state.cleaned.first_dirty_offset:
                 found[number] = extent.base_offset, extent.max_timestamp_ms
-            elif not store.traits.is_remote:  # where a read is a round trip, one of 4 KB saves nothing
-                data = _first_batch(files, one, extent)
+            elif not store.traits.is_remote:  # where a read is a round trip, this one of 4 KB saves nothing
+                data = _first_batch(files, lookup, extent)
                 if data is not None:
-                    batches.append(_Batch(number, data, one.timestamp_ms, extent.offset_delta))
+                    batches.append(_Batch(number, data, lookup.timestamp_ms, extent.offset_delta))
     if batches:
         found |= _decoded(batches)
     return found
 
 
-def _first_batch(files: SegmentFiles, one: Wanted, extent: Extent) -> bytearray | None:
-    """The first that is young enough; None if it is not in the extent's first bytes, as it should be."""
-    span = extent_span(one.topic, extent)
+def _first_batch(files: SegmentFiles, lookup: Wanted, extent: Extent) -> bytearray | None:
+    """Return the first batch that is young enough; None if it is not in the extent's first bytes."""
+    span = extent_span(lookup.topic, extent)
     try:
         data = files.open(span).read_exactly(span, span.position, min(span.size, WINDOW_BYTES))
-        return _young_batch(data, span, one.timestamp_ms)
+        return _young_batch(data, span, lookup.timestamp_ms)
     except SparklogError:
         return None
 
@@ -163,12 +160,12 @@ def _young_batch(data: bytearray, span: Span, timestamp_ms: int) -> bytearray | 
 
 
 def _check_size(header: BatchHeader, batch: bytearray) -> None:
-    """A few bytes may become gigabytes, and sixty of them lie here at once.
+    """Reject large batches: a few bytes may become gigabytes, and sixty batches are in memory.
 
-    What is decompressed to see that is decompressed again, with all others: some 10 us each.
+    The bytes decompressed for this check are decompressed again later: some 10 us per batch.
 
     Raises:
-        CorruptLogError: it is larger than this module takes, which is nothing to be told of.
+        CorruptLogError: too large for this fast path, which the caller handles.
     """
     if header.codec is not Codec.NONE:
         packed = memoryview(batch)[HEADER.size :]
@@ -176,17 +173,17 @@ def _check_size(header: BatchHeader, batch: bytearray) -> None:
 
 
 def _decoded(batches: Sequence[_Batch]) -> dict[int, Found]:
-    """Those in which there is what their headers promise."""
-    data = b"".join([one.data for one in batches])
-    where = "batches looked at by time"
+    """Decode the batches; return the records of those that hold what their headers promise."""
+    data = b"".join([batch.data for batch in batches])
+    where = "batches read by time"
     try:
         table = scan_batches(data, where=where)
-        deltas = np.array([one.offset_delta for one in batches], np.int64)
+        deltas = np.array([batch.offset_delta for batch in batches], np.int64)
         records = decode_bodies(data, table, offset_delta=deltas, where=where)
     except SparklogError:
         return {}
     batch_of = np.repeat(np.arange(len(table)), table.record_count)
-    times = np.array([one.timestamp_ms for one in batches], np.int64)
+    times = np.array([batch.timestamp_ms for batch in batches], np.int64)
     young = np.flatnonzero(records.timestamp_ms >= times[batch_of])
     hit, place = np.unique(batch_of[young], return_index=True)
     rows = young[place]

@@ -1,25 +1,25 @@
 """The segments of one process: batches are appended, made durable, and only then may be published.
 
 Invariants:
-    1. A segment file is created exclusively and written by one process only. After a fork the child
-       forgets the parent's segments and starts under a writer id of its own. So does a clone of the
-       process (a machine's image that was resumed twice) once it finds one of its names taken.
+    1. A segment file is created exclusively and written by one process only. After a fork the child drops
+       the parent's segments and uses a new writer id. So does a clone of the process (a machine image that
+       was resumed twice) when it finds one of its names taken.
     2. A draft may be published only after `sync(drafts)` returned: its bytes, its file's name and its
        directory are then durable.
-    3. After a failed write or sync nothing is ever added to that segment again: torn bytes are always
+    3. After a failed write or sync nothing is added to that segment: torn bytes are always
        its last, and no extent refers to them.
 Stores whose files end with their sync (object stores): each sync ends the segment, and the next append begins
-    another. flush.messages and flush.ms would only make objects small, and are not followed. The index is
-    one more object, and worth its request only beside a segment of INDEXED_BYTES or more.
-Rolling: before an append that would exceed segment.bytes, segment.ms or segment.index.bytes of any
-    topic in the segment (the strictest counts; writer.py), or that goes to a segment born before the
-    sweep horizon, or one whose file was removed. One append is never split over two segments.
-Removed files: once all extents of a segment were merged away or have expired, it may be swept while it is
-    open here. What is appended and not published then is gone with it: `sync` says so (STAGING_EXPIRED),
-    where it can be seen, else who publishes. The next append begins another segment.
+    another. flush.messages and flush.ms would only make objects small, and are ignored. The index is one more
+    object, worth its request only for a segment of INDEXED_BYTES or more.
+Rolling: before an append that would exceed segment.bytes, segment.ms or segment.index.bytes of any topic in
+    the segment (the strictest applies), or to a segment with a version before the sweep horizon, or whose
+    file was removed. One append is never split over two segments.
+Removed files: once all extents of a segment were merged or have expired, it may be swept while it is open
+    here. Appended, unpublished data is lost with it: `sync` reports that (STAGING_EXPIRED) where it can be
+    detected, else the publisher does. The next append begins another segment.
 Not here: encoding (format), offsets and visibility (metadata), grouping rows (client/appender.py).
 Concurrency: thread-safe by one lock.
-After a crash: a new process means a new writer id; bytes without an extent are swept later.
+After a crash: a new process has a new writer id; bytes without an extent are swept later.
 Sources: docs/design.md; Kafka LogSegment.append, UnifiedLog.maybeRoll.
 """
 
@@ -42,7 +42,7 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.failpoints import failpoint
-from sparklog.forking import tell_after_fork
+from sparklog.forking import notify_after_fork
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.encode_partitions import EncodedPartitions
 from sparklog.format.index import encode_offset_entries
@@ -53,24 +53,24 @@ from sparklog.storage import AppendFile, Store, StoreTraits
 
 # --- lanes -------------------------------------------------------------------------------------------
 #
-# Which topics' batches may share a segment: those of one lane.
+# The topics whose batches may share a segment: those of one lane.
 #
-# A file goes when nothing in it is live any more. Committed offsets are kept, and compacted now and then,
-# beside data that expires: in one segment, each would keep the other's bytes on the disk. So internal topics
-# have segments of their own. Where each flush makes a file anyway (object stores) they share it: another
-# object for each flush would cost more than it frees, and merging takes them apart. By sparklog.segment.apart
-# a topic shares segments only with those that keep their records for as long.
+# A file is removed when nothing in it is live. Committed offsets are kept, and compacted now and then, unlike
+# data that expires: in one segment, each would keep the other's bytes on the disk. So internal topics have
+# their own segments. Where each flush creates a file anyway (object stores) they share it: another object for
+# each flush would cost more than it frees, and merging separates them. With sparklog.segment.apart a topic
+# shares segments only with topics of the same retention.
 #
 # Concurrency: a pure function.
 
 
 SHARED = ""
 INTERNAL = "internal"
-MAX_LANES = 16  # segments that a process has open; further lanes share the first
+MAX_LANES = 16  # open segments of a process; further lanes share the first
 
 
 def lane_of(topic: str, config: TopicConfig, traits: StoreTraits) -> str:
-    """The lane of a topic of this name and these settings."""
+    """Return the lane of a topic with this name and these settings."""
     if is_internal(topic):
         return INTERNAL if traits.appends_after_sync else SHARED
     if not config.segment_apart:
@@ -81,9 +81,9 @@ def lane_of(topic: str, config: TopicConfig, traits: StoreTraits) -> str:
 
 # --- synced segments ---------------------------------------------------------------------------------
 #
-# Invariants: a draft passes only if a sync that succeeded covered it, in whatever thread that sync ran.
-# Bounds: MAX_SYNCED segments, those of drafts that wait to be published; the least recently used one is
-#     forgotten first, as forgotten would mean not durable.
+# Invariants: a draft passes only if a successful sync covered it, in whatever thread that sync ran.
+# Bounds: MAX_SYNCED segments, those of drafts to be published; the least recently used one is evicted first.
+#     An evicted segment counts as not durable.
 # Concurrency: the writer's lock.
 
 
@@ -91,25 +91,25 @@ MAX_SYNCED = 10_000
 
 
 class SyncedSegments:
-    """How much of each segment is durable: what may be published."""
+    """The durable size of each segment: the limit of what may be published."""
 
     def __init__(self) -> None:
-        self._durable: dict[str, int] = {}  # by segment, up to where; the least recently used first
+        self._durable: dict[str, int] = {}  # segment -> durable end; the least recently used first
 
     def note(self, segment: str, position: int) -> None:
-        """It is durable up to there."""
+        """Record that the segment is durable up to `position`."""
         self._durable.pop(segment, None)
         self._durable[segment] = position
 
     def forget_oldest(self) -> None:
-        """Keep to MAX_SYNCED."""
+        """Evict down to MAX_SYNCED."""
         while len(self._durable) > MAX_SYNCED:
             del self._durable[next(iter(self._durable))]
 
     def validate(self, draft: DraftExtent, store: Store) -> None:
         """Refuse a draft that is not durable.
 
-        Raises: RetriableError STAGING_EXPIRED, its segment is gone; FatalStorageError.
+        Raises: RetriableError STAGING_EXPIRED, its segment is removed; FatalStorageError.
         """
         durable = self._durable.get(draft.segment, 0)
         if durable:
@@ -121,29 +121,29 @@ class SyncedSegments:
                 "WRITER_FAILED",
                 f"{draft.segment}@{draft.position}: {draft.size} bytes are not durable, "
                 f"only those up to {durable}: a sync of this segment failed",
-                fix="append the rows again; the writer has started a new segment",
+                fix="Append the rows again; the writer has started a new segment",
             )
 
 
 def removed_error(segment: str) -> RetriableError:
-    """Somebody deleted the segment that was written to."""
+    """The error for a segment that was deleted while it was written to."""
     return RetriableError(
         "STAGING_EXPIRED",
-        f"{segment}: found that it was removed while it was written to, since nothing in it was live",
-        fix="append the rows again, to a new segment; of these nothing is published, nor will be",
+        f"{segment}: the file was removed while it was written to, since nothing in it was live",
+        fix="Append the rows again, to a new segment; none of these rows are or will be published",
     )
 
 
 # --- drafts ------------------------------------------------------------------------------------------
 #
-# Drafts: where batches that were just appended lie in their segment.
+# Drafts: the locations of just appended batches in their segment.
 #
 # Not here: what a draft is (metadata/model/extent_list.py).
 # Concurrency: pure functions.
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Batches of one partition, which count their offsets from 0, and its topic's settings."""
+    """Batches of one partition with offsets from 0, and its topic's settings."""
 
     topic_id: str
     partition: int
@@ -159,7 +159,7 @@ def draft_of(
     encoded: EncodedBatches,
     extends: DraftExtent | None,
 ) -> DraftExtent:
-    """The batches at `position`, together with those of the draft that they continue."""
+    """Return the draft of the batches at `position`, merged with the draft that they continue."""
     first = extends.position if extends else position
     count = encoded.record_count + (extends.record_count if extends else 0)
     newest = max(encoded.max_timestamp_ms, extends.max_timestamp_ms if extends else -1)
@@ -177,7 +177,7 @@ def draft_of(
 def drafts_of(
     topic_id: str, partitions: Sequence[int], segment: str, position: int, encoded: EncodedPartitions
 ) -> list[DraftExtent]:
-    """The batches of these partitions, one after the other from `position` on."""
+    """Return the drafts of the batches of these partitions, consecutive from `position` on."""
     columns = (
         partitions,
         (encoded.position + position).tolist(),
@@ -200,24 +200,25 @@ def drafts_of(
 
 
 def drafts_together(appends: Sequence[Append], segment: str, position: int) -> list[DraftExtent]:
-    """What was appended, one after the other from `position` on."""
+    """Return the drafts of appended batches, consecutive from `position` on."""
     drafts = []
-    for one in appends:
-        drafts.append(draft_of(one.topic_id, one.partition, segment, position, one.encoded, None))
-        position += one.encoded.size_bytes
+    for appended in appends:
+        drafts.append(
+            draft_of(appended.topic_id, appended.partition, segment, position, appended.encoded, None)
+        )
+        position += appended.encoded.size_bytes
     return drafts
 
 
 # --- growing index -----------------------------------------------------------------------------------
 #
 # An entry (offset of a batch within its extent, position of the batch) for the first batch that starts in
-# each
-#     stretch of index.interval.bytes.
-# Invariants: entries refer to synced bytes only. They are hints: that one could not be written fails nothing,
-#     and readers do without. The file never gets shorter, since readers map it.
+# each interval of index.interval.bytes.
+# Invariants: entries refer to synced bytes only. They are hints: a failed write of an entry is no error, and
+#     readers work without it. The file never gets shorter, since readers map it.
 # Not here: reading an index (segment_file.py), its format (format/index.py).
 # Concurrency: the writer's lock.
-# After a crash: the last entry may be torn; readers check the batch that an entry names.
+# After a crash: the last entry may be torn; readers check the batch of an entry.
 # Sources: FORMAT.md#offset-index; Kafka LogSegment.append.
 
 
@@ -225,7 +226,7 @@ ENTRY_BYTES = 8
 
 
 class GrowingIndex:
-    """The sparse index of a segment that is being written: entries gather, and go out with each sync."""
+    """The sparse index of a segment that is being written: entries are buffered, and written at each sync."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
@@ -235,10 +236,10 @@ class GrowingIndex:
         self._positions: list[int] = []
         self._since_entry_bytes = 0
         self._is_broken = False
-        self.size_bytes = 0  # with what is still to be written
+        self.size_bytes = 0  # including buffered entries
 
     def add(self, encoded: EncodedBatches, position: int, *, interval_bytes: int, limit_bytes: int) -> None:
-        """Choose entries for batches that were appended at `position`, as far as the limit leaves room.
+        """Choose entries for batches appended at `position`, while the limit leaves room.
 
         A loop over batches: there are few in an append, and NumPy's price is per call. One batch takes 1 us
         where NumPy took 18, 64 take 10 (a broker appends eight times for each group commit).
@@ -259,7 +260,7 @@ class GrowingIndex:
         self._since_entry_bytes = before - stretch * interval
 
     def write(self) -> None:
-        """Append what has gathered to the index's file."""
+        """Append the buffered entries to the index's file."""
         if not self._offsets:
             return
         try:
@@ -267,17 +268,17 @@ class GrowingIndex:
                 self._file = self._store.append_file(self._name, mapped=True)
             self._file.write(self._taken())
         except StorageError:
-            self._is_broken = True  # a torn entry may be its last: nothing may follow it
+            self._is_broken = True  # it may end in a torn entry: append nothing after it
             self._taken()
 
     def put(self) -> None:
-        """Write everything as one object, where files do not grow."""
+        """Write all entries as one object, where files do not grow."""
         if self._offsets:
             with contextlib.suppress(StorageError):
                 self._store.put_hint(self._name, self._taken())
 
     def close(self) -> None:
-        """Close the file; what has gathered since the last `write` is forgotten."""
+        """Close the file; entries buffered since the last `write` are dropped."""
         if self._file is not None:
             with contextlib.suppress(StorageError, OSError):
                 self._file.close()
@@ -293,8 +294,8 @@ class GrowingIndex:
 # --- open segment ------------------------------------------------------------------------------------
 #
 # Invariants: batches refer to nothing before the segment's last sync. A segment grows for half of MAX_AGE_MS
-#     at most, whatever segment.ms says: a sweep leaves a week to what was written and not published yet
-#     (adr/0019), and half of it belongs to whoever has written last.
+#     at most, whatever segment.ms is: a sweep leaves written, unpublished data a week (adr/0019), half of
+#     which is for the last draft.
 # Concurrency: the writer's lock.
 
 
@@ -303,7 +304,7 @@ MAX_AGE_MS = 302_400_000  # half a week
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class OpenSegment:
-    """A segment that a process is appending to, and the strictest limits of the topics in it."""
+    """A segment that a process appends to, and the strictest limits of its topics."""
 
     name: str
     lane: str
@@ -318,7 +319,7 @@ class OpenSegment:
     synced_position: int = 0
 
     def has_room(self, size_bytes: int, batches: int, config: TopicConfig, now_ms: int) -> bool:
-        """Does it keep within its limits, and the topic's, with so much more?"""
+        """True if this many bytes and batches more keep within the segment's and the topic's limits."""
         size = self.file.position + size_bytes
         index_bytes = self.index.size_bytes + ENTRY_BYTES * batches
         return (
@@ -328,22 +329,22 @@ class OpenSegment:
         )
 
     def narrow(self, config: TopicConfig) -> None:
-        """Take in a topic with these limits."""
+        """Add a topic's limits."""
         self.limit_bytes = min(self.limit_bytes, config.segment_bytes)
         self.limit_index_bytes = min(self.limit_index_bytes, config.segment_index_bytes)
         self.limit_ms = min(self.limit_ms, config.segment_ms)
 
     @property
     def is_removed(self) -> bool:
-        """Was its file removed while nothing in it was waiting for a sync? Then nothing is lost with it."""
+        """True if its file was removed while no data in it waited for a sync, so that nothing is lost."""
         return self.file.position == self.synced_position and self.file.is_removed
 
     def is_end(self, draft: DraftExtent) -> bool:
-        """Would an append now continue this draft?"""
+        """True if an append now would continue this draft."""
         return self.name == draft.segment and self.file.position == draft.position + draft.size
 
     def close_quietly(self) -> None:
-        """Close files that nothing more depends on: synced, failed, or the parent's."""
+        """Close files that need no sync: synced, failed, or the parent's."""
         with contextlib.suppress(StorageError, OSError):
             self.file.close()
         self.index.close()
@@ -366,8 +367,8 @@ class LogWriter:
         seen: Callable[[], tuple[int, int]] | None = None,
         is_retired: Callable[[str], bool] = lambda _segment: False,
     ) -> None:
-        """`seen`: the birth of a new segment, and the sweep horizon; None: segments are born before all.
-        `is_retired`: True if nothing can be published in a segment any more, as of that commit.
+        """`seen`: the newest commit, for the names of segments, and the sweep horizon; None: unknown.
+        `is_retired`: true if data in a segment can no longer be published, as of that commit.
         """
         self._seen = seen
         self._is_retired = is_retired
@@ -377,7 +378,7 @@ class LogWriter:
         self._segment_bytes = segment_bytes
         self._segment_ms = segment_ms
         self._start(writer_id or uuid.uuid4().hex)
-        tell_after_fork(self)
+        notify_after_fork(self)
 
     def _start(self, writer_id: str) -> None:
         self.writer_id = writer_id
@@ -389,7 +390,7 @@ class LogWriter:
         self._pid = os.getpid()
 
     def after_fork_in_child(self) -> None:
-        """Forget the parent's segments; what the child appends goes to segments of its own."""
+        """Drop the parent's segments; the child appends to its own."""
         inherited = [*self._rolled, *self._active.values()]
         self._start(uuid.uuid4().hex)
         for segment in inherited:
@@ -405,29 +406,29 @@ class LogWriter:
         extends: DraftExtent | None = None,
         lane: str = SHARED,
     ) -> DraftExtent | None:
-        """Write batches, not yet durable, and say where they are.
+        """Write batches, not yet durable; return their location.
 
         Args:
-            topic_id, partition: whom the extent will belong to.
-            encoded: batches that count their offsets from 0, or from `extends.record_count`.
+            topic_id, partition: the partition of the extent.
+            encoded: batches with offsets from 0, or from `extends.record_count`.
             config: the topic's settings: rolling, index interval, flushing.
-            extends: a draft of the same partition that this append should continue. The draft returned
-                then covers both, and replaces it.
+            extends: a draft of the same partition that this append continues. The returned draft covers both,
+                and replaces it.
             lane: batches of different lanes never share a segment (lane_of).
 
-        Returns: the draft; None if `extends` was given and is no longer the end of the active segment
-            (nothing was written then: encode again, counting from 0).
+        Returns: the draft; None if `extends` was given and is no longer the end of the active segment: then
+            nothing was written, and the batches must be encoded again, with offsets from 0.
 
         Raises:
             InvalidRequestError: no batches, or too many bytes; nothing was written.
-            StorageError: nothing refers to what may have been written; the next append starts a new
-                segment. Drafts returned before stay good.
+            StorageError: the bytes that may have been written are unused; the next append starts a new
+                segment. Drafts returned before stay valid.
         """
         if not len(encoded.size):
             raise InvalidRequestError(
                 "INVALID_ROWS",
                 "found no batches to append, expected at least one",
-                fix="append rows, or do not append",
+                fix="Append rows, or do not append",
             )
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
@@ -451,10 +452,10 @@ class LogWriter:
         *,
         lane: str = SHARED,
     ) -> list[DraftExtent]:
-        """As `append` for each of several partitions of a topic, in one write where they fit into a segment.
+        """As `append`, for several partitions of a topic, in one write if they fit into a segment.
 
         Args:
-            partitions: whom the extents will belong to, in the order of `encoded`.
+            partitions: of the extents, in the order of `encoded`.
 
         Raises: as `append`.
         """
@@ -462,10 +463,11 @@ class LogWriter:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
             lane = self._open_lane(lane)
             if not self._has_room(encoded.batches.size_bytes, encoded.batches.batch_count, config, lane):
-                # Some of them begin another segment: `append` finds out which.
+                # Some of them begin another segment: `append` rolls it.
                 parts = zip(partitions, encoded.split(), strict=True)
                 drafts = [
-                    self.append(topic_id, partition, one, config, lane=lane) for partition, one in parts
+                    self.append(topic_id, partition, batches, config, lane=lane)
+                    for partition, batches in parts
                 ]
                 return [draft for draft in drafts if draft is not None]
             segment = self._segment_for(encoded.batches.size_bytes, config, lane) or self._create(
@@ -476,25 +478,29 @@ class LogWriter:
             return drafts_of(topic_id, partitions, segment.name, position, encoded)
 
     def append_together(self, appends: Sequence[Append], *, lane: str = SHARED) -> list[DraftExtent]:
-        """As `append` for each of several partitions, of any topics, in one write where a segment has room.
+        """As `append`, for several partitions of any topics, in one write if a segment has room.
 
-        Raises: as `append`. Then there is no draft of any of them.
+        Raises: as `append`; then none of them has a draft.
         """
-        configs = list({id(one.config): one.config for one in appends}.values())
+        configs = list({id(appended.config): appended.config for appended in appends}.values())
         size, batches = (sum(column) for column in zip(*map(_room_of, appends), strict=True))
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
             lane = self._open_lane(lane)
             if not all(self._has_room(size, batches, config, lane) for config in configs):
                 drafts = [
-                    self.append(one.topic_id, one.partition, one.encoded, one.config, lane=lane)
-                    for one in appends
+                    self.append(
+                        appended.topic_id, appended.partition, appended.encoded, appended.config, lane=lane
+                    )
+                    for appended in appends
                 ]
                 return [draft for draft in drafts if draft is not None]
             segment = self._segment_for(size, configs[0], lane) or self._create(configs[0], lane)
             for config in configs[1:]:
                 segment.narrow(config)
-            position = self._write(segment, [one.encoded for one in appends], [one.config for one in appends])
+            position = self._write(
+                segment, [appended.encoded for appended in appends], [appended.config for appended in appends]
+            )
             for config in configs:
                 self._flush_if_due(segment, config)
             return drafts_together(appends, segment.name, position)
@@ -503,12 +509,12 @@ class LogWriter:
         """Make everything appended so far durable: data, file names and directories.
 
         Args:
-            drafts: what is about to be published; checked to be durable, so that another thread's failed
-                sync cannot go unnoticed.
+            drafts: to be published; checked to be durable, so that another thread's failed sync cannot go
+                unnoticed.
 
         Raises:
             StorageError: durability is unknown. Do not publish; append again, to a new segment.
-            RetriableError: STAGING_EXPIRED, the file was removed: the same.
+            RetriableError: STAGING_EXPIRED, the file was removed: append again.
         """
         with self._lock:
             first_error: BaseException | None = None
@@ -521,7 +527,7 @@ class LogWriter:
                         self._rename()
                     self._drop(segment)
                 except BaseException:
-                    if self._ends_with_sync:  # it takes no other
+                    if self._ends_with_sync:  # the file takes no more
                         self._drop(segment)
                     raise
             self._rolled.clear()
@@ -529,10 +535,10 @@ class LogWriter:
                 raise first_error
             for draft in drafts:
                 self._synced.validate(draft, self._store)
-            self._synced.forget_oldest()  # not before: the drafts may lie in more than are remembered
+            self._synced.forget_oldest()  # not before: the drafts may be in more segments than MAX_SYNCED
 
     def close(self) -> None:
-        """Make durable and close. The writer may be used again: it starts a new segment then."""
+        """Sync and close. The writer may be used again: it starts a new segment then."""
         with self._lock:
             try:
                 self.sync()
@@ -542,24 +548,24 @@ class LogWriter:
                 self._active.clear()
 
     def is_end(self, draft: DraftExtent) -> bool:
-        """Would an append now continue this draft? (Another thread's append, or rolling, may change it.)"""
+        """True if an append now would continue this draft; other threads may change that."""
         with self._lock:
             return any(segment.is_end(draft) for segment in self._active.values())
 
     def lane_of(self, topic: str, config: TopicConfig) -> str:
-        """Which of its segments a topic's batches belong to."""
+        """Return the lane of a topic's batches."""
         return lane_of(topic, config, self._store.traits)
 
     def _open_lane(self, lane: str) -> str:
         return lane if lane in self._active or len(self._active) < MAX_LANES else SHARED
 
     def _segment_for(self, size_bytes: int, config: TopicConfig, lane: str) -> OpenSegment | None:
-        """The active segment if it can take so many bytes, after rolling it if it cannot."""
+        """Return the active segment, rolled if it has no room for the bytes; None if there is none."""
         if size_bytes > INT_MAX:
             raise InvalidRequestError(
                 "APPEND_TOO_LARGE",
                 f"found {size_bytes} bytes in one append, expected at most {INT_MAX}",
-                fix="append in smaller pieces",
+                fix="Append smaller batches",
             )
         segment = self._active.get(lane)
         if segment is None:
@@ -572,16 +578,16 @@ class LogWriter:
         return segment
 
     def _is_over(self, segment: OpenSegment) -> bool:
-        """Was it born before the sweep horizon? If its extents are gone, none can be published any more.
-        Or was it retired, or swept already?
+        """True if the segment must not be used any more: its version is before the sweep horizon, so that
+        its extents may be gone, or it was retired or swept.
         """
         is_too_old = self._seen is not None and born_of(segment.name) < self._seen()[1]
         return is_too_old or segment.is_removed or self._is_retired(segment.name)
 
     def _has_room(self, size_bytes: int, batches: int, config: TopicConfig, lane: str) -> bool:
-        """Do so many batches fit into the active segment, or into one that is still to be made?
+        """True if the batches fit into the active segment, or into a new one.
 
-        Only if none of them would roll it: so they lie as if each had been appended by itself.
+        False if one of them would roll it: the layout must be as with separate appends.
         """
         segment = self._active.get(lane)
         if segment is not None:
@@ -595,24 +601,24 @@ class LogWriter:
     def _write(
         self, segment: OpenSegment, encoded: Sequence[EncodedBatches], configs: Sequence[TopicConfig]
     ) -> int:
-        """Write batches, and choose their entries of the index; returns where they begin."""
+        """Write batches, and choose their index entries; return the position of the first."""
         position = start = segment.file.position
         try:
-            segment.file.write(*[chunk for one in encoded for chunk in one.data])
+            segment.file.write(*[chunk for batches in encoded for chunk in batches.data])
         except BaseException:
-            # Bytes may be torn (or an interrupt may have cut the write): never append after them.
+            # Bytes may be torn (or an interrupt may have stopped the write): never append after them.
             self._retire(segment)
             raise
         failpoint("segment.written")
-        for one, config in zip(encoded, configs, strict=True):
+        for batches, config in zip(encoded, configs, strict=True):
             segment.index.add(
-                one,
+                batches,
                 position,
                 interval_bytes=config.index_interval_bytes,
                 limit_bytes=segment.limit_index_bytes,
             )
-            segment.unsynced_records += one.record_count
-            position += one.size_bytes
+            segment.unsynced_records += batches.record_count
+            position += batches.size_bytes
         return start
 
     def _create(self, config: TopicConfig, lane: str) -> OpenSegment:
@@ -644,15 +650,15 @@ class LogWriter:
     def _next_name(self) -> str:
         born = None if self._seen is None else self._seen()[0]
         name = segment_name(self.writer_id, self._number, born)
-        self._number += 1  # also when creating fails: a name is tried once
+        self._number += 1  # also if creating fails: a name is tried only once
         return name
 
     def _rename(self) -> None:
-        """Somebody else has our id, and will use the names that follow, too."""
+        """Another process has our writer id, and will use the next names, too."""
         self.writer_id, self._number = uuid.uuid4().hex, 0
 
     def _retire(self, segment: OpenSegment) -> None:
-        """Stop appending to an active segment; what it holds is synced with the next sync."""
+        """Stop appending to an active segment; the next sync covers it."""
         self._leave(segment)
         self._rolled.append(segment)
 
@@ -661,13 +667,13 @@ class LogWriter:
             del self._active[segment.lane]
 
     def _drop(self, segment: OpenSegment) -> None:
-        """Nothing is appended to it any more, nor synced."""
+        """Stop appending to a segment, and syncing it."""
         self._leave(segment)
-        self._rolled = [one for one in self._rolled if one is not segment]
+        self._rolled = [rolled for rolled in self._rolled if rolled is not segment]
         segment.close_quietly()
 
     def _flush_if_due(self, segment: OpenSegment, config: TopicConfig) -> None:
-        """flush.messages and flush.ms: spread the disk's work; publishing syncs in any case."""
+        """flush.messages and flush.ms spread the disk's work; publishing syncs in any case."""
         if self._ends_with_sync:
             return
         age_ms = self._clock.now_ms() - segment.synced_ms
@@ -695,5 +701,5 @@ class LogWriter:
             segment.close_quietly()
 
 
-def _room_of(one: Append) -> tuple[int, int]:
-    return one.encoded.size_bytes, one.encoded.batch_count
+def _room_of(appended: Append) -> tuple[int, int]:
+    return appended.encoded.size_bytes, appended.encoded.batch_count

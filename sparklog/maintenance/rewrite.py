@@ -52,7 +52,7 @@ from sparklog.log.read_plan import extent_span
 from sparklog.log.reader import Fetched, joined_ranges, plain_parts, read_step
 from sparklog.log.segment_file import (
     AHEAD_BYTES,
-    AHEAD_PIECES,
+    AHEAD_CHUNKS,
     ReadAhead,
     SegmentFile,
     SegmentFiles,
@@ -162,7 +162,7 @@ class Spool(Closing):
                 announced.append(span)
                 size += span.size
                 # Half of what is kept open, as each is opened when it is announced, and when it is taken.
-                while size > AHEAD_BYTES or len(announced) >= AHEAD_PIECES:
+                while size > AHEAD_BYTES or len(announced) >= AHEAD_CHUNKS:
                     size -= announced[0].size
                     self._take(files, file, announced.popleft(), on_bytes)
             while announced:

@@ -26,7 +26,7 @@ from typing import Final, Self
 
 from sparklog.clock import Clock
 from sparklog.errors import NotFoundError, RetriableError
-from sparklog.forking import tell_after_fork
+from sparklog.forking import notify_after_fork
 from sparklog.metadata.cleaning import clean_metadata
 from sparklog.metadata.combining import CONTENDED_MS, Combiner, Plan, Settled, SharedPlan
 from sparklog.metadata.creating import CommitCreator, make_candidate
@@ -43,7 +43,7 @@ from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.model.settings import validate_writable
 from sparklog.metadata.upkeep import Inline, LogUpkeep, MetadataSettings, Runner
-from sparklog.storage import Store, Turn
+from sparklog.storage import AdvisoryLock, Store
 
 # --- locks between publishers ------------------------------------------------------------------------
 #
@@ -51,11 +51,11 @@ from sparklog.storage import Store, Turn
 #
 # A lost race costs a plan and an fsync, and fsyncs of one file system queue up behind each other: eight
 # racing processes spent three of four fsyncs on commits that lost. So a publisher first takes an advisory
-# lock of the store, its turn.
+# lock of the store, the *publish lock*.
 #
 # A publisher that waits too long (the holder is stopped, or just lucky) publishes without the lock. A large
 # plan takes longer than others wait, and would lose to them every time: so a publisher that lost this way
-# takes the *priority lock* for the rest of its publish. Every publisher, with a turn or without, first waits
+# takes the *priority lock* for the rest of its publish. Every publisher, with a lock or without, first waits
 # until that lock is free, and waits longer.
 #
 # If nothing is published during a wait, the holder counts as stopped. There is no way to ask it, or to tell
@@ -66,11 +66,11 @@ from sparklog.storage import Store, Turn
 # Invariants: correctness never depends on these locks; put-if-absent decides. Whatever interrupts a publish
 #     (Ctrl-C), `release` releases the locks that it held.
 # Concurrency: used under the metadata log's lock. Waiters poll at random moments, so that the holder, which
-# has to work between two turns, is often overtaken; a publisher that has waited long polls more often.
+# has to work between two publishes, is often overtaken; a publisher that has waited long polls more often.
 # After a crash: the kernel frees the locks with the process.
 
 
-# Longer than eight busy publishers take in turn; short enough for a person who waits.
+# Longer than eight busy publishers take together; short enough for interactive use.
 MAX_WAIT_MS = 250
 # The cool-down after a wait during which nothing was published.
 DISTRUST_MS = 2_000
@@ -82,8 +82,8 @@ _IMPATIENT_AFTER_MS = 30
 
 
 class PublishLocks:
-    """The locks of one publisher: `take`, then always `release`, in a `finally` that calls it again in case
-    Ctrl-C interrupts the first call as it begins.
+    """The locks of one publisher. Call `acquire`, then always `release`, in a `finally` that calls it again:
+    Ctrl-C may interrupt the first call as it begins.
     """
 
     def __init__(self, store: Store, clock: Clock, rng: random.Random) -> None:
@@ -94,51 +94,53 @@ class PublishLocks:
 
     def start_anew(self) -> None:
         """In a forked child: locks that another thread of the parent holds are not the child's to release."""
-        turn, priority = self._store.turn(DIRECTORY), self._store.turn(_ROOT)
-        self._turn = _Lock(turn, self._clock, self._random, MAX_WAIT_MS, DISTRUST_MS)
+        publish, priority = self._store.advisory_lock(DIRECTORY), self._store.advisory_lock(_ROOT)
+        self._publish = _Lock(publish, self._clock, self._random, MAX_WAIT_MS, DISTRUST_MS)
         self._priority = _Lock(priority, self._clock, self._random, PRIORITY_WAIT_MS, PRIORITY_DISTRUST_MS)
         self._has_priority = False
         self._began_ms = 0
 
-    def take(self, has_progress: Callable[[], bool]) -> None:
-        """Take the turn if it becomes free in time, and wait for a publisher with priority.
+    def acquire(self, has_progress: Callable[[], bool]) -> None:
+        """Acquire the publish lock if it becomes free in time, and wait for a publisher with priority.
 
         Args:
             has_progress: true if a commit was published since the wait began.
         """
         self._has_priority = False
-        self._turn.take(has_progress)
-        # With a turn or without.
-        self._priority.take(lambda: False)
+        self._publish.acquire(has_progress)
+        # With the publish lock or without.
+        self._priority.acquire(lambda: False)
         self._priority.release()
         self._began_ms = self._clock.monotonic_ms()
 
     def release(self) -> None:
         """Release the locks that are held. If interrupted, call it again."""
-        self._turn.release()
+        self._publish.release()
         self._priority.release()
 
     def note_lost_race(self) -> None:
-        """Take the priority lock if the lost attempt took longer than others wait for a turn."""
+        """Acquire the priority lock if the lost attempt took longer than others wait for the publish lock."""
         took_ms = self._clock.monotonic_ms() - self._began_ms
         if took_ms >= MAX_WAIT_MS and not self._has_priority:
-            self._has_priority = self._priority.take(lambda: True)
+            self._has_priority = self._priority.acquire(lambda: True)
         self._began_ms = self._clock.monotonic_ms()
 
 
 class _Lock:
     """A lock with a timeout, and a cool-down after a timeout without progress."""
 
-    def __init__(self, turn: Turn, clock: Clock, rng: random.Random, wait_ms: int, distrust_ms: int) -> None:
-        self._turn = turn
+    def __init__(
+        self, lock: AdvisoryLock, clock: Clock, rng: random.Random, wait_ms: int, distrust_ms: int
+    ) -> None:
+        self._lock = lock
         self._clock = clock
         self._random = rng
         self._longest_ms = self._wait_ms = wait_ms
         self._distrust_ms = distrust_ms
         self._distrust_until_ms: int | None = None
-        self.release = turn.release
+        self.release = lock.release
 
-    def take(self, has_progress: Callable[[], bool]) -> bool:
+    def acquire(self, has_progress: Callable[[], bool]) -> bool:
         """Return true if the lock is held."""
         if self._tried():
             return True
@@ -158,7 +160,7 @@ class _Lock:
                 return True
 
     def _tried(self) -> bool:
-        if not self._turn.take():
+        if not self._lock.acquire():
             return False
         self._distrust_until_ms, self._wait_ms = None, self._longest_ms
         return True
@@ -346,7 +348,7 @@ class MetadataLog:
         self._image = empty_image(cluster_id)
         self._install_durably(reload_image(store, self._image))
         self._upkeep = LogUpkeep(store, clock, self._image, settings, upkeep, self._creator.stop)
-        tell_after_fork(self)
+        notify_after_fork(self)
 
     @classmethod
     def open(
@@ -552,7 +554,7 @@ class MetadataLog:
         deadline_ms = self._clock.monotonic_ms() + self._settings.publish_timeout_ms
         next_name = commit_name(self._image.commit + 1)
         try:
-            self._locks.take(lambda: self._store.exists(next_name))
+            self._locks.acquire(lambda: self._store.exists(next_name))
             refresh = self._must_refresh()
             if self._creator.has_open_put:
                 if self._is_remote:
@@ -560,7 +562,7 @@ class MetadataLog:
                     self._refresh_locked()
                 self._creator.resolve(deadline_ms)
                 refresh = True
-            published = self._publish_in_turn(plan, shared, deadline_ms, refresh=refresh)
+            published = self._publish_with_retries(plan, shared, deadline_ms, refresh=refresh)
         finally:
             try:
                 self._locks.release()
@@ -578,7 +580,7 @@ class MetadataLog:
         return self._others_until_ms is not None and self._clock.monotonic_ms() < self._others_until_ms
 
     # One loop, as in the model: refresh, plan, combine or create, repeat.
-    def _publish_in_turn(  # noqa: C901, PLR0912
+    def _publish_with_retries(  # noqa: C901, PLR0912
         self, plan: Plan, shared: SharedPlan | None, deadline_ms: int, *, refresh: bool
     ) -> tuple[PublishResult, bool]:
         image, losses, started_ms = self._image, 0, self._clock.monotonic_ms()

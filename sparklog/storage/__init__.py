@@ -1,6 +1,7 @@
 """Files under a root: durable put-if-absent, append-only files, ranged reads."""
 
 from sparklog.storage.base import (
+    AdvisoryLock,
     AppendFile,
     BytesLike,
     Hold,
@@ -9,7 +10,6 @@ from sparklog.storage.base import (
     Store,
     StoredFile,
     StoreTraits,
-    Turn,
     validate_name,
 )
 from sparklog.storage.local import LocalStore
@@ -17,6 +17,7 @@ from sparklog.storage.memory import MemoryStore
 from sparklog.storage.opening import open_store
 
 __all__ = [
+    "AdvisoryLock",
     "AppendFile",
     "BytesLike",
     "Hold",
@@ -27,7 +28,6 @@ __all__ = [
     "Store",
     "StoreTraits",
     "StoredFile",
-    "Turn",
     "open_store",
     "validate_name",
 ]

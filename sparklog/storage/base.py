@@ -1,13 +1,14 @@
-"""What a store must do: named, immutable or append-only files, and one atomic primitive, put-if-absent.
+"""The store interface: named, immutable or append-only files, and one atomic primitive, put-if-absent.
 
 Invariants every store keeps:
     - put_if_absent lets exactly one of any number of racing callers win, and has made the file durable
-      (with its name) when it returns;
-    - a file made by put_if_absent never changes; a file made by append_file only grows, and only by
-      the process that created it, but for the bytes of a failed write, which may go again;
-    - an error that proves nothing happened is a RetriableError, AlreadyExistsError or plain StorageError;
-      one that does not is IndefinitePutError (resolve by the same bytes to the same name) or
-      FatalStorageError (durability unknown: stop the process).
+    - put_if_absent lets exactly one of any number of racing callers win; when it returns, the file and its
+      name are durable;
+    - a file made by put_if_absent never changes; a file made by append_file only grows, and only by the
+      process that created it, except that the bytes of a failed write may be cut off;
+    - RetriableError, AlreadyExistsError and plain StorageError prove that nothing happened.
+      IndefinitePutError does not (repeat the same bytes to the same name), nor does FatalStorageError
+      (durability unknown: stop the process).
 Not here: what the files mean (metadata/, log/).
 Concurrency: stores may be used from any thread; append files have one user at a time.
 Sources: docs/design.md.
@@ -32,16 +33,16 @@ from sparklog.errors import InvalidRequestError, NotFoundError, StorageError
 # Sources: FORMAT.md#layout-of-a-root.
 
 
-# Unfinished puts live here, beside everything else under the root; no name may reach into it.
+# Unfinished puts live here, within the root; no name may reach into it.
 TEMPORARY_DIRECTORY = ".tmp"
-# Linux limits: one part of a path, and a whole path (less room for the root itself).
+# Linux limits of one part of a path, and of a whole path (less room for the root itself).
 MAX_PART_BYTES = 255
 MAX_NAME_BYTES = 2048
 
 
 @functools.lru_cache(maxsize=8192)
 def validate_name(name: str) -> str:
-    """Return `name`, or raise InvalidRequestError saying which rule it breaks."""
+    """Return `name`; raise InvalidRequestError if it breaks a rule."""
     reason = _why_illegal(name)
     if reason is not None:
         raise InvalidRequestError(
@@ -53,12 +54,12 @@ def validate_name(name: str) -> str:
 
 
 def validate_prefix(prefix: str) -> str:
-    """A directory name, where the empty string is the root itself."""
+    """As `validate_name`, for a directory; the empty string is the root."""
     return prefix if prefix == "" else validate_name(prefix.rstrip("/"))
 
 
 def first_left_out(name: str, enters: Callable[[str], bool]) -> str | None:
-    """The first directory on the way to a file that a walk does not enter (Store.walk); None: no such."""
+    """Return the first directory of a file's path that a walk does not enter (Store.walk), or None."""
     end = name.find("/")
     while end >= 0:
         if not enters(name[:end]):
@@ -104,35 +105,37 @@ __all__ = [
     "StoredFile",
 ]
 
-# As long as a vacuum leaves to what was written and not published yet (maintenance/sweep.py).
+# The time that a vacuum leaves to written, unpublished data (maintenance/sweep.py).
 UNFINISHED_MS = 7 * 24 * 3_600_000
 
-# Anything with contiguous bytes; pyarrow buffers qualify too (they are untyped). 3.11 has no word for it.
+# Anything with contiguous bytes; also pyarrow buffers, which are untyped. Python 3.11 has no type for it.
 BytesLike = bytes | bytearray | memoryview
 
 
 class IndefinitePutError(StorageError):
-    """The put may or may not have happened, or may still happen. Repeat the same bytes to the same name
-    until the answer is definite, then compare what is there; never go on to another name before.
+    """The put may or may not have happened, or may still happen.
+
+    Repeat the same bytes to the same name until the outcome is definite, then compare the file's content.
+    Never go on to another name before.
     """
 
 
 class StoredFile(NamedTuple):
-    """One entry of a listing."""
+    """An entry of a listing."""
 
     name: str
     size: int
-    modified_ms: int  # by the clock of the storage; for display and for ages, never for ordering
+    modified_ms: int  # by the storage's clock; for display and for ages, never for ordering
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreTraits:
-    """What the layers above must know about a kind of store.
+    """Properties of a kind of store that the layers above need.
 
     Fields:
-        is_remote: every look costs a request and a round trip: ask seldom, fetch ahead, in parallel.
-        appends_after_sync: false: sync() finishes a file, and writing goes on in a new one.
-        refresh_interval_ms: following the log looks for news no more often than this.
+        is_remote: each access costs a request and a round trip: access it seldom, prefetch, in parallel.
+        appends_after_sync: if false, sync() finishes a file, and writing continues in a new one.
+        refresh_interval_ms: the minimum time between two polls of a follower.
     """
 
     is_remote: bool = False
@@ -141,24 +144,24 @@ class StoreTraits:
 
 
 class AppendFile(Protocol):
-    """A file that this process alone appends to. Not for sharing across threads or fork."""
+    """A file that only this process appends to. Not for sharing across threads or forks."""
 
     @property
     def name(self) -> str: ...
     @property
     def position(self) -> int:
-        """Bytes written so far; where the next write lands."""
+        """The number of bytes written so far, where the next write begins."""
         ...
 
     @property
     def is_removed(self) -> bool:
-        """Has somebody deleted the file while it was open here? False where that cannot be seen."""
+        """True if the file was deleted while it was open here. False where that cannot be detected."""
         ...
 
     def write(self, *chunks: BytesLike) -> int:
-        """Append all chunks; returns the position of the first byte. All or nothing (but not durable).
+        """Append all chunks; return the position of the first byte. All or nothing (but not durable).
 
-        After a failed write the file goes on at the position before it, or refuses further use.
+        After a failed write the file continues at the position before it, or refuses further use.
         """
         ...
 
@@ -180,36 +183,36 @@ class AppendFile(Protocol):
 
 
 class ReadFile(Protocol):
-    """A file opened for reading; `size` is as of opening."""
+    """A file opened for reading."""
 
     @property
     def name(self) -> str: ...
     @property
     def size(self) -> int:
-        """As of opening; remote stores learn it with the first read, or ask."""
+        """The size as of opening; a remote store learns it at the first read, or requests it."""
         ...
 
     @property
     def descriptor(self) -> int | None:
-        """The open file's descriptor, for os.sendfile; None where the storage has none. Closed by `close`."""
+        """The descriptor, for os.sendfile; None where the storage has none. `close` closes it."""
         ...
 
     def will_need(self, position: int, size: int) -> None:
-        """These bytes will be read soon, in this order: a remote store fetches them in the background."""
+        """Announce a read, in reading order: a remote store fetches the bytes in the background."""
         ...
 
     def read(self, position: int = 0, size: int | None = None) -> bytes:
-        """Bytes from `position`; fewer than `size` only at the end of the file."""
+        """Return the bytes from `position`; fewer than `size` only at the end of the file."""
         ...
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`; returns the bytes read, fewer only at the end of the file."""
+        """Fill `buffer` from `position`; return the number of bytes, fewer only at the end of the file."""
         ...
 
     def map(self) -> memoryview:
-        """The first `size` bytes, read-only and without copying where possible; outlives close().
+        """Return the first `size` bytes, read-only, without copying where possible; outlives close().
 
-        Only of files that never get shorter: touching what is gone would end the process (SIGBUS).
+        Only for files that never get shorter: access to a truncated page kills the process (SIGBUS).
         """
         ...
 
@@ -230,13 +233,14 @@ def _note_nothing(_note: bytes) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """What came of an attempt to hold a name: without a holder it is ours until `release`, or nobody's.
+    """The result of an attempt to hold a lock file.
 
     Fields:
-        holder: the note of who has it instead.
-        is_proof: it is ours, and whoever held it before is dead: one kernel runs all who could have it.
-        before: the note of who held it before, if that one did not release it.
-        write: replaces our note.
+        release: releases the lock, if this process holds it.
+        holder: the note of the process that holds it; None: this process holds it, or there are no locks.
+        is_proof: this process holds it, and the previous holder is dead: both ran under this kernel.
+        before: the note of the previous holder, if it did not release the lock.
+        write: replaces this process's note.
     """
 
     release: Callable[[], None] = _nothing
@@ -246,26 +250,26 @@ class Hold:
     write: Callable[[bytes], None] = _note_nothing
 
 
-class Turn(Protocol):
-    """An advisory lock that spares racing processes futile work; nothing may depend on it."""
+class AdvisoryLock(Protocol):
+    """A lock that spares racing processes futile work; correctness must not depend on it."""
 
-    def take(self) -> bool:
-        """Is it ours now? False while another has it; true wherever there are no locks."""
+    def acquire(self) -> bool:
+        """Return false if another holds it, without waiting; always true where the store has no locks."""
         ...
 
     def release(self) -> None:
-        """If it is ours: also after a `take` or `release` that was interrupted, wherever that was."""
+        """Release it if it is held. May be called after an `acquire` or `release` that was interrupted."""
         ...
 
 
-class FreeTurn:
-    """Of a store without locks."""
+class NoLock:
+    """The advisory lock of a store without locks: always acquired."""
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         return True
 
     def release(self) -> None:
-        """There is nothing to release."""
+        pass
 
 
 class Store(Protocol):
@@ -280,134 +284,137 @@ class Store(Protocol):
         """Create `name` with `data`, durably, unless it exists.
 
         Args:
-            guard: asked once abort_puts(name) can stop this put; when false, nothing is created.
+            guard: called once abort_puts(name) can stop this put; if it returns false, nothing is created.
 
         Raises:
             AlreadyExistsError: the name is taken; nothing was changed by this call.
-            RetriableError: guard was false, or abort_puts stopped it; nothing was changed.
+            RetriableError: the guard returned false, or abort_puts stopped the put; nothing was changed.
             IndefinitePutError, FatalStorageError: see the module's docstring.
             StorageError: nothing was changed (disk full, read-only, ...).
         """
         ...
 
     def abort_puts(self, name: str) -> None:
-        """After this, every put of `name` that asked its guard before this call has ended or will fail."""
+        """When it returns, every put of `name` whose guard was called before has ended or will fail."""
         ...
 
     def try_requests(self) -> None:
-        """Make each kind of request once that writing and maintenance will make; for new roots and doctors.
+        """Make each kind of request that writing and maintenance need, once; for new roots and `doctor`.
 
         Raises:
-            StorageError: the storage refuses one, which is named; nothing was left behind.
+            StorageError: the storage refuses one, which the message names; nothing was left behind.
         """
         ...
 
     def put_lifetime_ms(self) -> int | None:
-        """How long a put may still take effect after its guard was asked: 0 if abort_puts really stops it,
-        None if there is no bound, and so no name may ever become free again.
+        """Return how long a put may take effect after its guard was called, in ms.
+
+        0 if abort_puts stops it; None if there is no bound, so that names must never be reused.
         """
         ...
 
     def storage_now_ms(self, here_ms: int) -> int:
-        """The time by the clock that stamps modified_ms; `here_ms` is what this machine's clock says."""
+        """Return the time of the clock that stamps modified_ms; `here_ms` is this machine's time."""
         ...
 
     def space(self) -> tuple[int, int] | None:
-        """Bytes that the storage has in all, and that we may still fill; None where nobody counts them."""
+        """Return the capacity and the free space in bytes; None if the storage does not report them."""
         ...
 
     def release_reserve(self) -> bool:
-        """Give up a part of what is kept free for commits that free space; False if there is none left."""
+        """Free a part of the space reserved for commits that free space; False if none is left."""
         ...
 
     def restore_reserve(self) -> None:
-        """Keep some space free for such commits, where that makes sense and there is much more of it."""
+        """Reserve space for such commits, if the storage has limited space and enough of it is free."""
         ...
 
-    def turn(self, prefix: str) -> Turn:
-        """The advisory lock on directory `prefix`, for one of those who compete for it."""
+    def advisory_lock(self, prefix: str) -> AdvisoryLock:
+        """Return a new handle for the advisory lock on directory `prefix`."""
         ...
 
     def hold(self, name: str, note: bytes) -> Hold:
-        """Try to keep a lock under the root until it is released, or the process ends. A courtesy between
-        processes of one machine; stores without locks always give it.
+        """Try to hold a lock file under the root until it is released, or the process ends.
+
+        Advisory, between processes of one machine; stores without locks always grant it.
 
         Args:
-            note: tells others who holds it.
+            note: identifies the holder to other processes.
         """
         ...
 
     def sync_directory(self, prefix: str) -> None:
-        """Make the names in directory `prefix` durable, whoever created them."""
+        """Make the names in directory `prefix` durable, also those that other processes created."""
         ...
 
     def sync_name(self, name: str) -> None:
-        """Make a name durable that somebody created by put_if_absent, and all that came before it in its
-        directory. Costs next to nothing when its creator has come to the end of that.
+        """Make a name from put_if_absent durable, of any process, and all earlier ones in its directory.
+
+        Costs almost nothing if the put has completed.
         """
         ...
 
     def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
-        """Bytes of a file; fewer than `size` only at its end. NotFoundError."""
+        """Return bytes of a file, fewer than `size` only at its end. Raises NotFoundError."""
         ...
 
     def read_many(self, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
-        """The first `max_bytes` of each file, None where there is none; in parallel where that pays."""
+        """Return the first `max_bytes` of each file, None if it is missing; in parallel where that helps."""
         ...
 
     def exists(self, name: str) -> bool:
-        """Is there a file of this name? An unanswerable question is an error, never False."""
+        """True if the file exists. Raises an error if that cannot be determined."""
         ...
 
     def top_names(self, limit: int) -> list[str]:
-        """Whatever is at the top of the root, ours or not: at most `limit` names, directories with a '/'."""
+        """Return at most `limit` names at the top of the root, of any origin; directories end with '/'."""
         ...
 
     def list(
         self, prefix: str, *, recursive: bool = False, start_after: str | None = None, within_ms: int = 0
     ) -> list[StoredFile]:
-        """Files in directory `prefix` ('' = the root), by name; empty when it does not exist.
+        """Return the files in directory `prefix` ('' is the root), by name; empty if it does not exist.
 
         Args:
             start_after: only names greater than this.
-            within_ms: of a remote store that takes longer for an answer, that is an error (StorageError); 0:
-                it is waited for, as ever. For looks that nothing depends on.
+            within_ms: raise StorageError if a remote store takes longer; 0: the usual timeouts. For optional
+                listings.
         """
         ...
 
     def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
-        """The files of the root in portions of some thousand, in no order: a root may have millions.
+        """Yield the files of the root in portions of some thousand, unordered: a root may have millions.
 
         Args:
-            enters: by its name, whether to look into a directory; asked of one at the top first.
+            enters: returns whether to descend into a directory, by its name; parents are asked first.
 
-        What is there all the time is found; what comes or goes meanwhile, perhaps. An empty directory, where
-        there are such, is one whose name ends with a '/'.
+        Files that exist throughout are found; those created or removed concurrently, perhaps. A name with a
+        final '/' is an empty directory.
         """
         ...
 
     def delete(self, name: str) -> None:
-        """Remove a file; no error when it is gone already. Not synced: it may come back after a power cut."""
+        """Remove a file; no error if it is missing. Not synced: it may come back after a power cut."""
         ...
 
     def delete_many(self, names: Sequence[str]) -> None:
-        """As `delete`, each of them, in as few requests as the storage allows. On an error some are gone."""
+        """Delete files in as few requests as the storage allows. After an error some are deleted."""
         ...
 
     def remove_directory(self, prefix: str) -> bool:
-        """Remove a directory if it is empty; false if not. Who makes a file in it meanwhile makes it anew."""
+        """Remove a directory if it is empty; return whether. Concurrent writers create it again."""
         ...
 
     def delete_directory(self, prefix: str) -> None:
-        """Remove every file under `prefix`, and the directory. Nobody may still create files in it."""
+        """Remove every file under `prefix`, and the directory. No process may create files in it any more."""
         ...
 
     def append_file(self, name: str, *, mapped: bool = False) -> AppendFile:
-        """Create `name` exclusively for appending. AlreadyExistsError, here or (remote) at its sync.
+        """Create `name` exclusively for appending. Raises AlreadyExistsError, here or (remote) at its sync.
 
         Args:
-            mapped: readers may map the file while it grows, so it never gets shorter: a failed write
-                leaves its torn bytes there, and is the last.
+            mapped: readers may map the file while it grows, so it never gets shorter: after a failed write
+                its torn bytes stay, and the file accepts no more.
         """
         ...
 
@@ -416,19 +423,20 @@ class Store(Protocol):
         ...
 
     def open_read(self, name: str) -> ReadFile:
-        """Open for reading. NotFoundError, here or (remote stores) when it is first read."""
+        """Open for reading. Raises NotFoundError, here or (remote) at the first read."""
         ...
 
     def sweep_temporary(
         self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False
     ) -> int:
-        """Remove what interrupted puts left behind; returns how many files. Harmless to running puts:
-        one that is swept fails with RetriableError.
+        """Remove the remains of interrupted puts; return the number of files.
+
+        Safe with running puts: one whose file is removed fails with RetriableError.
 
         Args:
             older_than_ms: by the storage's clock.
-            unfinished_older_than_ms: likewise, of files that are still being written, for all that can be
-                seen: an object store's uploads. A task may write for days, and complete them then.
+            unfinished_older_than_ms: the same for an object store's uploads, which may be in progress: a
+                task may write for days before it completes them.
             dry_run: only count.
         """
         ...
@@ -438,24 +446,24 @@ class Store(Protocol):
 #
 # Reading whole files by opening them, for stores where opening costs no request.
 #
-# Not here: a remote store's way, several requests at once (s3.py).
+# Not here: several requests at a time, for remote stores (s3.py).
 
 
 class WholeFiles(ABC):
-    """`read` and `read_many` of a Store, made of its `open_read`."""
+    """`read` and `read_many` of a Store, by its `open_read`."""
 
     @abstractmethod
     def open_read(self, name: str) -> ReadFile:
         """See Store."""
 
-    def try_requests(self) -> None:  # noqa: B027 - nothing to try: filesystems.py has judged it
+    def try_requests(self) -> None:  # noqa: B027 - filesystems.py has checked it
         """See Store."""
 
     def release_reserve(self) -> bool:
         """See Store."""
         return False
 
-    def restore_reserve(self) -> None:  # noqa: B027 - nothing to keep, but on a disk
+    def restore_reserve(self) -> None:  # noqa: B027 - only a disk has a reserve
         """See Store."""
 
     def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:

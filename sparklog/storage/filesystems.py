@@ -1,19 +1,18 @@
-"""What the file system under a directory promises: looked at when a root is opened.
+"""The guarantees of the file system under a directory, checked when a root is opened.
 
-A root needs four things of its file system: that a link fails if the name is there, that fsync makes bytes
-and names durable, that a name which is there is found, and that one which is missing is missing for all.
-Local file systems keep all four. Those that reach another machine, or another program, through a cache of
-names do not keep the last: a publisher may take a number that is in use for free, and lose
-what it acknowledges.
+A root needs four guarantees: a link fails if the name exists, fsync makes bytes and names durable, an
+existing name is found, and a missing name is missing for all processes. Local file systems keep all four.
+Those that reach another machine or program through a cache of names do not keep the last: a publisher may
+take a number that is in use for free, and lose what it acknowledges.
 
-The kernel says the type: /proc/self/mountinfo, rather than statfs, because it tells one FUSE program from
-another, knows NFS's options, and has a name for types that have no number of their own.
+The type comes from /proc/self/mountinfo and not from statfs, because it distinguishes FUSE programs, shows
+the options of NFS, and names types that have no number of their own.
     trusted   local ones
-    untried   cluster file systems whose clients keep their caches coherent, NFS that caches no names, and
-              what nobody here knows: a new or rare local one must not lock its users out. Said once
-    unsafe    those that cache names: refused, unless the user says that he knows (ADR 0016)
+    untried   cluster file systems with coherent client caches, NFS that caches no names, and unknown types:
+              users of a new or rare local one must not be locked out. Logged once
+    unsafe    those that cache names: refused, unless the user allows it (ADR 0016)
 Not here: object stores.
-Concurrency: pure, but for the set of mounts that were spoken about.
+Concurrency: pure, except for the set of mounts that were logged.
 Sources: proc(5), nfs(5), FORMAT.md#layout-of-a-root.
 """
 
@@ -41,7 +40,7 @@ _LOCAL = (
 _CLUSTER = "ceph gfs2 gpfs lustre ocfs2"
 _NO_LINKS = "exfat msdos vfat"
 _NAMES_CACHED = "it caches names, also missing ones"
-_SHARED_FOLDER = "it passes a folder of another system on, with caches of its own on either side"
+_SHARED_FOLDER = "it shares a folder of another system, with caches on both sides"
 _UNSAFE = {
     "9p": _SHARED_FOLDER,
     "afs": _NAMES_CACHED,
@@ -60,11 +59,11 @@ _UNSAFE = {
     "virtiofs": _SHARED_FOLDER,
     "vmhgfs": _SHARED_FOLDER,
 }
-_FUSE = "what is cached, and what fsync does, is up to the program behind it"
+_FUSE = "its caches and its fsync depend on the FUSE program"
 
 
 class Trust(enum.Enum):
-    """What may be expected of a file system."""
+    """How far the guarantees of a file system are known."""
 
     TRUSTED = "trusted"
     UNTRIED = "untried"
@@ -73,10 +72,10 @@ class Trust(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """Where a path lies.
+    """The mount that holds a path.
 
     Fields:
-        kind: the kernel's name of the type; empty if it cannot be found out.
+        kind: the kernel's name of the type; empty if unknown.
         point: the directory where it is mounted.
         options: of the mount and of the file system.
     """
@@ -87,9 +86,9 @@ class Mount:
 
 
 def mount_of(path: str) -> Mount:
-    """The mount that a path, or the nearest directory above it that exists, lies on."""
+    """Return the mount of a path, or of its nearest parent that exists."""
     real = os.path.realpath(path)
-    device = _device(real)  # looked up first, so that an automounter has mounted what we want to know of
+    device = _device(real)  # before mountinfo is read: it triggers an automounter
     try:
         with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
@@ -104,8 +103,9 @@ def mount_of(path: str) -> Mount:
         point = _ESCAPE.sub(lambda match: chr(int(match.group(1), 8)), fields[4])
         if real != point and not real.startswith(point.rstrip("/") + "/"):
             continue
-        # A later mount hides an earlier one. Devices tell mounts that are hidden by one above them; some file
-        # systems (btrfs) have others than their mount says, so nothing is left out for that.
+        # A later mount hides an earlier one. The device rules out mounts that are hidden by one above them.
+        # Some file systems (btrfs) have other devices than their mount says, so a different device excludes
+        # nothing.
         rank = (fields[2] == device, len(point))
         if rank >= best:
             best = rank
@@ -127,33 +127,33 @@ def _device(path: str) -> str:
 
 
 def judge(mount: Mount) -> tuple[Trust, str]:
-    """What to expect, and in a few words why not more."""
+    """Return the trust in a file system, and the reason if it is not trusted."""
     kind = mount.kind
     if kind in _LOCAL.split():
         return Trust.TRUSTED, ""
     if kind.startswith("nfs") and "lookupcache=none" in mount.options and _has_no_attribute_cache(mount):
-        return Trust.UNTRIED, "it caches no names as it is mounted, but was never tried"
+        return Trust.UNTRIED, "it caches no names as it is mounted, but is untested"
     if kind in _UNSAFE:
         return Trust.UNSAFE, _UNSAFE[kind]
     if kind == "fuse" or kind.startswith(("fuse.", "fuseblk")):
         return Trust.UNSAFE, _FUSE
     if kind in _CLUSTER.split():
-        return Trust.UNTRIED, "its clients should keep their caches coherent, but it was never tried"
+        return Trust.UNTRIED, "its clients should keep their caches coherent, but it is untested"
     if kind in _NO_LINKS.split():
         return Trust.UNTRIED, "it has no hard links: a log on it can be read, not written"
     if not kind:
-        return Trust.UNTRIED, "its type cannot be found out"
-    return Trust.UNTRIED, "it is not known here: expected a local file system"
+        return Trust.UNTRIED, "its type is unknown"
+    return Trust.UNTRIED, "its type is not a known local file system"
 
 
 def _has_no_attribute_cache(mount: Mount) -> bool:
-    """The kernel shows noac as what it means."""
+    """The kernel shows noac as the options that it implies."""
     zero = {"acregmin=0", "acregmax=0", "acdirmin=0", "acdirmax=0"}
     return "noac" in mount.options or zero <= mount.options or "actimeo=0" in mount.options
 
 
 def validate_filesystem(path: str, *, allow_unsafe: bool) -> None:
-    """Refuse a root on a file system that could lose acknowledged commits; say once what was never tried.
+    """Refuse a root on a file system that could lose acknowledged commits; log untested ones once.
 
     Raises:
         InvalidRequestError: UNSAFE_FILESYSTEM.
@@ -174,17 +174,17 @@ def validate_filesystem(path: str, *, allow_unsafe: bool) -> None:
             f"sparklog.allow.unsafe.filesystem, or {VARIABLE}=true in the environment of every process; see "
             "docs/filesystems.md",
         )
-    if (mount.kind, mount.point) not in spoken_of:
-        spoken_of.add((mount.kind, mount.point))
+    if (mount.kind, mount.point) not in logged_mounts:
+        logged_mounts.add((mount.kind, mount.point))
         advice = "allowed by the user" if trust is Trust.UNSAFE else "see docs/filesystems.md"
         _log.warning("root %s: %s: %s (%s)", path, where, why, advice)
 
 
-spoken_of: set[tuple[str, str]] = set()
+logged_mounts: set[tuple[str, str]] = set()
 
 
 def allows_unsafe(options: Mapping[str, Any] | None, environment: Mapping[str, str]) -> bool:
-    """The option among those of a directory, else the environment variable.
+    """Return the option of a directory, else the environment variable.
 
     Raises:
         InvalidRequestError: INVALID_OPTION.
@@ -195,7 +195,7 @@ def allows_unsafe(options: Mapping[str, Any] | None, environment: Mapping[str, s
 
 
 def parse_flag(name: str, value: object) -> bool:
-    """True or false, or one of these words."""
+    """Parse a bool, or one of the words true and false."""
     if isinstance(value, bool):
         return value
     found = _BOOLEANS.get(str(value).strip().lower())

@@ -1,23 +1,23 @@
 """A store in a directory of a local file system (ext4, xfs, ...).
 
-How put-if-absent works, and what each step is for:
+The steps of put-if-absent, and their reasons:
     1. write a temporary file under <root>/.tmp and fsync it  (a linked name must never show torn bytes)
     2. ask the guard                                          (see abort_puts)
     3. os.link(temporary, name)                               (atomic: one winner; rename would overwrite)
     4. fsync the directory, and new parents up to the root    (else a power cut takes the name back)
     5. only now unlink the temporary file, and return         (a crash leaves it to sweep_temporary)
-Since 5 follows 4, a file with one link is durable under its name; one with two may be so or not. That tells
-others, for the price of a stat, whether they must sync the directory before they build on it (sync_name).
+Since 5 follows 4, a file with one link is durable under its name; one with two may be durable or not. So
+others learn from a stat whether they must sync the directory before they build on it (sync_name).
 
-How abort_puts works: it unlinks the temporary files that aim at a name, so that step 3 of a stalled put
-fails (ENOENT) whenever it wakes up. The temporary directory is one small directory of its own, so that
-this costs a few microseconds whatever the size of the log.
+abort_puts unlinks the temporary files of a name, so that step 3 of a stalled put fails (ENOENT) whenever it
+resumes. The temporary directory is small and separate, so that this costs a few microseconds whatever the
+size of the log.
 
 Invariants: see base.py. After a failed fsync the store refuses every further write ("poisoned").
-A link error is not believed: a retransmitted LINK may report EEXIST for its own success. Whose file has the
-name is told by device and inode.
-Not here: which file systems will do (filesystems.py). NFS caches negative lookups, so that a follower can
-miss a commit.
+A link error is not trusted: a retransmitted LINK may report EEXIST for its own success. Device and inode
+show whose file has the name.
+Not here: which file systems are suitable (filesystems.py). NFS caches negative lookups, so that a follower
+can miss a commit.
 Concurrency: any number of threads and processes; no open files are kept, so fork is harmless.
 Sources: link(2), fsync(2); Pillai et al., All File Systems Are Not Created Equal; KAFKA-3968.
 """
@@ -57,7 +57,7 @@ from sparklog.storage.filesystems import Trust, judge, mount_of
 from sparklog.storage.local_files import (
     MISSING,
     PAGE_BYTES,
-    DirectoryTurn,
+    DirectoryLock,
     DurableNames,
     LocalAppendFile,
     LocalReadFile,
@@ -75,17 +75,17 @@ from sparklog.storage.local_files import (
 #
 # Directory trees of a local store: listing, walking and removing.
 #
-# Concurrency: files may come and go while we look; one that vanishes is left out, one that was there all
-# the time is always found.
+# Concurrency: files may come and go during a listing. One that vanishes is left out; one that exists
+# throughout is found.
 
 
-PORTION = 4096  # files that a walk hands over at once
+PORTION = 4096  # files in a portion of a walk
 
 
 def list_files(
     root: str, prefix: str, *, recursive: bool, start_after: str | None = None
 ) -> list[StoredFile]:
-    """Regular files in directory `prefix` of `root`, sorted by name; [] when it does not exist."""
+    """Return the regular files in a directory, sorted by name; [] if it does not exist."""
     found: list[StoredFile] = []
     pending = [prefix]
     while pending:
@@ -109,11 +109,11 @@ def list_files(
 
 
 def _names_after(names: list[str], directory: str, start_after: str | None) -> list[str]:
-    """Of the names in a directory, those that are greater, and directories that may hold such.
+    """Return the names in a directory that are greater, and directories that may hold such names.
 
-    No stat and no call for each of the others: of the metadata log's commits a directory may have 100,000.
-    To open a root with 150,000 takes a ninth of what it took when each was looked at (0.05 to 0.12, five
-    interleaved runs on a busy machine), since opening lists from the newest snapshot on.
+    The others cost no stat and no call: the metadata log may have 100,000 commits in a directory. Opening
+    lists from the newest snapshot on; so opening a root with 150,000 commits takes a ninth of the time
+    (0.05 to 0.12 of it, five interleaved runs on a busy machine).
     """
     prefix = f"{directory}/" if directory else ""
     if start_after is None or start_after < prefix:
@@ -126,7 +126,7 @@ def _names_after(names: list[str], directory: str, start_after: str | None) -> l
 
 
 def walk_files(root: str, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
-    """Regular files, in portions; see Store.walk."""
+    """Yield regular files, in portions; see Store.walk."""
     portion: list[StoredFile] = []
     for stored in _files_of(root, "", enters):
         portion.append(stored)
@@ -162,7 +162,7 @@ def _files_of(root: str, directory: str, enters: Callable[[str], bool]) -> Itera
 
 
 def remove_empty(path: str) -> bool:
-    """Remove an empty directory; false when it is not empty, or gone."""
+    """Remove a directory; false if it is not empty, or missing."""
     try:
         os.rmdir(path)
     except OSError as error:
@@ -173,7 +173,7 @@ def remove_empty(path: str) -> bool:
 
 
 def top_names(root: str, limit: int) -> list[str]:
-    """The first `limit` names of any kind in a directory, which may be somebody else's, and huge."""
+    """Return the first `limit` names of any kind in a directory, which may be foreign, and huge."""
     try:
         with os.scandir(root) as entries:
             return [
@@ -185,7 +185,7 @@ def top_names(root: str, limit: int) -> list[str]:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory and what is in it; no error when (parts of) it are gone already."""
+    """Remove a directory and its files; no error if some of them are missing."""
     try:
         for directory, _, files in os.walk(path, topdown=False):
             for file in files:
@@ -199,38 +199,38 @@ def remove_tree(path: str) -> None:
 
 # --- local temporary ---------------------------------------------------------------------------------
 #
-# Temporary files of a local store: how they are named, and what killed puts left; and a reserve of space.
+# Temporary files of a local store: their names, the remains of killed puts, and a reserve of space.
 #
-# The reserve is a file of RESERVE_BYTES that nobody reads. What frees space has to write a commit first, and
-# on a full disk it could not. So the reserve is made shorter, by a step for each such commit, and for no
-# other. It is made with the root, and made whole again by maintenance once there is room.
+# The reserve is a file of RESERVE_BYTES without content. An operation that frees space first writes a commit,
+# which would fail on a full disk. So each such commit, and no other, truncates the reserve by a step. The
+# reserve is created with the root, and restored by maintenance when there is room.
 #
-# Invariants: a put whose file goes fails with an error that says so, and changes nothing; a name that was
-#     linked and not synced is durable before its second link goes, since one link means durable. The reserve
-#     is never needed for what is stored to be right: it may be missing, or shorter, at any time.
-# Concurrency: any number of processes; files may go meanwhile.
+# Invariants: a put whose temporary file is removed fails with an error that says so, and changes nothing. A
+#     name that was linked and not synced is durable before its second link is removed, since one link means
+#     durable. Correctness never depends on the reserve: it may be missing, or shorter, at any time.
+# Concurrency: any number of processes; files may vanish at any time.
 
 
 RESERVE_BYTES = 2 << 20
 _RESERVE = "reserve"
-_RESERVE_STEP = 128 << 10  # a commit, its temporary name, and what a directory may need to grow
-_ROOM_FACTOR = 16  # it is made where so many of it are free
+_RESERVE_STEP = 128 << 10  # a commit, its temporary name, and the growth of a directory
+_ROOM_FACTOR = 16  # free space needed to create the reserve, in reserves
 
 
 def put_key(name: str) -> str:
-    """Starts the names of temporary files aimed at `name`. A collision would abort a stranger's put, once."""
+    """Return the prefix of the temporary files of a name. A collision would abort a foreign put, once."""
     return f"{binascii.crc32(name.encode()):08x}-{len(name)}"
 
 
 def has_two_links(fd: int) -> bool:
-    """Of a put's file, right after its link: does this file system count links?"""
+    """Called right after a put's link: true if this file system counts links."""
     with contextlib.suppress(OSError):
         return os.fstat(fd).st_nlink > 1
     return False
 
 
 def sweep_temporary_files(directory: str, limit_ns: int, *, dry_run: bool) -> int:
-    """Remove those that were last changed at `limit_ns` or before; returns how many, or how many it would."""
+    """Remove files last changed at `limit_ns` or before; return how many (with `dry_run`: would be)."""
     removed = 0
     for stored in list_files(directory, "", recursive=False):
         if stored.name == _RESERVE:
@@ -246,21 +246,21 @@ def sweep_temporary_files(directory: str, limit_ns: int, *, dry_run: bool) -> in
 
 
 def _remove(directory: str, path: str) -> None:
-    # Its put may go on any moment, and must not link it after we have looked at the links.
+    # Renamed first: its put may continue at any moment, and must not link it after the links are counted.
     aside = f"{directory}/swept.{os.getpid()}.{secrets.token_hex(8)}"
     os.rename(path, aside)
     if os.stat(aside).st_nlink > 1:  # its put was stopped between two steps
-        os.sync()  # with one link, the name has to be durable, wherever it is
+        os.sync()  # one link means that the name is durable, and the name is unknown
     os.unlink(aside)
 
 
 def is_reserve(name: str) -> bool:
-    """True for the name, in the temporary directory, of what no put has left."""
+    """True if this name in the temporary directory is the reserve's, and not a put's."""
     return name == _RESERVE
 
 
 def release_reserve(directory: str) -> bool:
-    """Make the reserve shorter by a step; False if there is nothing left of it."""
+    """Truncate the reserve by a step; False if nothing is left of it."""
     try:
         fd = os.open(f"{directory}/{_RESERVE}", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -268,7 +268,7 @@ def release_reserve(directory: str) -> bool:
     try:
         size = os.fstat(fd).st_size
         os.ftruncate(fd, max(0, size - _RESERVE_STEP))
-        os.fsync(fd)  # some file systems give blocks back only then
+        os.fsync(fd)  # some file systems free blocks only then
     except OSError:
         return False
     finally:
@@ -277,7 +277,7 @@ def release_reserve(directory: str) -> bool:
 
 
 def restore_reserve(directory: str) -> None:
-    """Make the reserve whole, if there is room for much more than it; no error if that is not to be had."""
+    """Make the reserve whole, if there is enough room; no error if that fails."""
     with contextlib.suppress(OSError):
         space = os.statvfs(directory)
         if space.f_bavail * space.f_frsize < _ROOM_FACTOR * RESERVE_BYTES:
@@ -286,7 +286,7 @@ def restore_reserve(directory: str) -> None:
         fd = os.open(f"{directory}/{_RESERVE}", flags, 0o666)
         try:
             size = os.fstat(fd).st_size
-            for start in range(size, RESERVE_BYTES, _RESERVE_STEP):  # written: a hole would reserve nothing
+            for start in range(size, RESERVE_BYTES, _RESERVE_STEP):  # a hole would reserve nothing
                 os.pwrite(fd, os.urandom(min(_RESERVE_STEP, RESERVE_BYTES - start)), start)
         finally:
             os.close(fd)
@@ -297,7 +297,7 @@ def restore_reserve(directory: str) -> None:
 
 _FILE_MODE = 0o666  # the umask decides
 _NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-_MOST_REMOVALS = 3  # of a file's directory, while the file is being made
+_MAX_REMOVALS = 3  # of a file's directory, while the file is created
 _TRAITS = StoreTraits()
 
 
@@ -308,7 +308,7 @@ class LocalStore(WholeFiles):
         self._root = str(root)
         self._temporary = f"{self._root}/{TEMPORARY_DIRECTORY}"
         self._names = DurableNames(self._root, self._set_poison)
-        self._counts_links = False  # seen to: not every file system does
+        self._counts_links = False  # set by a put: not every file system does
         self._poison: FatalStorageError | None = None
 
     @property
@@ -332,7 +332,7 @@ class LocalStore(WholeFiles):
     def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
         path = self._path(name)
         self._refuse_if_poisoned()
-        if self.exists(name):  # spares the loser of a race its fsync
+        if self.exists(name):  # saves the loser of a race its fsync
             raise self._taken(path)
         self._names.make_parents(path)
         temporary, fd = self._create_temporary(put_key(name))
@@ -345,7 +345,7 @@ class LocalStore(WholeFiles):
                     "PUT_REFUSED", f"{path}: overtaken while writing", fix="Refresh and try again"
                 )
             self.at_step("guard_passed", name)
-            may_unlink = False  # until the name is durable, or known not to be there
+            may_unlink = False  # until the name is durable, or known not to exist
             try:
                 self._link(temporary, path, fd)
             except IndefinitePutError:
@@ -398,12 +398,12 @@ class LocalStore(WholeFiles):
     def sweep_temporary(
         self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False
     ) -> int:
-        del unfinished_older_than_ms  # what is being written has its name already
+        del unfinished_older_than_ms  # files being written have their final names
         limit_ns = self._now_ns() - older_than_ms * 1_000_000
         return sweep_temporary_files(self._temporary, limit_ns, dry_run=dry_run)
 
     def _now_ns(self) -> int:
-        """By the file system's own clock: that of a file created now, not this machine's."""
+        """Return the time of the file system, which may differ from this machine's, by a new file."""
         probe, fd = self._create_temporary("probe")
         try:
             return os.fstat(fd).st_mtime_ns
@@ -413,7 +413,7 @@ class LocalStore(WholeFiles):
                 os.unlink(probe)
 
     def at_step(self, point: str, name: str) -> None:  # noqa: ARG002 - for tests
-        """A failpoint of its own for each step of a put; tests may override it."""
+        """A failpoint for each step of a put; tests may override it."""
         failpoint(f"put.{point}")
 
     def _create_temporary(self, key: str) -> tuple[str, int]:
@@ -437,7 +437,7 @@ class LocalStore(WholeFiles):
             failpoint("put.sync")
             os.fsync(fd)
         except OSError as error:
-            if is_full(error):  # delayed allocation; these bytes have no name yet and never get one
+            if is_full(error):  # delayed allocation; these bytes have no name and never get one
                 raise storage_error("write", path, error) from error
             raise self._poisoned("fsync", path, error) from error
 
@@ -445,16 +445,16 @@ class LocalStore(WholeFiles):
         try:
             os.link(temporary, path)
         except OSError as error:
-            # What has the name now decides, not the count of links, which a copy of the root by hard links
-            # raises: `cp -al root backup` finds our temporary file as well.
-            found = self._looked_up(path, error)
+            # The file that has the name decides, not the count of links: a copy of the root by hard links
+            # (`cp -al root backup`) also links our temporary file, and raises the count.
+            found = self._stat_or_none(path, error)
             if found is not None:
                 if os.path.samestat(found, self._own(fd, path, error)):
-                    return  # the link is there: the answer was lost, not the work
+                    return  # the link exists: only the answer was lost
                 raise self._taken(path) from error
-            if error.errno == errno.EEXIST:  # and gone again since: the number was used
+            if error.errno == errno.EEXIST:  # removed again since: the number was used
                 raise self._taken(path) from error
-            if self._looked_up(temporary, error) is None:
+            if self._stat_or_none(temporary, error) is None:
                 raise RetriableError(
                     "PUT_ABORTED", f"{path}: stopped by a cleaner or a sweep", fix="Refresh and try again"
                 ) from error
@@ -465,15 +465,15 @@ class LocalStore(WholeFiles):
             self._names.sync(os.path.dirname(path))
         except FatalStorageError:
             raise
-        except StorageError as error:  # not tried: the name is there, perhaps not for good
+        except StorageError as error:  # not synced: the name exists, perhaps not for good
             raise IndefinitePutError(
                 "PUT_INDEFINITE",
                 f"{path}: linked, but not synced: {error.message}",
                 fix="Repeat the same put",
             ) from error
 
-    def _looked_up(self, path: str, cause: OSError) -> os.stat_result | None:
-        """What has this name after a failed link; None: nothing."""
+    def _stat_or_none(self, path: str, cause: OSError) -> os.stat_result | None:
+        """Return the status of the file with this name after a failed link; None if there is none."""
         try:
             return os.stat(path)
         except OSError as error:
@@ -492,8 +492,8 @@ class LocalStore(WholeFiles):
             "FILE_EXISTS", f"{path}: exists, expected no such file", fix="Use another name"
         )
 
-    def turn(self, prefix: str) -> DirectoryTurn:
-        return DirectoryTurn(self._directory(prefix))
+    def advisory_lock(self, prefix: str) -> DirectoryLock:
+        return DirectoryLock(self._directory(prefix))
 
     def hold(self, name: str, note: bytes) -> Hold:
         trust, _ = judge(mount_of(self._root))
@@ -544,7 +544,7 @@ class LocalStore(WholeFiles):
     def exists(self, name: str) -> bool:
         path = self._path(name)
         try:
-            # Path.exists takes any error for False.
+            # Path.exists returns False for any error.
             return stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode)
         except OSError as error:
             if error.errno in MISSING:
@@ -605,13 +605,13 @@ class LocalStore(WholeFiles):
             try:
                 self._names.sync(directory)
             except NotFoundError:
-                if os.fstat(fd).st_nlink:  # not swept meanwhile either
+                if os.fstat(fd).st_nlink:  # not swept since
                     raise
 
     def _create(self, path: str) -> int:
-        for _ in range(_MOST_REMOVALS):
+        for _ in range(_MAX_REMOVALS):
             self._names.make_parents(path)
-            with contextlib.suppress(FileNotFoundError):  # it was empty, and a sweep has removed it since
+            with contextlib.suppress(FileNotFoundError):  # a sweep has removed the empty directory
                 return os.open(path, _NEW_FILE, _FILE_MODE)
         self._names.make_parents(path)
         return os.open(path, _NEW_FILE, _FILE_MODE)

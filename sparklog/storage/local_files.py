@@ -2,14 +2,14 @@
 
 Invariants:
     - bytes are written at explicit positions, so a failed or short write never shifts later ones;
-    - `position` moves only over bytes that were written whole: after a failed write the file is cut back
-      to it, or refuses further use;
-    - a file that readers map is never cut back: who touches a mapped page that is gone is killed (SIGBUS);
-    - after a failed fsync the file refuses further use for ever (the kernel has dropped the pages and a
-      second fsync would report success).
+    - `position` moves only past bytes that were written completely: after a failed write the file is
+      truncated to it, or refuses further use;
+    - a mapped file is never truncated: access to a mapped page beyond the end kills the process (SIGBUS);
+    - after a failed fsync the file refuses further use: the kernel has dropped the pages, and a second fsync
+      would report success.
 Concurrency: an append file belongs to one thread at a time and to the process that created it: after a
 fork the child's copy refuses to write, since both would write to the same positions.
-After a crash: bytes past the last sync may be there, torn, or not; nothing refers to them.
+After a crash: bytes past the last sync may exist, torn, or not; nothing refers to them.
 """
 
 import contextlib
@@ -30,32 +30,32 @@ from sparklog.storage.base import BytesLike, Hold, IndefinitePutError
 
 # --- os errors ---------------------------------------------------------------------------------------
 #
-# The operating system's errors, as ours: what was refused, and what to do about it.
+# Errors of the operating system, mapped to sparklog's.
 #
-# Not here: errors of fsync, which are always fatal and raised where they happen.
+# Not here: errors of fsync, which are always fatal and raised where they occur.
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _FREE_SPACE = (
-    "Free space or raise the quota, then try again. What frees space has a reserve on a full disk: delete a "
-    "topic, or give it a shorter retention (sparklog topics), then `sparklog maintain`, or `sparklog vacuum "
-    "--retain 0 --force` if nothing else writes to the root"
+    "Free space or raise the quota, then try again. A full disk has a reserve for commits that free space: "
+    "delete a topic, or give it a shorter retention (sparklog topics), then `sparklog maintain`, or "
+    "`sparklog vacuum --retain 0 --force` if nothing else writes to the root"
 )
 _TOO_MANY = {errno.EMFILE, errno.ENFILE}
-# vfat and exfat answer EPERM to link(2), as a file system without hard links should.
+# vfat and exfat answer EPERM to link(2), as file systems without hard links should.
 _LINK_REFUSED = {errno.EPERM}
 _NO_LINKS = {errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS}
 MISSING = {errno.ENOENT, errno.ENOTDIR}
 
 
 def is_full(error: OSError) -> bool:
-    """The disk, or the quota, is full: a later attempt with fresh bytes is safe."""
+    """True if the disk or the quota is full: a later attempt with fresh bytes is safe."""
     return error.errno in _FULL
 
 
 def storage_error(action: str, path: str, error: OSError) -> StorageError:
-    """The StorageError that tells `action path` failed because of `error`."""
+    """Return the StorageError for `action` on `path`, which failed with `error`."""
     found = f"{path}: cannot {action}: {error.strerror or error} (errno {error.errno})"
     code = error.errno
     if code in _FULL:
@@ -74,7 +74,7 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
         )
     if code in MISSING:
         return NotFoundError(
-            "FILE_NOT_FOUND", found, fix="Check the path, and that nobody deletes files of this root"
+            "FILE_NOT_FOUND", found, fix="Check the path, and that no process deletes files of this root"
         )
     if code == errno.EEXIST:
         return AlreadyExistsError("FILE_EXISTS", found, fix="Use another name")
@@ -87,53 +87,53 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
     if code == errno.ELOOP:
         return StorageError(
             "STORAGE_REFUSED",
-            f"{found}, expected a regular file of the root's own",
-            fix="Remove it, and find out who put it there: symbolic links and pipes are not followed",
+            f"{found}, expected a regular file of the root",
+            fix="Remove it, and find out where it comes from: symbolic links and pipes are not followed",
         )
     return StorageError("STORAGE_FAILED", found, fix="Check the disk and the kernel log, then try again")
 
 
 def fatal_error(action: str, path: str, error: OSError) -> FatalStorageError:
-    """Durability is unknown: the kernel may have dropped the pages, and a second try would lie."""
+    """Durability is unknown: the kernel may have dropped the pages, and a retry would report success."""
     return FatalStorageError(
         "DURABILITY_UNKNOWN",
         f"{path}: {action} failed: {error.strerror or error} (errno {error.errno})",
-        fix="Stop this process, check the disk, and start again; nothing unacknowledged is lost by that",
+        fix="Stop this process, check the disk, and restart; no acknowledged data is lost by that",
     )
 
 
 def indefinite_error(path: str, cause: OSError, error: OSError) -> IndefinitePutError:
-    """Nobody can tell what came of a link that failed: the look at it failed, too."""
+    """The outcome of a failed link is unknown: the lookup of the name failed, too."""
     return IndefinitePutError(
         "PUT_INDEFINITE",
-        f"{path}: link failed ({cause.strerror}), and looking up what became of it too ({error.strerror})",
+        f"{path}: link failed ({cause.strerror}), and the lookup of the name, too ({error.strerror})",
         fix="Repeat the same put",
     )
 
 
 # --- durable names -----------------------------------------------------------------------------------
 #
-# Names that a power cut cannot take back: directories of a local store, made and synced.
+# Names that survive a power cut: directories of a local store, created and synced.
 #
-# A file is durable when its bytes are, its name in its directory, and every directory's name up to the root.
-# A directory's own name is synced once, and then again only when it may be another directory: we have made it
-# just now; its inode is another; or something has been made or removed beside it since, as its parent's
-# modification time says. Inode numbers alone do not tell: ext4 gives the number of a removed directory to
-# the next one. The time alone does not either: it goes in ticks of some milliseconds.
+# A file is durable when its bytes are, its name in its directory, and the name of every directory up to the
+# root. A directory's name is synced once, and again only if it may be another directory: this process has
+# just created it; its inode differs; or its parent's modification time does, because an entry was created or
+# removed there. Inode numbers alone are not enough: ext4 reuses those of removed directories. The time alone
+# is not, either: it has a resolution of some milliseconds.
 #
 # Invariants:
-#     - only what this process has synced itself counts as durable: a directory that exists may be one that
-#       another process made a moment ago and has not synced;
-#     - it counts when the sync of its parent has returned, not before;
-#     - only a failed fsync is fatal. A directory that cannot be opened (no descriptor is free, or it was
-#       swept) was not synced: whoever asked must not rest on it, and nothing else is in doubt;
-#     - a removed root is never brought back to life.
-# Concurrency: any thread. What is remembered only ever spares an fsync; no open files are kept.
-# After a crash: a new process remembers nothing, and syncs all of them once.
+#     - only a directory that this process has synced counts as durable: another process may have created an
+#       existing one a moment ago, without a sync yet;
+#     - it counts from when the sync of its parent has returned;
+#     - only a failed fsync is fatal. A directory that cannot be opened (too many open files, or it was swept)
+#       was not synced: the caller must not rely on it, and nothing else is in doubt;
+#     - a removed root is never created again.
+# Concurrency: any thread. The memory only saves fsyncs; no open files are kept.
+# After a crash: a new process syncs all directories once.
 
 
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# How a directory was when its name was made durable: its inode, and its parent's modification time.
+# The state of a directory when its name was synced: its inode, and its parent's modification time.
 _Seen = tuple[int, int]
 
 
@@ -141,7 +141,7 @@ class DurableNames:
     """The directories below one root.
 
     Args:
-        poison: told of a failed fsync, after which nobody knows what is durable.
+        poison: called after a failed fsync, when durability is unknown.
     """
 
     def __init__(self, root: str, poison: Callable[[FatalStorageError], None]) -> None:
@@ -150,7 +150,7 @@ class DurableNames:
         self._durable: dict[str, _Seen] = {}
 
     def make_parents(self, path: str) -> None:
-        """Make the directory of `path`, and those above it."""
+        """Create the parent directories of `path`."""
         parent = os.path.dirname(path)
         try:
             if not os.path.isdir(parent):
@@ -162,9 +162,9 @@ class DurableNames:
             raise storage_error("create the directory", parent, error) from error
 
     def sync(self, directory: str) -> None:
-        """Make the names in `directory` durable, and its own, up to the root.
+        """Make the names in `directory` durable, and the directory's own, up to the root.
 
-        Raises: FatalStorageError, an fsync failed; another StorageError, it could not be tried.
+        Raises: FatalStorageError, an fsync failed; another StorageError, the fsync could not be tried.
         """
         synced: list[tuple[str, _Seen]] = []
         while True:
@@ -178,7 +178,7 @@ class DurableNames:
         self._durable.update(synced)
 
     def _modified_ns(self, directory: str) -> int:
-        """Asked before the directory is synced: what changes later shows."""
+        """Read before the directory is synced, so that later changes show."""
         try:
             return os.stat(directory).st_mtime_ns
         except OSError as error:
@@ -204,16 +204,16 @@ class DurableNames:
 
 
 def _never_changes(fd: int, error: OSError) -> bool:
-    """Has a file system no fsync because it is only read (squashfs, erofs, iso9660)?
+    """True if a file system has no fsync because it is read-only by nature (squashfs, erofs, iso9660).
 
-    EROFS does not say so: ext4 answers it where it has stopped writing after a fault, and lost what was not
-    written back.
+    EROFS does not prove it: ext4 returns it after a fault, when it has stopped writing and lost the data that
+    was not written back.
     """
     return error.errno == errno.EINVAL and bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
 
 
 def create_root(root: Path) -> None:
-    """Make a root directory, durably; no error when it exists."""
+    """Create a root directory, durably; no error if it exists."""
     missing = root
     created: list[Path] = []
     while not missing.exists():
@@ -238,19 +238,19 @@ def create_root(root: Path) -> None:
 # --- local files -------------------------------------------------------------------------------------
 
 
-# After so many bytes a first fsync runs beside the writing, so that the one before a commit finds little
-# left to do. Measured with 480 MB at 6 ms of computing per 4 MB, interleaved: 0.87 to 0.95 s instead of
-# 1.07 to 1.20 s until all is durable. sync_file_range halves the speed: it waits for the disk's queue.
+# After this many bytes a first fsync runs concurrently, so that the one before a commit finds little left to
+# do. Measured with 480 MB at 6 ms of computing per 4 MB, interleaved: 0.87 to 0.95 s instead of 1.07 to
+# 1.20 s until all is durable. sync_file_range halves the speed: it waits for the disk's queue.
 EARLY_SYNC_BYTES = 32 << 20
-PAGE_BYTES = 4096  # the most that one call surely reads
+PAGE_BYTES = 4096  # one call always reads this much
 _MAX_VECTORS = 512  # Linux takes 1024; half leaves room for other systems
 
 
 def open_regular(path: str, flags: int, mode: int = 0o666) -> int:
-    """A descriptor of a regular file, and of nothing else.
+    """Open a regular file, and nothing else; return the descriptor.
 
-    Whoever may write to a directory of the root could put a link there that leads out of it, or a FIFO, whose
-    opening waits for ever.
+    Users who may write to a directory of the root could put a link there that leads out of it, or a FIFO,
+    which would block the open.
 
     Raises: OSError.
     """
@@ -262,7 +262,7 @@ def open_regular(path: str, flags: int, mode: int = 0o666) -> int:
 
 
 def read_page(path: str, size: int) -> bytes:
-    """Of a file's first PAGE_BYTES, with half the work of a LocalReadFile: each publish asks for them."""
+    """Read a file's first PAGE_BYTES with half the work of a LocalReadFile; each publish needs it."""
     try:
         fd = open_regular(path, os.O_RDONLY)
         try:
@@ -274,7 +274,7 @@ def read_page(path: str, size: int) -> bytes:
 
 
 def write_all(fd: int, chunks: list[memoryview], position: int) -> int:
-    """Pwritev until everything is written; returns the number of bytes."""
+    """Write all chunks (pwritev); return the number of bytes."""
     pending = [chunk for chunk in chunks if chunk.nbytes]
     start = position
     while pending:
@@ -292,7 +292,7 @@ def write_all(fd: int, chunks: list[memoryview], position: int) -> int:
 
 
 class LocalAppendFile(Closing):
-    """See AppendFile. Made by LocalStore.append_file only."""
+    """See AppendFile. Created by LocalStore.append_file only."""
 
     def __init__(
         self,
@@ -326,7 +326,7 @@ class LocalAppendFile(Closing):
 
     @property
     def is_removed(self) -> bool:
-        # A copy by hard links keeps the count up: then it is seen where the bytes are published.
+        # A copy by hard links keeps the count up; then the removal shows when the bytes are published.
         return self._fd >= 0 and os.fstat(self._fd).st_nlink == 0
 
     def write(self, *chunks: BytesLike) -> int:
@@ -374,17 +374,17 @@ class LocalAppendFile(Closing):
         try:
             os.fdatasync(self._fd)
         except OSError as error:
-            # Linux reports a failed write-back once: the next fsync would succeed, and the data be gone.
+            # Linux reports a failed write-back once: the next fsync would succeed, without the data.
             self._fatal(error)
 
     def _fatal(self, error: OSError) -> FatalStorageError:
-        """The process must not go on with another file as if nothing had happened (invariant 5)."""
+        """The process must not continue with another file as if nothing had happened (invariant 5)."""
         self._broken = fatal = fatal_error("fsync", self._path, error)
         self._poison_store(fatal)
         return fatal
 
     def _join_early_sync(self) -> None:
-        """Wait for it; in a forked child the thread does not exist, and the file may not be used."""
+        """Wait for the early fsync. In a forked child its thread is missing, and the file unusable."""
         if self._early_sync is not None and self._pid == os.getpid():
             self._early_sync.join()
         self._early_sync = None
@@ -397,8 +397,8 @@ class LocalAppendFile(Closing):
         try:
             os.ftruncate(self._fd, start)
         except OSError as second:
-            broken = storage_error("cut back after a failed write", self._path, second)
-            self._broken = self._broken or broken  # an early fsync may have failed meanwhile: that is worse
+            broken = storage_error("truncate after a failed write", self._path, second)
+            self._broken = self._broken or broken  # an early fsync that has failed since is worse
             return broken
         return storage_error("write", self._path, error)
 
@@ -438,7 +438,7 @@ class LocalReadFile(Closing):
         return self._size
 
     def will_need(self, position: int, size: int) -> None:
-        """The kernel reads ahead by itself."""
+        """No-op: the kernel reads ahead by itself."""
 
     @property
     def descriptor(self) -> int:
@@ -446,7 +446,7 @@ class LocalReadFile(Closing):
         return self._fd
 
     def read(self, position: int = 0, size: int | None = None) -> bytes:
-        # The size on disk bounds the allocation, whatever the caller was told to ask for.
+        # The size on disk bounds the allocation, whatever size the caller requests.
         wanted = max(0, self._size - position)
         buffer = bytearray(wanted if size is None else min(size, wanted))
         count = self.read_into(memoryview(buffer), position)
@@ -490,28 +490,28 @@ class LocalReadFile(Closing):
 
 # --- holding -----------------------------------------------------------------------------------------
 #
-# Holding a name: a lock that a process keeps for as long as it lives, with a note that says who it is. And
-# turns: a lock on a directory, for as long as one piece of work takes.
+# Locks: on a file, for the life of a process, with a note that identifies the process; and on a directory,
+# for the duration of one operation.
 #
-# A courtesy to people, for processes of one machine; nothing may depend on it.
+# Advisory, for processes of one machine; correctness must not depend on them.
 #
 # Concurrency: a forked child has a copy of the descriptor; the lock is released explicitly.
-# After a crash: the kernel has released it; the file stays, and means nothing.
+# After a crash: the kernel has released it; the file stays, without meaning.
 
 
 _MAX_NOTE_BYTES = 4096
 
 
 def hold_file(path: str, note: bytes, *, is_local: bool = False) -> Hold:
-    """Hold a file, which is made if it is missing.
+    """Lock a file, which is created if it is missing.
 
     Args:
-        is_local: its file system is this machine's alone, so that the lock proves something.
+        is_local: the file system belongs to this machine alone, so that the lock is proof.
     """
     try:
         descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        if error.errno == errno.ELOOP:  # to be written to, whatever it leads to? Not by us
+        if error.errno == errno.ELOOP:  # a symbolic link: never write to its target
             raise storage_error("lock", path, error) from None
         return Hold()
     try:
@@ -546,9 +546,7 @@ def hold_file(path: str, note: bytes, *, is_local: bool = False) -> Hold:
 
 
 def machine_directory() -> Path | None:
-    """A directory of this machine, and of this user alone, for what means nothing elsewhere, or later; None
-    if there is none to be had.
-    """
+    """Return a directory of this machine and this user alone, for local state, or None."""
     path = Path(tempfile.gettempdir()) / f"sparklog-{os.geteuid()}"
     try:
         with contextlib.suppress(FileExistsError):
@@ -560,21 +558,21 @@ def machine_directory() -> Path | None:
     return path if is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
 
 
-class DirectoryTurn:
-    """See Turn. The lock is that of a descriptor, which is noted before it is locked: whatever interrupts
-    `take`, `release` finds it.
+class DirectoryLock:
+    """See AdvisoryLock. A lock on a descriptor, which is recorded before it is locked, so that `release`
+    finds it wherever `acquire` is interrupted.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._descriptor: list[int] = []  # while it is had, or asked for
+        self._descriptor: list[int] = []  # from `acquire` to `release`
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         self.release()
         try:
-            # Opened and noted between two instructions, where no signal is handled.
+            # Opened and recorded between two instructions, where no signal is handled.
             self._descriptor[:] = map(os.open, (self._path,), (DIRECTORY_FLAGS,))
-        except OSError:  # not there yet: no competitors either
+        except OSError:  # the directory is missing: there are no competitors
             return True
         try:
             fcntl.flock(self._descriptor[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -587,9 +585,9 @@ class DirectoryTurn:
 
     def release(self) -> None:
         if self._descriptor:
-            # Unlock explicitly: a child forked meanwhile has a copy of the descriptor, and closing ours
-            # would leave the lock with it. Of a file system that is away for a moment others wait for it, for
-            # a while (metadata/log.py); the commit is made.
+            # Unlock explicitly: a child forked since has a copy of the descriptor, which keeps the lock after
+            # ours is closed. If the file system is unavailable, the others time out (metadata/log.py); the
+            # commit is not affected.
             with contextlib.suppress(OSError):
                 fcntl.flock(self._descriptor[0], fcntl.LOCK_UN)
             self._close()
@@ -599,6 +597,6 @@ class DirectoryTurn:
             os.close(self._descriptor.pop())
 
     def __del__(self) -> None:
-        """In a forked child that forgets its parent's turn: the copy only."""
+        """In a forked child that drops its parent's lock: close the copy only."""
         if self._descriptor:
             self._close()

@@ -1,10 +1,10 @@
 """A store in this process's memory, for tests: the same semantics, with faults on demand.
 
 Invariants: as base.py; one lock makes every operation atomic, so abort_puts has nothing to abort.
-With the traits of an object store it behaves as one: a file is there when its sync has finished it, and
-grows no more, and there are no turns. Each hook but "write" stands for a request then.
-Faults: `hook(operation, name)` is called before every operation, and once more as "<operation>:done"
-after a put; whatever it raises goes to the caller. crash() forgets what was not synced.
+With the traits of an object store it behaves as one: a file exists once its sync has finished it, and
+grows no more, and there are no locks. Then each hook except "write" stands for a request.
+Faults: `hook(operation, name)` is called before every operation, and once more as "<operation>:done" after a
+put; an exception of the hook goes to the caller. crash() drops everything that was not synced.
 Concurrency: any thread. Not shared with other processes; after a fork each has its own copy.
 """
 
@@ -16,18 +16,18 @@ from sparklog.closing import Closing
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
 from sparklog.storage.base import (
     UNFINISHED_MS,
+    AdvisoryLock,
     BytesLike,
     Hold,
     StoredFile,
     StoreTraits,
-    Turn,
     WholeFiles,
     first_left_out,
     validate_name,
     validate_prefix,
 )
 
-_PORTION = 3  # of a walk: small, so that tests meet several
+_PORTION = 3  # of a walk: small, so that tests have several
 
 
 class _File:
@@ -55,7 +55,7 @@ class MemoryStore(WholeFiles):
         self.hook: Callable[[str, str], None] | None = None
         self._clock = clock if clock is not None else SystemClock()
         self._files: dict[str, _File] = {}
-        self._turns: dict[str, Turn] = {}
+        self._held: dict[str, AdvisoryLock] = {}
         self._lock = threading.RLock()
 
     def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
@@ -87,21 +87,21 @@ class MemoryStore(WholeFiles):
     def storage_now_ms(self, here_ms: int) -> int:
         return here_ms
 
-    def turn(self, prefix: str) -> Turn:
-        return _Turn(self, validate_prefix(prefix))
+    def advisory_lock(self, prefix: str) -> AdvisoryLock:
+        return _MemoryLock(self, validate_prefix(prefix))
 
-    def take_turn(self, prefix: str, turn: Turn) -> bool:
-        """Give it to `turn`, if nobody has it."""
-        self._call("take_turn", prefix)
+    def acquire_lock(self, prefix: str, lock: AdvisoryLock) -> bool:
+        """Return true if `lock` now holds the advisory lock on `prefix`."""
+        self._call("acquire_lock", prefix)
         with self._lock:
             # Object stores have no locks.
-            return self.traits.is_remote or self._turns.setdefault(prefix, turn) is turn
+            return self.traits.is_remote or self._held.setdefault(prefix, lock) is lock
 
-    def release_turn(self, prefix: str, turn: Turn) -> None:
-        """Take it back, if `turn` has it."""
+    def release_lock(self, prefix: str, lock: AdvisoryLock) -> None:
+        """No-op unless `lock` holds it."""
         with self._lock:
-            if self._turns.get(prefix) is turn:
-                del self._turns[prefix]
+            if self._held.get(prefix) is lock:
+                del self._held[prefix]
 
     def sync_directory(self, prefix: str) -> None:
         self._call("sync_directory", validate_prefix(prefix))
@@ -184,7 +184,7 @@ class MemoryStore(WholeFiles):
                 raise NotFoundError(
                     "FILE_NOT_FOUND",
                     f"{self.url}/{name}: not found",
-                    fix="Check the name, and who deletes files",
+                    fix="Check the name, and which process deletes files",
                 )
             return MemoryReadFile(name, bytes(file.content))
 
@@ -195,7 +195,7 @@ class MemoryStore(WholeFiles):
         return 0
 
     def crash(self) -> None:
-        """What a power cut leaves in the worst case: synced bytes of files with synced names."""
+        """Keep what a power cut leaves in the worst case: synced bytes of files with synced names."""
         with self._lock:
             for name, file in list(self._files.items()):
                 if file.durable:
@@ -204,7 +204,7 @@ class MemoryStore(WholeFiles):
                     del self._files[name]
 
     def holds(self, name: str, file: _File) -> bool:
-        """Is this file still there under its name?"""
+        """True if this file still has its name."""
         return self._files.get(name) is file
 
     def _finish(self, name: str, file: _File) -> None:
@@ -223,16 +223,16 @@ class MemoryStore(WholeFiles):
         )
 
 
-class _Turn:
+class _MemoryLock:
     def __init__(self, store: MemoryStore, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
 
-    def take(self) -> bool:
-        return self._store.take_turn(self._prefix, self)
+    def acquire(self) -> bool:
+        return self._store.acquire_lock(self._prefix, self)
 
     def release(self) -> None:
-        self._store.release_turn(self._prefix, self)
+        self._store.release_lock(self._prefix, self)
 
 
 class MemoryAppendFile(Closing):
@@ -262,7 +262,7 @@ class MemoryAppendFile(Closing):
 
     def sync(self) -> None:
         self._refuse_if_closed()
-        ends = self._closed = not self._store.traits.appends_after_sync  # whatever comes of it
+        ends = self._closed = not self._store.traits.appends_after_sync  # also if this sync fails
         self._store._call("sync", self.name)
         self._file.synced, self._file.durable = self.position, True
         if ends:
@@ -291,7 +291,7 @@ class MemoryReadFile(Closing):
         return None
 
     def will_need(self, position: int, size: int) -> None:
-        """It is in memory already."""
+        """No-op: the bytes are in memory."""
 
     def read(self, position: int = 0, size: int | None = None) -> bytes:
         end = self.size if size is None else position + size

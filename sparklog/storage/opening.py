@@ -1,7 +1,7 @@
-"""From what users write (a path or a URL) to a store.
+"""Open a store by a path or a URL.
 
-Not here: stores without conditional creation, and general file system libraries, which hide whether there
-is one (docs/adr/0009): their URLs are refused by name. botocore is imported only for s3 roots.
+Not here: stores without conditional creation, and general file system libraries, which hide whether a store
+has it (docs/adr/0009): their URLs are refused by name. botocore is imported only for s3 roots.
 """
 
 import importlib.util
@@ -31,13 +31,14 @@ def open_store(
     storage_options: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
 ) -> Store:
-    """The store at `root`: a path, file:///path, s3://bucket/prefix, or memory://name (this process only).
+    """Open the store at `root`: a path, file:///path, s3://bucket/prefix, or memory://name (this process
+    only).
 
     Args:
-        create: make the root directory when it is missing. Buckets are never made.
-        storage_options: how to reach an object store, as s3fs takes them; see docs/s3.md. For a directory
+        create: create the root directory if it is missing. Buckets are never created.
+        storage_options: how to reach an object store, in s3fs's format; see docs/s3.md. For a directory
             allow_unsafe_filesystem: open it also where names are cached; see docs/filesystems.md.
-        clock: what waiting for an object store goes by; for tests.
+        clock: the clock for waits for an object store; for tests.
 
     Raises:
         NotFoundError: no such directory, and `create` is false.
@@ -69,8 +70,7 @@ def open_store(
     raise InvalidRequestError(
         "UNSUPPORTED_STORE",
         f"root {shown('root', text)}: the scheme {scheme!r} is not supported: commits need a store that "
-        "creates an object only if it is absent, and this version knows how to ask S3 and a file system for "
-        "that",
+        "creates an object only if it is absent; this version supports S3 and file systems",
         fix="Use a directory (a path, or file:///path) or s3://bucket/prefix",
     )
 
@@ -96,7 +96,7 @@ def _open_local(path: Path, *, create: bool, allow_unsafe: bool) -> LocalStore:
             raise NotFoundError(
                 "ROOT_NOT_FOUND",
                 f"root {path}: no such directory",
-                fix="Check the path, or make a root there: sparklog topics create, or create=True in Python",
+                fix="Check the path, or create a root: sparklog topics create, or create=True in Python",
             )
         create_root(path)
     if not path.is_dir():

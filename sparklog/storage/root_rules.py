@@ -1,10 +1,10 @@
-"""What is asked of a root before it is used: that it lies where roots may lie, and that it is the one meant.
+"""Rules for roots: the places where a root may be, and the cluster id that it must have.
 
-Whoever lets somebody else say where the root is (a broker's answer, an option, SQL) may say what is
-acceptable. The place bounds what a liar can have us open. The cluster id tells mistakes: another root mounted
-in the place of the first, another broker behind an address. It is no secret; a liar who knows it can show it.
+A process that takes a root's location from others (a broker's answer, an option, SQL) can restrict it. The
+place limits what a hostile party can have us open. The cluster id detects mistakes: another root mounted at
+the same place, another broker at the same address. It is not secret, so it does not stop an attacker.
 
-Invariants: the place is judged before anything is read there. With a cluster id no root is ever made.
+Invariants: the place is checked before anything is read there. With a cluster id, no root is created.
 Not here: reading a root's cluster id (documents/properties.py).
 """
 
@@ -20,35 +20,35 @@ from sparklog.storage.base import validate_name
 
 # --- root urls ---------------------------------------------------------------------------------------
 #
-# What a root's text names: a scheme, and what follows it, as the stores take it.
+# Parsing a root's text: a scheme, and the rest in the form that the store takes.
 #
-# Invariants: whoever has to know where a root is, and not only to open it, asks here, so that both agree.
-# Not here: opening (opening.py); what is in a bucket (s3.py). This needs no botocore.
+# Invariants: all code that needs a root's location uses these functions, so that it agrees with opening.
+# Not here: opening (opening.py); the content of a bucket (s3.py). This needs no botocore.
 
 
 S3_SCHEMES = {"s3", "s3a", "s3n"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 _UNSUITABLE = {
-    "--x-s3": "a directory bucket (S3 Express One Zone), which cannot list from a name on, nor in order",
-    "--xa-s3": "an access point of a directory bucket, which cannot list from a name on, nor in order",
-    ".mrap": "a Multi-Region Access Point, whose buckets are replicas: none is the log in order",
+    "--x-s3": "a directory bucket (S3 Express One Zone), which lists neither in order nor from a name on",
+    "--xa-s3": "an access point of a directory bucket, which lists neither in order nor from a name on",
+    ".mrap": "a Multi-Region Access Point over replicated buckets, none of which is the log in order",
     "--ol-s3": "an Object Lambda Access Point, which may change what is read",
 }
 _URL = re.compile(r"s3[an]?://([^/?#@:]+)(?:/([^?#]*))?", re.IGNORECASE)
 
 
 def scheme_of(root: str) -> str:
-    """The scheme in lower case; empty for a plain path."""
+    """Return the scheme in lower case; empty for a plain path."""
     match = _SCHEME.match(root)
     return match[1].lower() if match else ""
 
 
 def local_path(root: str) -> str:
-    """The path that a plain path or file:// URL names, absolute; links are not followed.
+    """Return the absolute path of a plain path or file:// URL; links are not followed.
 
     Raises:
-        InvalidRequestError: the URL has a host, query or fragment; or it is no path.
+        InvalidRequestError: the URL has a host, query or fragment; or it is not a path.
     """
     path = _file_url_path(root) if scheme_of(root) else root
     if "\0" in path:
@@ -56,7 +56,7 @@ def local_path(root: str) -> str:
             "ILLEGAL_ROOT", f"root {shown('root', root)}: not a path", fix="Give a directory or a file:// URL"
         )
     if path == "~" or path.startswith("~/"):
-        # Only a shell knows it; a directory of that name would be made, and removed with `rm -r ~`.
+        # Only a shell expands it; a directory of that name would be created, and removed with `rm -r ~`.
         raise InvalidRequestError(
             "ILLEGAL_ROOT",
             f"root {shown('root', root)}: ~ does not mean the home directory here",
@@ -67,7 +67,7 @@ def local_path(root: str) -> str:
 
 
 def memory_name(root: str) -> str:
-    """The name in memory://name."""
+    """Return the name in memory://name."""
     return root.split("//", 1)[-1]
 
 
@@ -83,7 +83,7 @@ def _file_url_path(url: str) -> str:
 
 
 def parse_s3_url(url: str) -> tuple[str, str]:
-    """(bucket, prefix without slashes at its ends)."""
+    """Return (bucket, prefix without slashes at its ends)."""
     match = _URL.fullmatch(url)
     if match is None:
         raise InvalidRequestError(
@@ -104,20 +104,20 @@ def parse_s3_url(url: str) -> tuple[str, str]:
 
 # --- allowed roots -----------------------------------------------------------------------------------
 #
-# Which roots may be opened: those under one of a list of prefixes, for who lets others name roots.
+# Allowed roots: a list of prefixes, for processes that let others name roots.
 #
 #     SPARKLOG_ALLOWED_ROOTS=s3://logs/team-a,file:///data/logs      for every process that has it
 #
-# A root may be named by an option, by SQL, or by the answer of a broker, and is opened with the credentials
-# that the process has. Several lists may hold at once, the environment's and a query's: a root must then be
-# under each of them, so that an option can narrow what an administrator allows, and never widen it.
+# A root may be named by an option, by SQL, or by a broker's answer, and is opened with the credentials of the
+# process. Several lists may apply, the environment's and a query's: a root must be under each of them, so
+# that an option can narrow what an administrator allows, and never widen it.
 #
-# Invariants: what is compared is where the store would go, not what was written: a directory by its absolute
-#     path with links followed, a bucket and key as they are sent. Whole parts are compared, so s3://b/log
-#     does not allow s3://b/logs. What cannot be understood is not allowed.
-# Not here: who asks (client/log.py, client/brokers.py). What a process's own code does with its
-#     credentials is not bounded by a variable that it can change.
-# Concurrency: pure, but for the links that are looked at: who may change them beneath an allowed prefix may
+# Invariants: locations are compared as the store would use them, not as they are written: a directory by its
+#     absolute path with links followed, a bucket and key as they are sent. Whole parts are compared, so
+#     s3://b/log does not allow s3://b/logs. A text that cannot be parsed is not allowed.
+# Not here: the callers (client/log.py, client/brokers.py). A variable does not restrict the process's own
+#     code, which can change it.
+# Concurrency: pure, except that links are read: a user who may change links beneath an allowed prefix may
 #     lead out of it.
 
 
@@ -127,10 +127,10 @@ VARIABLE = "SPARKLOG_ALLOWED_ROOTS"
 
 @dataclass(frozen=True, slots=True)
 class AllowedRoots:
-    """One list; picklable.
+    """A list of prefixes; picklable.
 
     Fields:
-        source: who said so, for messages.
+        source: the option or variable, for messages.
         prefixes: as they were written.
     """
 
@@ -139,12 +139,13 @@ class AllowedRoots:
 
 
 def parse_allowed_roots(given: str | Iterable[str], source: str = OPTION) -> AllowedRoots:
-    """A list of paths and URLs, separated by commas; a comma in a path is %2C in a file:// URL.
+    """Parse a list of paths and URLs, separated by commas; a comma in a path is %2C in a file:// URL.
 
-    Spaces around each are dropped. What is in a list already is not separated further.
+    Spaces around each are dropped. The items of a list are not split further.
 
     Raises:
-        InvalidRequestError: INVALID_OPTION, none is named, or one cannot be a root or is a relative path.
+        InvalidRequestError: INVALID_OPTION: the list is empty, or an item cannot be a root or is a relative
+            path.
     """
     parts = given.split(",") if isinstance(given, str) else given
     prefixes = tuple(part.strip() for part in parts if part.strip())
@@ -161,32 +162,33 @@ def parse_allowed_roots(given: str | Iterable[str], source: str = OPTION) -> All
 
 
 def allowed_by_environment(environment: Mapping[str, str]) -> tuple[AllowedRoots, ...]:
-    """The list of SPARKLOG_ALLOWED_ROOTS, if it is set. Set to nothing is an error, not permission."""
+    """Parse SPARKLOG_ALLOWED_ROOTS, if it is set. An empty value is an error, not permission."""
     text = environment.get(VARIABLE)
     return () if text is None else (parse_allowed_roots(text, VARIABLE),)
 
 
 def validate_allowed(root: str | os.PathLike[str], allowed: Iterable[AllowedRoots]) -> None:
-    """Refuse a root that one of the lists does not hold. Nothing of the root is read.
+    """Refuse a root that is outside one of the lists. Reads nothing of the root.
 
     Raises:
-        InvalidRequestError: ROOT_NOT_ALLOWED; or the root is none that could be opened.
+        InvalidRequestError: ROOT_NOT_ALLOWED; or the root could not be opened at all.
     """
     text = os.fspath(root)
-    for one in allowed:
+    for allowed_by in allowed:
         found = _place(text)
-        if not any(_is_within(found, _place(prefix)) for prefix in one.prefixes):
+        if not any(_is_within(found, _place(prefix)) for prefix in allowed_by.prefixes):
             raise InvalidRequestError(
                 "ROOT_NOT_ALLOWED",
                 f"root {shown('root', text)}: found {shown('root', _text(found))}, expected a place under "
-                f"one of {', '.join(shown('root', prefix) for prefix in one.prefixes)} ({one.source})",
-                fix=f"Name a root that is allowed, or have its place added to {one.source}; if a broker "
-                "named the root, find out whether it is the broker that is meant",
+                f"one of {', '.join(shown('root', prefix) for prefix in allowed_by.prefixes)} "
+                f"({allowed_by.source})",
+                fix=f"Name an allowed root, or add its place to {allowed_by.source}; if a broker "
+                "named the root, check that it is the expected broker",
             )
 
 
 def _place(root: str) -> tuple[str, ...]:
-    """Scheme, and the parts of where the store would go."""
+    """Return the scheme, and the parts of the location as the store uses it."""
     scheme = scheme_of(root)
     if scheme in S3_SCHEMES:
         bucket, prefix = parse_s3_url(root)
@@ -225,18 +227,18 @@ def _malformed(source: str, problem: str) -> InvalidRequestError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootRules:
-    """Picklable.
+    """Restrictions on a root; picklable.
 
     Fields:
-        cluster_id: of the root that is meant; None: whichever is there.
-        allowed: it must lie within each of these.
+        cluster_id: the expected one; None: any.
+        allowed: the root must be within each of these.
     """
 
     cluster_id: str | None = None
     allowed: tuple[AllowedRoots, ...] = ()
 
     def validate_place(self, root: str | os.PathLike[str]) -> None:
-        """Before anything of the root is read.
+        """Check the root's location; call it before anything of the root is read.
 
         Raises:
             InvalidRequestError: ROOT_NOT_ALLOWED.
@@ -244,7 +246,7 @@ class RootRules:
         validate_allowed(root, self.allowed)
 
     def validate_cluster_id(self, found: str, where: str) -> None:
-        """Before anything of the root is used.
+        """Check the root's cluster id; call it before anything of the root is used.
 
         Raises:
             InvalidRequestError: WRONG_ROOT.
@@ -254,7 +256,7 @@ class RootRules:
                 "WRONG_ROOT",
                 f"{where}: found cluster id {shown('cluster', found)}, expected "
                 f"{shown('cluster', self.cluster_id)}",
-                fix="Name the root, or the broker, that is meant; or correct the cluster id: option "
+                fix="Name the expected root or broker; or correct the cluster id: option "
                 "clusterId, cluster_id in Python, --cluster-id",
             )
 
@@ -265,7 +267,7 @@ ANY_ROOT = RootRules()
 def root_rules(
     cluster_id: str | None, allowed_roots: str | Iterable[str] | None, environment: Mapping[str, str]
 ) -> RootRules:
-    """The rules that were given, and those of the environment.
+    """Combine the given rules and those of the environment.
 
     Raises:
         InvalidRequestError: INVALID_OPTION.

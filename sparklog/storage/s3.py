@@ -1,17 +1,17 @@
-"""A store in a bucket of S3, or of anything that speaks its protocol with conditional writes.
+"""A store in a bucket of S3, or of another store with its protocol and conditional writes.
 
-What each operation is here:
-    put_if_absent   one PUT with If-None-Match: *, one attempt. 412: taken. Anything that is not an answer:
+The operations:
+    put_if_absent   one PUT with If-None-Match: *, one attempt. 412: taken. Without a definite answer:
                     IndefinitePutError, and the caller puts the same bytes to the same key again
-    append_file     gathers bytes; sync() finishes the object (one PUT, or a multipart upload)
-    sync_directory  nothing: an answered PUT is durable with its name
-    turn            always given: there are no locks
-    abort_puts      nothing: a put under way cannot be stopped. put_lifetime_ms says how late it may land
+    append_file     buffers bytes; sync() finishes the object (one PUT, or a multipart upload)
+    sync_directory  no-op: an acknowledged PUT is durable with its name
+    advisory_lock   always acquired: there are no locks
+    abort_puts      no-op: a put in flight cannot be stopped. put_lifetime_ms bounds how late it may land
     sweep_temporary aborts old multipart uploads of segments, and removes what probes left
 
-Invariants: see base.py. Before the first conditional put of a process the store is raced (s3_probe.py).
-Not here: s3fs; docs/adr/0009 says why.
-Concurrency: any number of threads; after a fork the child connects anew.
+Invariants: see base.py. The first conditional put of a process is preceded by a probe (s3_probe.py).
+Not here: s3fs; see docs/adr/0009.
+Concurrency: any number of threads; after a fork the child opens new connections.
 Sources: docs/design.md; S3's consistency model and conditional writes.
 """
 
@@ -38,8 +38,8 @@ from sparklog.storage.base import (
     TEMPORARY_DIRECTORY,
     UNFINISHED_MS,
     BytesLike,
-    FreeTurn,
     Hold,
+    NoLock,
     StoredFile,
     StoreTraits,
     first_left_out,
@@ -53,17 +53,17 @@ from sparklog.storage.s3_probe import probe_put_if_absent, put_lifetime_ms, swee
 
 # --- s3 append ---------------------------------------------------------------------------------------
 #
-# An object that is written piece by piece: one PUT if it is small, a multipart upload if not.
+# Writing an object in parts: one PUT if it is small, a multipart upload if not.
 #
 # Invariants:
-#     - an object is not there before sync() has finished it, and never changes afterwards;
-#     - memory: the part being filled, the one before it, and a few on their way; each byte is copied once.
+#     - an object does not exist until sync() has finished it, and never changes afterwards;
+#     - memory: the part being filled, the one before it, and a few in flight; each byte is copied once.
 # Exclusive creation: a small object is put with If-None-Match, a large one is completed with it. Stores
-# differ in how well they keep the latter: AWS does, SeaweedFS lets several win that complete at the same
-# moment, others do not know it. So a large object is no put-if-absent; its name holds the writer's unique id,
-# which only clones of a process image share. Who finds its name taken compares: an answer may have been lost.
-# Concurrency: one user at a time; parts travel in the client's threads.
-# After a crash: nothing is there, but for the parts of a multipart upload; see S3Store.sweep_temporary.
+# differ in the latter: AWS keeps it, SeaweedFS lets several win that complete at the same moment, others do
+# not support it. So a large object is no put-if-absent; its name holds the writer's unique id, which only
+# clones of a process share. A writer that finds its name taken compares: an answer may have been lost.
+# Concurrency: one user at a time; parts are sent by the client's threads.
+# After a crash: only the parts of a multipart upload may exist; see S3Store.sweep_temporary.
 
 
 PART_BYTES = 8 << 20
@@ -77,7 +77,7 @@ class S3AppendFile(Closing):
         self._client = client
         self._name, self._key, self._url = name, key, url
         self._buffer = bytearray()
-        self._full: bytearray | None = None  # kept back until another is full: less than two make one PUT
+        self._full: bytearray | None = None  # kept until another is full: less than two parts make one PUT
         self._position = 0
         self._upload: str | None = None
         self._parts: list[Future[dict[str, Any]]] = []
@@ -95,7 +95,7 @@ class S3AppendFile(Closing):
 
     @property
     def is_removed(self) -> bool:
-        return False  # it is not there before it is finished, and is left alone then
+        return False  # it does not exist before it is finished, and is not touched afterwards
 
     def write(self, *chunks: BytesLike) -> int:
         self._refuse_unless_open()
@@ -136,14 +136,15 @@ class S3AppendFile(Closing):
         self._forget()
 
     def _put(self) -> None:
-        """Until it is known whether the object is there; then it is ours if its bytes are ours."""
+        """Put the object until the outcome is known. An existing object with the same bytes is ours."""
         data = b"".join((self._full or b"", self._buffer))
 
         def attempt() -> None:
             try:
                 self._client.put_once(self._url, self._key, data, None)
             except AlreadyExistsError:
-                # Also after a first attempt: a network may deliver a request twice, and tell of the second.
+                # Also after a first attempt: a network may deliver a request twice, and return the second
+                # answer.
                 if self._client.get(self._url, self._key, 0, None)[0] != data:
                     raise
 
@@ -161,13 +162,13 @@ class S3AppendFile(Closing):
         try:
             self._client.complete_upload(self._url, arguments)
         except (AlreadyExistsError, NotFoundError):
-            # An attempt whose answer was lost has completed it; or the upload was swept, and nothing is
-            # there; or the object is a clone's.
+            # An attempt whose answer was lost has completed it; or the upload was swept, and no object
+            # exists; or the object is a clone's.
             if not self._is_ours():
                 raise
 
     def _is_ours(self) -> bool:
-        """Does the object hold what was written? Large ones are read back in pieces."""
+        """True if the object holds the written bytes. Large ones are read back in ranges."""
         position, crc = 0, 0
         while True:
             data, size = self._client.get(self._url, self._key, position, position + PART_BYTES)
@@ -200,7 +201,7 @@ class S3AppendFile(Closing):
         self._parts.append(self._client.submit(send))
 
     def _forget(self) -> None:
-        self._full, self._buffer = None, bytearray()  # not cleared: a part under way may hold them
+        self._full, self._buffer = None, bytearray()  # not cleared: a part in flight may refer to them
         self._parts.clear()
 
     def _refuse_unless_open(self) -> None:
@@ -219,23 +220,23 @@ class S3AppendFile(Closing):
 
 # --- s3 cache ----------------------------------------------------------------------------------------
 #
-# Small objects that are read again and again (indexes), kept on the local disk and memory-mapped.
+# A cache for small objects that are read repeatedly (indexes), on the local disk and memory-mapped.
 #
 # Invariants:
-#     - only objects whose names are never used twice are kept, so nothing is ever out of date;
-#     - what is kept are hints: a file cut short by a power cut is no harm;
-#     - the directory belongs to this user alone (0700), or nothing is kept;
-#     - about `limit_bytes` at most: what was used longest ago goes first.
+#     - only objects whose names are never reused are cached, so no entry is ever stale;
+#     - entries are hints: a file truncated by a power cut does no harm;
+#     - the directory belongs to this user alone (0700), or nothing is cached;
+#     - about `limit_bytes` at most: the least recently used entry is evicted first.
 # Concurrency: any thread and process; files appear whole, by rename. A mapping outlives its file.
 
 
 _log = logging.getLogger(__name__)
-# Freeing so much at once spares the next puts a look through the directory.
+# Freeing this much in one scan saves the next puts a scan of the directory.
 _KEPT_SHARE = 0.75
 
 
 class DiskCache:
-    """A directory of files named after what they hold."""
+    """A directory of files named after their content's identity."""
 
     def __init__(self, directory: Path, limit_bytes: int) -> None:
         self._directory = directory
@@ -244,7 +245,7 @@ class DiskCache:
         self._written_bytes = 0
 
     def get(self, identity: str, fetch: Callable[[], bytes]) -> memoryview:
-        """The object's bytes, mapped if they are kept; else fetched, and kept if that is possible."""
+        """Return the object's bytes, mapped if cached; else fetch them, and cache them if possible."""
         path = self._directory / hashlib.sha256(identity.encode()).hexdigest()
         if self._is_usable():
             with contextlib.suppress(OSError, ValueError):  # ValueError: empty
@@ -270,7 +271,7 @@ class DiskCache:
             temporary.unlink(missing_ok=True)
 
     def _make_room(self) -> None:
-        """Remove what was used longest ago, until a share of the limit is left."""
+        """Evict the least recently used files, down to a share of the limit."""
         self._written_bytes = 0
         found: list[tuple[float, int, str]] = []
         with os.scandir(self._directory) as entries:
@@ -299,7 +300,7 @@ class DiskCache:
             except OSError:
                 self._usable = False
             if not self._usable:
-                _log.info("nothing is cached: %s cannot be a directory of this user alone", self._directory)
+                _log.info("nothing is cached: %s is not a directory of this user alone", self._directory)
         return self._usable
 
 
@@ -310,20 +311,20 @@ def _map(path: Path) -> memoryview:
 
 # --- s3 read -----------------------------------------------------------------------------------------
 #
-# An object that is read by ranges: on demand, or announced and fetched ahead in parallel.
+# Reading an object by ranges: on demand, or prefetched in parallel.
 #
-# Invariants: memory is what will_need announced and has not been read past.
+# Invariants: memory is what will_need announced and was not read yet.
 # Not here: how much to announce (log/reader.py).
-# Concurrency: one user at a time; ranges travel in the client's threads for it.
+# Concurrency: one user at a time; the client's threads fetch the ranges.
 
 
 FETCH_BYTES = 4 << 20
-# Derived files of segments, whose names are never used twice: worth keeping on the local disk.
+# Derived files of segments, whose names are never reused: worth caching on the local disk.
 _KEPT_SUFFIXES = (".index", ".timeindex")
 
 
 class S3ReadFile(Closing):
-    """See ReadFile. Opening asks nothing; the first answer tells the size."""
+    """See ReadFile. Opening makes no request; the first response has the size."""
 
     def __init__(self, client: S3Client, name: str, key: str, url: str, cache: DiskCache | None) -> None:
         self._client = client
@@ -343,7 +344,7 @@ class S3ReadFile(Closing):
     def size(self) -> int:
         if self._size is None:
             self._refuse_if_closed()
-            # Not HEAD: its 404 does not tell a missing object from a missing bucket.
+            # Not HEAD: its 404 does not distinguish a missing object from a missing bucket.
             self._size = self._client.get(self._url, self._key, 0, 1)[1]
         return self._size
 
@@ -397,10 +398,10 @@ class S3ReadFile(Closing):
         return lambda: self._client.get(self._url, self._key, start, stop)
 
     def _from_ahead(self, position: int, end: int) -> bytes | None:
-        """The bytes, if they have been announced; what lies before them is let go."""
-        if self._pid != os.getpid():  # the parent's threads are not here
+        """Return the bytes if they were announced; drop the ranges before them."""
+        if self._pid != os.getpid():  # a forked child has none of the parent's threads
             self._ahead, self._pid = [], os.getpid()
-        self._ahead = [one for one in self._ahead if one[1] > position]
+        self._ahead = [ranged for ranged in self._ahead if ranged[1] > position]
         pieces: list[memoryview | bytes] = []
         at = position
         for start, stop, future in self._ahead:
@@ -446,12 +447,12 @@ class S3Store:
 
     @property
     def key_prefix(self) -> str:
-        """What the keys of the root's objects begin with: "", or a path with a slash at its end."""
+        """The prefix of the keys of the root's objects: "", or a path with a final slash."""
         return self._prefix
 
     @property
     def requests(self) -> dict[str, int]:
-        """Requests so far by operation, every attempt counted, and bytes: "sent_bytes", "received_bytes"."""
+        """Requests so far by operation, including retries, and bytes: "sent_bytes", "received_bytes"."""
         return self.client.counts()
 
     def __repr__(self) -> str:
@@ -486,11 +487,11 @@ class S3Store:
         return False
 
     def restore_reserve(self) -> None:
-        """Nobody counts the space here."""
+        """No-op: the space is not limited."""
 
-    def turn(self, prefix: str) -> FreeTurn:
+    def advisory_lock(self, prefix: str) -> NoLock:
         validate_prefix(prefix)
-        return FreeTurn()
+        return NoLock()
 
     def sync_directory(self, prefix: str) -> None:
         validate_prefix(prefix)
@@ -525,7 +526,7 @@ class S3Store:
             return None
 
     def exists(self, name: str) -> bool:
-        # Not HEAD: its 404 does not tell a missing object from a missing bucket.
+        # Not HEAD: its 404 does not distinguish a missing object from a missing bucket.
         return self._read_if_there(name, 1) is not None
 
     def top_names(self, limit: int) -> list[str]:
@@ -565,13 +566,13 @@ class S3Store:
                 left_out: str | None = None
                 for entry in answer.get("Contents", ()):
                     stored = self._stored(entry)
-                    left_out = first_left_out(stored.name, _and_not_ours(enters))
+                    left_out = first_left_out(stored.name, _except_temporary(enters))
                     if left_out is None and stored.name and not stored.name.endswith("/"):
                         portion.append(stored)
                 if portion:
                     yield portion
                 if answer["IsTruncated"] and left_out is not None:
-                    # It may go on for thousands: list anew behind it ("0" comes after "/").
+                    # The directory may have thousands of keys: list again behind it ("0" comes after "/").
                     arguments["StartAfter"] = f"{self._prefix}{left_out}0"
                     is_done = False
                     break
@@ -602,15 +603,15 @@ class S3Store:
     def sweep_temporary(
         self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False
     ) -> int:
-        """Multipart uploads that nobody finished cost money until they are aborted; and what probes left."""
+        """Abort unfinished multipart uploads, which cost money, and remove what probes left."""
         now_ms = self.client.storage_now_ms(self.client.now_ms())
         began_s, limit_s = (now_ms - unfinished_older_than_ms) / 1000, (now_ms - older_than_ms) / 1000
         uploads = sweep_uploads(self.client, self.url, self._prefix, began_s, dry_run=dry_run)
         temporary = f"{self._prefix}{TEMPORARY_DIRECTORY}/"
         found = self.client.call("list_objects_v2", self.url, Prefix=temporary).get("Contents", ())
-        old_objects = [one for one in found if one["LastModified"].timestamp() <= limit_s]
-        for one in () if dry_run else old_objects:
-            self.client.call("delete_object", self.url, Key=one["Key"])
+        old_objects = [entry for entry in found if entry["LastModified"].timestamp() <= limit_s]
+        for entry in () if dry_run else old_objects:
+            self.client.call("delete_object", self.url, Key=entry["Key"])
         return uploads + len(old_objects)
 
     def _stored(self, entry: dict[str, Any]) -> StoredFile:
@@ -633,8 +634,8 @@ def _open_cache(options: S3Options) -> DiskCache | None:
     return DiskCache(directory, options.cache_bytes)
 
 
-def _and_not_ours(enters: Callable[[str], bool]) -> Callable[[str], bool]:
-    """But for the directory of what is temporary."""
+def _except_temporary(enters: Callable[[str], bool]) -> Callable[[str], bool]:
+    """Exclude the temporary directory."""
     return lambda name: name != TEMPORARY_DIRECTORY and enters(name)
 
 
@@ -642,7 +643,7 @@ def _not_deleted(url: str, refused: dict[str, Any]) -> StorageError:
     found = f"{url}: cannot delete {refused.get('Key')}: the store answered {refused.get('Code')}"
     if refused.get("Code") == "AccessDenied":
         return StorageError("STORAGE_REFUSED", found, fix="Allow s3:DeleteObject, or keep the files")
-    return StorageError("STORAGE_FAILED", found, fix="Try again; what was deleted before is gone")
+    return StorageError("STORAGE_FAILED", found, fix="Try again; the keys before it are deleted")
 
 
 __all__ = ["S3Store"]
@@ -650,24 +651,24 @@ __all__ = ["S3Store"]
 
 # --- s3 rules ----------------------------------------------------------------------------------------
 #
-# Which of a bucket's lifecycle rules would take objects of a root away?
+# Lifecycle rules of a bucket that would remove objects of a root.
 #
 # A rule that expires objects removes commits and segments like any others, and one that moves them to an
-# archive makes them unreadable for hours. Looked at when somebody asks (`sparklog doctor`): reading the rules
-# is a right that a root's users need not have.
+# archive makes them unreadable for hours. Only `sparklog doctor` checks this: reading the rules is a
+# permission that a root's users need not have.
 # Not here: rules for noncurrent versions, delete markers and unfinished uploads, which are harmless.
 # Sources: S3's GetBucketLifecycleConfiguration.
 
 
 _NO_RULES = "NoSuchLifecycleConfiguration"
-_ARCHIVES = {"GLACIER", "DEEP_ARCHIVE"}  # what is in GLACIER_IR can be read at once
+_ARCHIVES = {"GLACIER", "DEEP_ARCHIVE"}  # objects in GLACIER_IR can be read immediately
 
 
 def harmful_rules(store: S3Store) -> list[str]:
-    """A line for each enabled rule that removes or archives objects under the root.
+    """Return a line for each enabled rule that removes or archives objects under the root.
 
     Raises:
-        StorageError: the store does not say.
+        StorageError: the store does not return the rules.
     """
     url, prefix = store.url, store.key_prefix
     try:
@@ -685,12 +686,12 @@ def _harm(rule: dict[str, Any]) -> str:
     expiration = rule.get("Expiration", {})
     if "Days" in expiration or "Date" in expiration:
         return "removes objects"
-    archives = {one.get("StorageClass") for one in rule.get("Transitions", ())} & _ARCHIVES
+    archives = {transition.get("StorageClass") for transition in rule.get("Transitions", ())} & _ARCHIVES
     return f"moves objects to {'/'.join(sorted(archives))}" if archives else ""
 
 
 def _may_match(rule: dict[str, Any], prefix: str) -> bool:
-    """Does the rule look at objects under the prefix? They have no tags, and any size."""
+    """True if the rule covers objects under the prefix. They have no tags, and any size."""
     chosen = rule.get("Filter", {})
     both = chosen.get("And", {})
     if "Tag" in chosen or both.get("Tags"):

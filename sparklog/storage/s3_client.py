@@ -1,18 +1,18 @@
-"""Requests to one bucket: with patience where repeating is harmless, one attempt where it is not.
+"""Requests to one bucket: retried where repeating is harmless, one attempt where it is not.
 
 Invariants:
-    - `call` repeats a request until `retry_timeout` is up; only for requests that may be repeated;
-    - `put_once` makes exactly one attempt whenever anything may have been sent;
-    - what is sent says its MD5: a store that takes a request whose sender died before the body for an empty
-      object (SeaweedFS 4.48 does, without it) has a commit of no bytes then, that nobody can read or replace;
-      and many stores refuse to delete several objects without it, which botocore gave up for newer checksums;
-    - an answer is checked before it is returned: what makes no sense is a failed attempt;
-    - at most `max_concurrency` requests are under way, and none waits longer than its timeouts for the
-      store, so nothing hangs;
-    - what is read ahead leaves some of them to others: a look at the log, or a sign of life, does not queue
-      behind a reader that has thousands of objects to go through.
+    - `call` repeats a request until `retry_timeout` has passed; only for requests that may be repeated;
+    - `put_once` makes exactly one attempt if anything may have been sent;
+    - every request carries its MD5. Without it, a store may take a request whose sender died before the body
+      for an empty object (SeaweedFS 4.48 does): a commit of no bytes, which can be neither read nor replaced.
+      And many stores refuse to delete several objects without it; botocore now sends newer checksums instead;
+    - a response is validated before it is returned: a malformed one is a failed attempt;
+    - at most `max_concurrency` requests are in flight, and each wait for the store has a timeout, so nothing
+      hangs;
+    - prefetching leaves some of them to others: a refresh of the log, or a heartbeat, does not queue behind a
+      reader of thousands of objects.
 Not here: names, and what objects mean (s3.py).
-Concurrency: any thread. After a fork the child makes a client of its own: connections cannot be shared.
+Concurrency: any thread. After a fork the child creates its own client: connections cannot be shared.
 Sources: docs/s3.md, ADR 0009.
 """
 
@@ -46,33 +46,33 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 from sparklog.clock import Clock
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
-from sparklog.forking import tell_after_fork
+from sparklog.forking import notify_after_fork
 from sparklog.storage.base import IndefinitePutError
 from sparklog.storage.s3_options import S3Options, hide
 
 # --- s3 answers --------------------------------------------------------------------------------------
 #
-# Answers of a store, checked before anything relies on them.
+# Validation of a store's responses.
 #
 # Invariants:
-#     - bytes are handed on only if the answer names exactly their range; so a body cut short, a page that
-#       some machine on the way made up, and an error sent with status 200 are failures, not data;
-#     - an answer has every field that its callers read (`validate_answer`): none of them meets a KeyError;
+#     - bytes are returned only if the response names exactly their range; so a truncated body, a page made by
+#       a proxy, and an error with status 200 are failures, not data;
+#     - a response has every field that its callers read (`validate_answer`): none of them meets a KeyError;
 #     - a listing in pages ends, or fails: each page begins behind the one before it (`PageOrder`).
-# What is not checked: ETags. Encrypted objects have other ones than their MD5.
+# Not validated: ETags. Those of encrypted objects are not the MD5.
 # Sources: RFC 9110, sections 14 and 15.5.17; S3's API reference.
 
 
-MAX_EMPTY_PAGES = 1000  # in a row; stores may give some, where much was deleted
+MAX_EMPTY_PAGES = 1000  # in a row; stores may return some after many deletions
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 class WrongAnswerError(OSError):
-    """An answer that is not one to the question: a body cut short, another range, a missing field."""
+    """A response that does not match the request: a truncated body, another range, a missing field."""
 
 
 def read_range(answer: dict[str, Any], position: int, end: int | None) -> tuple[bytes, int]:
-    """(bytes, the object's size) of an answer whose body has been read.
+    """Return (bytes, the object's size) of a response whose body has been read.
 
     Raises:
         WrongAnswerError: they are not the bytes [position, end).
@@ -80,9 +80,9 @@ def read_range(answer: dict[str, Any], position: int, end: int | None) -> tuple[
     data: bytes = answer["Body"]
     match = _CONTENT_RANGE.fullmatch(str(answer.get("ContentRange", "")))
     if match is None:
-        if not data and not position and answer.get("ETag"):  # some stores give no range of an empty object
+        if not data and not position and answer.get("ETag"):  # some stores return no range of an empty object
             return b"", 0
-        raise WrongAnswerError(f"{len(data)} bytes that are not the range asked for")
+        raise WrongAnswerError(f"{len(data)} bytes that are not the requested range")
     first, last, size = (int(text) for text in match.groups())
     expected_last = min(size if end is None else end, size) - 1
     if (first, last, len(data)) != (position, expected_last, last - first + 1):
@@ -91,7 +91,7 @@ def read_range(answer: dict[str, Any], position: int, end: int | None) -> tuple[
 
 
 def size_of_range_error(error: ClientError, position: int) -> int:
-    """Return the object's size, from the answer that a range lies past its end; 0 if it does not say.
+    """Return the object's size from a range error past its end; 0 if the response has no size.
 
     Raises:
         WrongAnswerError: the range begins within the object.
@@ -105,7 +105,7 @@ def size_of_range_error(error: ClientError, position: int) -> int:
 
 
 def validate_answer(operation: str, arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-    """Raise WrongAnswerError unless the answer has what an answer to this operation must have."""
+    """Raise WrongAnswerError if the response lacks a field that its operation must return."""
     check = _CHECKS.get(operation)
     if check is not None:
         check(arguments, answer)
@@ -133,13 +133,13 @@ def _validate_uploads(_arguments: Mapping[str, Any], answer: Mapping[str, Any]) 
     _validate_truncation(answer, "NextKeyMarker", "NextUploadIdMarker")
     for entry in answer.get("Uploads", ()):
         if not (entry.get("Key") and entry.get("UploadId") and isinstance(entry.get("Initiated"), datetime)):
-            raise WrongAnswerError("a listing of uploads without the key, the id or the date of one")
+            raise WrongAnswerError("a listing of uploads with an entry without key, id or date")
 
 
 def _validate_truncation(answer: Mapping[str, Any], *tokens: str) -> None:
-    """A page of something else, such as a login page in XHTML, would be an empty listing otherwise."""
+    """Reject a listing without IsTruncated: a login page in XHTML would be an empty listing otherwise."""
     if not isinstance(answer.get("IsTruncated"), bool):
-        raise WrongAnswerError("a listing that does not say whether it is complete (IsTruncated)")
+        raise WrongAnswerError("a listing without IsTruncated")
     if answer["IsTruncated"]:
         for token in tokens:
             if not answer.get(token):
@@ -149,7 +149,7 @@ def _validate_truncation(answer: Mapping[str, Any], *tokens: str) -> None:
 def _requires(field: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], None]:
     def check(_arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         if not answer.get(field):
-            raise WrongAnswerError(f"an answer without {field}, which every S3 gives")
+            raise WrongAnswerError(f"a response without {field}, which every S3 returns")
 
     return check
 
@@ -165,10 +165,10 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], None]] = {
 
 
 class PageOrder:
-    """Checks that the pages of one listing ascend, so that reading them comes to an end.
+    """Checks that the pages of one listing ascend, so that reading them ends.
 
-    Two orders are known: S3's, of the keys' bytes, and that of stores which keep directories, in which "a/b"
-    is before "a-b". A listing must keep to either, from its first page to its last.
+    Two orders are known: S3's, of the keys' bytes, and that of stores with directories, in which "a/b" is
+    before "a-b". A listing must keep to one of them, from its first page to its last.
     """
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class PageOrder:
         self._empty = 0
 
     def add(self, names: list[str]) -> None:
-        """The next page's.
+        """Check the names of the next page.
 
         Raises:
             WrongAnswerError: it is not behind the last one.
@@ -193,7 +193,7 @@ class PageOrder:
         if not self._last:
             raise WrongAnswerError(
                 f"a page of a listing, from {names[0]!r} to {names[-1]!r}, that is not in order, or not "
-                "behind the page before it"
+                "behind the previous page"
             )
 
 
@@ -207,19 +207,19 @@ def _as_directories(name: str) -> str:
 
 # --- s3 errors ---------------------------------------------------------------------------------------
 #
-# What S3 and botocore answer, as outcomes, and what becomes of them as our errors.
+# Responses of S3 and errors of botocore, as outcomes, and their mapping to our errors.
 #
 #     MISSING   no such object                     412 TAKEN      the name exists
-#     RANGE     the range lies past the end        409 CONFLICT   two requests at once: unknown who won
-#     UNSENT    no connection: nothing happened    BUSY           no or no useful answer: anything may be
-#     REFUSED   for good, until somebody acts
+#     RANGE     the range lies past the end        409 CONFLICT   concurrent requests: the winner is unknown
+#     UNSENT    no connection: nothing happened    BUSY           no or no useful answer: unknown
+#     REFUSED   permanent, until someone acts
 #
-# Invariants: BUSY is the answer to whatever is not known; a message never holds credentials.
+# Invariants: everything unknown is BUSY; a message never holds credentials.
 # Sources: S3's list of error codes; botocore.exceptions; urllib3.connectionpool.
 
 
 class Outcome(enum.Enum):
-    """What an error says about the request."""
+    """What an error says about its request."""
 
     MISSING = enum.auto()
     TAKEN = enum.auto()
@@ -265,14 +265,14 @@ _BAD_CALL = (boto.ParamValidationError, boto.InvalidEndpointConfigurationError, 
 
 
 def outcome_of(error: Exception) -> Outcome:
-    """What `error`, raised by a request, says about it."""
+    """Return the outcome of a request that raised `error`."""
     if isinstance(error, boto.ClientError):
         code, status = error_code(error), status_of(error)
         if code in _BY_CODE:
             return _BY_CODE[code]
         if status in _BY_STATUS:
             return _BY_STATUS[status]
-        # 404 without one of these codes is an answer cut short, or no S3's: never "no such object".
+        # 404 without one of these codes is a truncated answer, or not S3's: never "no such object".
         lost = status == 404 and not has_code(error)
         return Outcome.REFUSED if 300 <= status < 500 and not lost else Outcome.BUSY
     if isinstance(error, _UNSENT) or _never_reached_proxy(error):
@@ -283,10 +283,10 @@ def outcome_of(error: Exception) -> Outcome:
 
 
 def _never_reached_proxy(error: Exception) -> bool:
-    """Was there no connection to the proxy, so that nothing was sent?
+    """True if there was no connection to the proxy, so that nothing was sent.
 
-    The exception's name says so, and is wrong: urllib3 calls whatever happens to a connection that is closed
-    by now a failure to reach the proxy, and http.client closes it when the answer is lost. The cause tells.
+    The exception's name says so, wrongly: urllib3 raises it for any failure of a connection that is closed by
+    then, and http.client closes it when the answer is lost. So this checks the cause.
     """
     if not isinstance(error, boto.ProxyConnectionError):
         return False
@@ -295,39 +295,39 @@ def _never_reached_proxy(error: Exception) -> bool:
 
 
 def error_code(error: Exception) -> str:
-    """S3's name of an error, or ''."""
+    """Return S3's name of an error, or ''."""
     response: dict[str, Any] = getattr(error, "response", None) or {}
     return str(response.get("Error", {}).get("Code", ""))
 
 
 def has_code(error: Exception) -> bool:
-    """Did an S3 answer? botocore puts the status in the place of a code that is not there."""
+    """True if an S3 answered. If there is no code, botocore puts the status in its place."""
     return error_code(error)[:1].isalpha()
 
 
 def status_of(error: Exception) -> int:
-    """The HTTP status, or 0."""
+    """Return the HTTP status, or 0."""
     response: dict[str, Any] = getattr(error, "response", None) or {}
     return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def describe(error: Exception, options: S3Options) -> str:
-    """What was answered, in a line without credentials."""
+    """Return the response in one line, without credentials."""
     text = str(error)
     if isinstance(error, boto.ClientError):
         said = error.response.get("Error", {}).get("Message", "")
         text = f"the store answered {status_of(error)} {error_code(error)}: {said}"
     text = hide(text, options)
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."  # a parser's error quotes the answer
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."  # parsers quote whole responses
 
 
 def storage_error(action: str, url: str, error: Exception, options: S3Options) -> StorageError:
-    """The error that tells that `action` on `url` failed for good because of `error`."""
+    """Return the error for `action` on `url`, which failed permanently with `error`."""
     outcome, code = outcome_of(error), error_code(error)
     found = f"{url}: cannot {action.replace('_', ' ')}: {describe(error, options)}"
     if outcome is Outcome.MISSING:
         return NotFoundError(
-            "FILE_NOT_FOUND", f"{url}: not found", fix="Check the name, and who deletes objects"
+            "FILE_NOT_FOUND", f"{url}: not found", fix="Check the name, and which process deletes objects"
         )
     if outcome is Outcome.TAKEN:
         return AlreadyExistsError(
@@ -347,7 +347,7 @@ def storage_error(action: str, url: str, error: Exception, options: S3Options) -
         return StorageError(
             "STORAGE_REFUSED",
             found,
-            fix="Restore the object from the archive, and let no lifecycle rule archive objects of the root",
+            fix="Restore the object from the archive, and remove the lifecycle rule that archives the root",
         )
     if code in {"RequestTimeTooSkewed", "RequestExpired"}:
         return StorageError(
@@ -357,13 +357,13 @@ def storage_error(action: str, url: str, error: Exception, options: S3Options) -
         return StorageError(
             "STORE_ANSWER_WRONG",
             found,
-            fix="Check that the endpoint_url is that of an S3 store, and what stands between; see docs/s3.md",
+            fix="Check that the endpoint_url is an S3 store's, and check proxies in between; see docs/s3.md",
         )
     if outcome in {Outcome.UNSENT, Outcome.BUSY}:
         return StorageError(
             "STORE_UNAVAILABLE",
-            f"{found} (tried again, until the time was up)",
-            fix="Check the endpoint_url, the network and the store; raise retry_timeout for more patience",
+            f"{found} (retried until the timeout)",
+            fix="Check the endpoint_url, the network and the store; raise retry_timeout to retry longer",
         )
     if isinstance(error, _CREDENTIALS):
         return StorageError(
@@ -379,15 +379,15 @@ def storage_error(action: str, url: str, error: Exception, options: S3Options) -
             fix="Check the credentials, whether they have expired, and that they may read, write and list "
             "under this prefix",
         )
-    return StorageError("STORAGE_FAILED", found, fix="See what the store says, and correct it")
+    return StorageError("STORAGE_FAILED", found, fix="Correct what the store's message names")
 
 
 # --- s3 connection -----------------------------------------------------------------------------------
 #
 # A botocore client for one bucket, made from our options.
 #
-# Invariants: one attempt a request, so that repeating is decided in one place; every wait for
-#     the store has a limit.
+# Invariants: one attempt per request, since `S3Client` decides on retries; every wait for the store has a
+#     timeout.
 # Not here: requests.
 # Concurrency: a botocore client may be used by any thread, but not by a forked child.
 # Sources: botocore.config.Config.
@@ -397,10 +397,10 @@ _AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
 def connect(bucket: str, options: S3Options, *, signature_version: str | None = None) -> Any:
-    """A client; nothing has been asked of the store yet.
+    """Return a client; makes no request.
 
     Raises:
-        StorageError: options that botocore refuses, or a profile that is not there.
+        StorageError: botocore refuses an option, or the profile does not exist.
     """
     try:
         session = botocore.session.Session(profile=options.profile)
@@ -422,7 +422,7 @@ def connect(bucket: str, options: S3Options, *, signature_version: str | None = 
 
 @functools.cache
 def _loader(data_path: str | None) -> Any:
-    """What botocore knows of S3, read once a process: that takes most of the time of a new client."""
+    """Load botocore's description of S3 once per process: it takes most of the time of a new client."""
     return botocore.loaders.create_loader(data_path)
 
 
@@ -443,7 +443,7 @@ def _create(session: Any, options: S3Options, signature_version: str | None, *, 
             max_pool_connections=options.max_concurrency,
             s3={"addressing_style": "path" if path_style else "auto"},
             signature_version=UNSIGNED if options.anon else signature_version,
-            # Other stores than AWS do not know the newer checksums; our bytes carry their own.
+            # Stores other than AWS do not support the newer checksums; our bytes carry their own.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             user_agent_extra="sparklog",
@@ -458,16 +458,16 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 _FIRST_WAIT_MS = 50.0
 _LONGEST_WAIT_MS = 2_000.0
-# A wrong endpoint should be told at once: patience is for stores that have answered before.
+# A wrong endpoint must fail quickly: retries are for stores that have answered before.
 _FIRST_CONTACT_MS = 5_000
-# botocore passes on what it has no name for: a damaged TLS record in a body is urllib3's SSLError.
+# botocore passes some errors on unmapped: a damaged TLS record in a body is urllib3's SSLError.
 FAILURES = (BotoCoreError, ClientError, HTTPError, OSError)
 _LEFT_BY_READING_AHEAD = 3
 _REPEATED = {Outcome.UNSENT, Outcome.BUSY, Outcome.CONFLICT}
 
 
 class S3Client:
-    """A bucket, as seen with given options."""
+    """A bucket, accessed with given options."""
 
     def __init__(self, bucket: str, options: S3Options, clock: Clock) -> None:
         self.bucket = bucket
@@ -478,15 +478,15 @@ class S3Client:
         self._guard = threading.local()
         self._has_answered = False
         self._is_known_replica = False
-        self._completes_unconditionally = False  # it was answered that it does not know the condition
+        self._completes_unconditionally = False  # the store does not support the condition
         self._ahead_ms = 0  # the store's clock minus ours, as of the last answer
         self.after_fork_in_child()
-        tell_after_fork(self)
+        notify_after_fork(self)
 
     def after_fork_in_child(self) -> None:
-        """Connections, threads and locks are the parent's: begin without any."""
+        """Drop the parent's connections, threads and locks."""
         self._lock = threading.Lock()
-        self.probe_lock = threading.Lock()  # held while the store is raced (s3_probe.py)
+        self.probe_lock = threading.Lock()  # held during the probe (s3_probe.py)
         self._permits = threading.BoundedSemaphore(self.options.max_concurrency)
         self._client: Any = None
         self._pool: ThreadPoolExecutor | None = None
@@ -495,16 +495,16 @@ class S3Client:
 
     @property
     def identity(self) -> str:
-        """The bucket, wherever it is: endpoint and name."""
+        """The endpoint and name of the bucket."""
         return f"{self._connected().meta.endpoint_url}/{self.bucket}"
 
     # --- requests ------------------------------------------------------------------------------------
 
     def call(self, operation: str, url: str, *, within_ms: int = 0, **arguments: Any) -> dict[str, Any]:
-        """One request that may be repeated. Raises StorageError; NotFoundError for a missing object.
+        """Make a request that may be repeated. Raises StorageError; NotFoundError for a missing object.
 
         Args:
-            within_ms: nobody waits for longer, whatever the store does; 0: up to `retry_timeout`.
+            within_ms: the timeout, whatever the store does; 0: `retry_timeout`.
         """
 
         def attempt() -> dict[str, Any]:
@@ -512,7 +512,7 @@ class S3Client:
 
         if not within_ms:
             return self._repeat(operation, url, attempt)
-        # A request that hangs does so up to its timeouts, in a thread.
+        # A request that hangs continues up to its timeouts, in a thread.
         answer = self.submit(lambda: self._repeat(operation, url, attempt, within_ms))
         try:
             return answer.result(within_ms / 1000)
@@ -522,7 +522,7 @@ class S3Client:
             raise storage_error(operation, url, late, self.options) from error
 
     def pages(self, url: str, *, within_ms: int = 0, **arguments: Any) -> Iterator[dict[str, Any]]:
-        """Yield the answers to list_objects_v2, page by page, which ascend. Raises StorageError."""
+        """Yield the pages of list_objects_v2, in ascending order. Raises StorageError."""
         order = PageOrder()
         while True:
             answer = self.call("list_objects_v2", url, within_ms=within_ms, **arguments)
@@ -538,8 +538,8 @@ class S3Client:
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
 
     def get(self, url: str, key: str, position: int, end: int | None) -> tuple[bytes, int]:
-        """(bytes [position, end), the object's size). Nothing where the range lies past its end."""
-        # Always a range: then the answer says which bytes these are, and an error page is not one.
+        """Return (bytes [position, end), the object's size). No bytes where the range lies past its end."""
+        # Always a range: then the response names its bytes, and an error page does not.
         asked = f"bytes={position}-{'' if end is None else end - 1}"
 
         def attempt() -> tuple[bytes, int]:
@@ -553,14 +553,14 @@ class S3Client:
         return self._repeat("get_object", url, attempt)
 
     def put_once(self, url: str, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
-        """PUT with If-None-Match, one attempt; a connection that was never made is tried again.
+        """PUT with If-None-Match, one attempt; a connection that was never made is retried.
 
-        The guard is asked after the request was signed: a store that refuses old dates (S3: 15 minutes)
-        then bounds how late the request can take effect, however long this process is stopped.
+        The guard is called after the request was signed. A store that refuses old dates (S3: 15 minutes) then
+        bounds how late the request can take effect, however long this process is stopped.
 
         Raises:
             AlreadyExistsError: 412. IndefinitePutError: no definite answer. StorageError: refused.
-            RetriableError: the guard said no.
+            RetriableError: the guard returned false.
         """
         arguments = {"Key": key, "Body": data, "IfNoneMatch": "*"}
         for wait_ms in self._waits():
@@ -581,7 +581,7 @@ class S3Client:
         raise AssertionError("the last wait is None")
 
     def complete_upload(self, url: str, arguments: dict[str, Any]) -> None:
-        """Finish a multipart upload unless the name is taken, as far as the store knows that condition.
+        """Finish a multipart upload unless the name is taken, if the store supports that condition.
 
         Raises:
             AlreadyExistsError: 412; perhaps because of an earlier attempt, whose answer was lost.
@@ -591,7 +591,7 @@ class S3Client:
             try:
                 self.call("complete_multipart_upload", url, **arguments, IfNoneMatch="*")
             except StorageError as error:
-                # Those that do not know it answer 501, or that an argument is illegal (400).
+                # Stores without support answer 501, or that an argument is illegal (400).
                 if error.code not in {"STORAGE_UNSUPPORTED", "STORAGE_FAILED"}:
                     raise
                 self._completes_unconditionally = True
@@ -600,7 +600,7 @@ class S3Client:
         self.call("complete_multipart_upload", url, **arguments)
 
     def resolve(self, attempt: Callable[[], T]) -> T:
-        """Run `attempt` until it is not an IndefinitePutError, or the time is up."""
+        """Repeat `attempt` while it raises IndefinitePutError and time is left."""
         for wait_ms in self._waits():
             try:
                 return attempt()
@@ -611,18 +611,18 @@ class S3Client:
         raise AssertionError("the last wait is None")
 
     def submit(self, work: Callable[[], T]) -> "Future[T]":
-        """Run in the background, while there is one."""
+        """Run in a background thread, if threads can be started."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.options.max_concurrency, "sparklog-s3")
             pool = self._pool
         try:
             return pool.submit(work)
-        except RuntimeError:  # the interpreter ends: a snapshot that it waits for is finished by one thread
+        except RuntimeError:  # interpreter shutdown: run in this thread, so that a last snapshot is finished
             return _done_here(work)
 
     def submit_ahead(self, work: Callable[[], T]) -> "Future[T]":
-        """Likewise, for what somebody is going to read: in threads of its own, fewer than requests may be."""
+        """Prefetch in threads of its own, fewer than the request limit."""
         with self._lock:
             if self._ahead_pool is None:
                 threads = max(1, self.options.max_concurrency - _LEFT_BY_READING_AHEAD)
@@ -635,17 +635,17 @@ class S3Client:
             return dict(self._counts)
 
     def storage_now_ms(self, here_ms: int) -> int:
-        """The store's clock, as of the last answer."""
+        """Return the store's time, estimated from its last response."""
         return here_ms + self._ahead_ms
 
     def now_ms(self) -> int:
-        """The clock of the machine here."""
+        """Return this machine's time."""
         return self._clock.now_ms()
 
     # --- attempts ------------------------------------------------------------------------------------
 
     def _repeat(self, action: str, url: str, attempt: Callable[[], T], most_ms: float = math.inf) -> T:
-        """Run `attempt` until it succeeds, is refused, or the time is up."""
+        """Repeat `attempt` until it succeeds, is refused, or times out."""
         for wait_ms in self._waits(most_ms):
             try:
                 return attempt()
@@ -677,17 +677,17 @@ class S3Client:
             except (SparklogError, MemoryError, *FAILURES):
                 raise
             except Exception as error:  # a size, a date, ... that botocore cannot parse
-                raise WrongAnswerError(f"an answer that cannot be read: {error!r}") from error
+                raise WrongAnswerError(f"an unreadable response: {error!r}") from error
         self._note_answer(answer)
         return answer
 
     def _warn_of_replica(self) -> None:
-        """Once: what replication brings, it brings in any order, and over what was put here."""
+        """Log once: replication copies in any order, and over objects that were put here."""
         if not self._is_known_replica:
             self._is_known_replica = True
             _log.warning(
-                "s3://%s holds objects that were replicated from another bucket: while replication goes on, "
-                "it is not the log in order; do not read it as one, and never publish to it; see docs/s3.md",
+                "s3://%s holds objects that were replicated from another bucket: until that ends it "
+                "is not the log in order; do not read it as a log, and never publish to it; see docs/s3.md",
                 self.bucket,
             )
 
@@ -699,13 +699,13 @@ class S3Client:
         self._has_answered = True
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if date:
-            # A date that is none leaves what the one before has said.
+            # A malformed date keeps the previous offset.
             with contextlib.suppress(ValueError, TypeError, OverflowError):
                 stamp = email.utils.parsedate_to_datetime(date).timestamp()
                 self._ahead_ms = round(stamp * 1000) - self._clock.now_ms()
 
     def _waits(self, most_ms: float = math.inf) -> Iterator[float | None]:
-        """Milliseconds to wait after each failed attempt; None when there is no time for another."""
+        """Yield the milliseconds to wait after each failed attempt; None when no time is left for another."""
         start_ms = self._clock.monotonic_ms()
         longest = _FIRST_WAIT_MS
         while True:
@@ -754,11 +754,11 @@ def _done_here(work: Callable[[], T]) -> "Future[T]":
 
 
 def _with_md5(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
-    """Let a request of botocore's say its MD5, and not the newer checksum that some stores refuse."""
+    """Make botocore send the MD5, and not a newer checksum that some stores refuse."""
     context.pop("checksum", None)
     params["headers"]["Content-MD5"] = _md5_of(params["body"])
 
 
 def _md5_of(body: bytes) -> str:
-    """As Content-MD5 has it, the one checksum that every store knows."""
+    """Return the Content-MD5, the one checksum that every store supports."""
     return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()

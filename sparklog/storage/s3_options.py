@@ -1,12 +1,12 @@
-"""Options of an S3 store, under the names that users of s3fs, pandas and Spark know.
+"""Options of an S3 store, under the names of s3fs, pandas and Spark.
 
     sparklog.open("s3://bucket/log", storage_options={"endpoint_url": "http://...", "profile": "dev"})
 
-What is not given comes from where botocore looks: AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, the
-shared configuration files, instance roles; and from fsspec's variables, FSSPEC_S3_KEY and so on.
+Missing options come from botocore's sources: AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, the shared
+configuration files, instance roles; and from fsspec's variables, FSSPEC_S3_KEY and so on.
 
-Invariants: `key`, `secret` and `token` appear in no repr and no error message; options are picklable, since
-    that is how they reach Spark's executors. Nothing of them is ever stored under a root.
+Invariants: `key`, `secret` and `token` appear in no repr and no error message; options are picklable, to be
+    sent to Spark's executors. They are never stored under a root.
 Not here: clients (s3_client.py); names of Spark's options (spark/roots.py).
 Sources: s3fs.S3FileSystem; fsspec.config; botocore's environment variables.
 """
@@ -50,18 +50,18 @@ class S3Options:
     """How to reach an object store.
 
     Fields:
-        key, secret, token: credentials; None: botocore looks for them.
-        anon: send no credentials at all.
+        key, secret, token: credentials; None: botocore's sources.
+        anon: send no credentials.
         endpoint_url: of a store other than AWS, "http://127.0.0.1:8333".
         profile, region: as in AWS's configuration files.
         path_style: bucket in the path, not in the host name; None: only with an endpoint_url.
         connect_timeout, read_timeout: seconds, for one attempt.
-        retry_timeout: seconds that a request is repeated while the store does not answer, or says it is
-            busy. Longer: more patience; shorter: errors come sooner.
-        max_concurrency: requests at a time, of one process and root.
-        refresh_interval_ms: look for new commits no more often than this; 0: whenever asked to.
-        cache_dir: where indexes are kept on the local disk; None: sparklog in $XDG_CACHE_HOME or ~/.cache.
-        cache_bytes: how much of them; 0: none.
+        retry_timeout: seconds for which a request is retried while the store does not answer, or is busy.
+            Longer: longer outages are survived; shorter: errors come sooner.
+        max_concurrency: concurrent requests, per process and root.
+        refresh_interval_ms: the minimum time between two polls for new commits; 0: no minimum.
+        cache_dir: the local directory for cached indexes; None: sparklog in $XDG_CACHE_HOME or ~/.cache.
+        cache_bytes: the size of that cache; 0: no cache.
     """
 
     key: str | None = dataclasses.field(default=None, repr=False)
@@ -84,7 +84,7 @@ class S3Options:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown."""
+        """Return the values that must not appear in messages."""
         return tuple(value for value in (self.secret, self.token, self.key) if value)
 
 
@@ -94,11 +94,11 @@ _FIELDS = {field.name: field for field in dataclasses.fields(S3Options)}
 def parse_storage_options(
     given: Mapping[str, Any] | None, environment: Mapping[str, str] | None = None
 ) -> S3Options:
-    """The options of an S3 store.
+    """Parse the options of an S3 store.
 
     Args:
-        given: as s3fs takes them, {"key": ..., "client_kwargs": {"region_name": ...}}.
-        environment: for fsspec's variables; what is given beats them.
+        given: in s3fs's format, {"key": ..., "client_kwargs": {"region_name": ...}}.
+        environment: for fsspec's variables; `given` overrides them.
 
     Raises:
         InvalidRequestError: an unknown or malformed option. Values are never quoted.
@@ -122,7 +122,7 @@ def parse_storage_options(
 
 
 def hide(text: str, options: S3Options) -> str:
-    """`text` without the credentials, should a library have quoted them."""
+    """Return `text` without credentials, in case a library has quoted them."""
     for secret in options.secrets:
         text = text.replace(secret, "***")
     return text
@@ -204,7 +204,7 @@ def _as_bool(value: object) -> bool:
 
 def _invalid(name: str, problem: str) -> InvalidRequestError:
     return InvalidRequestError(
-        "INVALID_OPTION", f"storage option {name}: {problem}", fix="correct the option; see docs/s3.md"
+        "INVALID_OPTION", f"storage option {name}: {problem}", fix="Correct the option; see docs/s3.md"
     )
 
 
@@ -214,5 +214,5 @@ def _unknown(shown: str, name: str, known: Any) -> InvalidRequestError:
     return InvalidRequestError(
         "UNKNOWN_OPTION",
         f"an S3 root has no storage option {shown}{hint}",
-        fix="correct or remove the option; docs/s3.md lists them",
+        fix="Correct or remove the option; docs/s3.md lists them",
     )

@@ -1,14 +1,14 @@
-"""Can this store hold a root? Commits depend on one answer, and maintenance on many requests.
+"""Probes of a store: conditional writes, the requests that maintenance needs, and the lifetime of puts.
 
-`probe_put_if_absent`, once per bucket and process, before its first conditional put: does the store let
-exactly one of several racing writers create a name? Two threads put one key, then one puts it again. A store
+`probe_put_if_absent` runs once per bucket and process, before its first conditional put: the store must let
+exactly one of several racing writers create a name. Two threads put one key, then one puts it again. A store
 that ignores If-None-Match fails the second part for sure.
-`try_requests`, when a root is made, and by `sparklog doctor`: each kind of request that is made later, and
-whether the store has done what it says. A store that refuses to delete several objects, say, would else be
-found by the first vacuum, a week later, when the root is full of data.
-Not here: races that a store loses once in a thousand; no probe that ends finds those.
-`put_lifetime_ms`: does this store refuse requests that were signed long ago?
-After a crash: an object or an upload under .tmp/ may be left; it means nothing, and a vacuum removes it.
+`try_requests` runs when a root is created, and in `sparklog doctor`: it makes each kind of later request, and
+checks its effect. Without it, a store that refuses to delete several objects, say, would be found by the
+first vacuum, a week later, when the root is full of data.
+`put_lifetime_ms` checks whether the store refuses requests that were signed long ago.
+Not here: rare races, lost once in a thousand; no finite probe finds those.
+After a crash: an object or an upload under .tmp/ may be left, without meaning; a vacuum removes it.
 """
 
 import contextlib
@@ -36,22 +36,21 @@ from sparklog.storage.s3_client import (
 
 # --- s3 uploads --------------------------------------------------------------------------------------
 #
-# Multipart uploads that nobody is going to finish: they cost money until they are aborted.
+# Abandoned multipart uploads, which cost money until they are aborted.
 #
-# Only segments are uploaded in parts (s3.py), and their indexes are of their names. A root may share its
-# bucket, or its prefix, with whatever else there is: an upload whose key is none of these is somebody's.
-# Invariants: an upload is aborted only if its key is of a form that FORMAT.md has for segments. What ended
+# Only segments and their indexes are uploaded in parts (s3.py). A root may share its bucket, or its prefix,
+# with other data: an upload with any other key is foreign.
+# Invariants: an upload is aborted only if FORMAT.md has its key's form for segments. An upload that has ended
 #     since it was listed is no error.
-# Not here: how old is old (maintenance/sweep.py).
-#     Whether its writer is at work cannot be seen: a task sends a part when it has gathered one, which may
-#     take days, and completes the upload at its end. So it is left as long as a segment that nothing refers
-#     to.
-# Concurrency: any; beside writers, whose uploads are younger.
+# Not here: the age limit (maintenance/sweep.py).
+#     It cannot be seen whether an upload's writer is alive: a task sends a part when it is full, which may
+#     take days, and completes the upload at its end. So uploads are kept as long as unreferenced segments.
+# Concurrency: any; concurrent writers have younger uploads.
 # After a crash: listed again.
 # Sources: FORMAT.md#layout-of-a-root; S3 ListMultipartUploads, AbortMultipartUpload.
 
 
-# As log/segment_file.py, of which this layer knows nothing; a test holds them against each other.
+# The same forms as in log/segment_file.py, which this layer cannot import; a test compares them.
 _OF_SEGMENTS = re.compile(
     r"(?:segments/[0-9a-f]{32}/\d{8}(?:[.-]\d{1,18})?"
     r"|[A-Za-z0-9._-]{1,249}-(?:0|[1-9]\d{0,5})/\d{20}(?:[.-]\d{1,18})?-[A-Za-z0-9_-]{22})"
@@ -62,27 +61,27 @@ _OF_SEGMENTS = re.compile(
 
 
 def is_of_segment(name: str) -> bool:
-    """May sparklog have begun an upload of this name, from the root?"""
+    """True if sparklog may have begun an upload with this name, relative to the root."""
     return _OF_SEGMENTS.fullmatch(name) is not None
 
 
 def sweep_uploads(client: S3Client, url: str, prefix: str, limit_s: float, *, dry_run: bool) -> int:
-    """Abort those of segments that began by then, in Unix time (s); returns how many."""
+    """Abort uploads of segments that began by `limit_s`, in Unix time; return how many."""
     count = 0
-    for one in _uploads(client, url, prefix):
-        key = str(one["Key"])
+    for upload in _uploads(client, url, prefix):
+        key = str(upload["Key"])
         is_ours = key.startswith(prefix) and is_of_segment(key[len(prefix) :])
-        if not is_ours or one["Initiated"].timestamp() > limit_s:
+        if not is_ours or upload["Initiated"].timestamp() > limit_s:
             continue
         count += 1
         if not dry_run:
             with contextlib.suppress(NotFoundError):
-                client.call("abort_multipart_upload", url, Key=key, UploadId=one["UploadId"])
+                client.call("abort_multipart_upload", url, Key=key, UploadId=upload["UploadId"])
     return count
 
 
 def _uploads(client: S3Client, url: str, prefix: str) -> Iterator[dict[str, Any]]:
-    """Raises StorageError: also where the pages do not come to an end."""
+    """Raises StorageError, also if the pages repeat."""
     arguments: dict[str, Any] = {"Prefix": prefix}
     pages = set[tuple[str, str]]()  # the last upload of each
     while True:
@@ -93,7 +92,7 @@ def _uploads(client: S3Client, url: str, prefix: str) -> Iterator[dict[str, Any]
             return
         last = (uploads[-1]["Key"], uploads[-1]["UploadId"]) if uploads else ("", "")
         if last in pages:
-            problem = WrongAnswerError(f"a page of uploads that was there before, up to {last[0]!r}")
+            problem = WrongAnswerError(f"a page of uploads twice, up to {last[0]!r}")
             raise storage_error("list_multipart_uploads", url, problem, client.options)
         pages.add(last)
         arguments["KeyMarker"] = answer["NextKeyMarker"]
@@ -103,12 +102,12 @@ def _uploads(client: S3Client, url: str, prefix: str) -> Iterator[dict[str, Any]
 # --- s3 probe ----------------------------------------------------------------------------------------
 
 
-RACERS = 2  # three or more wait for seconds on some stores
+RACERS = 2  # three or more block for seconds on some stores
 passed: set[str] = set()
 
 
 def probe_put_if_absent(client: S3Client, prefix: str, url: str) -> None:
-    """Race the store, unless that has been done.
+    """Race the store, unless this process has done so.
 
     Raises:
         StorageError: STORAGE_UNSUPPORTED: it lets two writers win. STORE_UNAVAILABLE: no answers.
@@ -123,13 +122,13 @@ def probe_put_if_absent(client: S3Client, prefix: str, url: str) -> None:
             raise StorageError(
                 "STORE_UNAVAILABLE",
                 f"{url}: no definite answers while probing for conditional writes; the last: {error.message}",
-                fix="Check the store, and try again",
+                fix="Check the store, and retry",
             ) from error
         passed.add(bucket)
 
 
 def _probe(client: S3Client, prefix: str, url: str) -> None:
-    """One race. IndefinitePutError: the answers do not decide it."""
+    """Run one race. Raises IndefinitePutError if the answers do not decide it."""
     key = f"{prefix}{TEMPORARY_DIRECTORY}/probe-{secrets.token_hex(8)}"
     winners = _race(client, key, url)
     try:
@@ -149,7 +148,7 @@ def _probe(client: S3Client, prefix: str, url: str) -> None:
 
 
 def _race(client: S3Client, key: str, url: str) -> int:
-    """How many won, or may have; at least one."""
+    """Return how many racers won, or may have; at least one."""
     outcomes: list[SparklogError | None] = []
     barrier = threading.Barrier(RACERS)
 
@@ -183,8 +182,8 @@ def try_requests(client: S3Client, prefix: str, url: str) -> None:
     """Make each kind of request once, TRIED_REQUESTS in all.
 
     Raises:
-        StorageError: STORAGE_UNSUPPORTED: the store refuses one, or does not do it. STORAGE_REFUSED: we may
-            not make it. STORE_UNAVAILABLE, STORE_ANSWER_WRONG, ...: as every request.
+        StorageError: STORAGE_UNSUPPORTED: the store refuses a request, or ignores it. STORAGE_REFUSED: a
+            permission is missing. STORE_UNAVAILABLE, STORE_ANSWER_WRONG, ...: as for every request.
     """
     trial = _Trial(client, url, f"{prefix}{TEMPORARY_DIRECTORY}/probe-{secrets.token_hex(8)}")
     try:
@@ -195,19 +194,19 @@ def try_requests(client: S3Client, prefix: str, url: str) -> None:
             raise
         raise StorageError(
             "STORAGE_UNSUPPORTED",
-            f"{url}: the store does not do all that a root needs: {trial.purpose}: {error.message}",
+            f"{url}: the store lacks a request that a root needs: {trial.purpose}: {error.message}",
             fix="Use another store, or a newer version of it; docs/s3.md has the list of requests",
         ) from error
 
 
-TRIED_REQUESTS = 16  # of a store that knows them all
+TRIED_REQUESTS = 16  # of a store that supports them all
 
 
 class _Trial:
-    """Three objects of some bytes, of which the second is uploaded in parts, and an upload that is given up.
+    """Three small objects, the second uploaded in parts, and an aborted upload.
 
     Fields:
-        purpose: of the request under way.
+        purpose: of the request in progress.
     """
 
     def __init__(self, client: S3Client, url: str, key: str) -> None:
@@ -224,13 +223,13 @@ class _Trial:
         self.purpose = "to upload an object in parts"
         upload = self._begin(second)
         part = self._call("upload_part", **upload, PartNumber=1, Body=b"0123456789")
-        self.purpose = "to find uploads that were not finished"
+        self.purpose = "to list unfinished uploads"
         self._call("list_multipart_uploads", Prefix=second)
         self.purpose = "to finish an upload"
         parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
         self._client.complete_upload(self._url, {**upload, "MultipartUpload": parts})
         self._uploads.remove(upload)
-        self.purpose = "to give an upload up"
+        self.purpose = "to abort an upload"
         given_up = self._begin(second)
         self._call("abort_multipart_upload", **given_up)
         self._uploads.remove(given_up)
@@ -240,14 +239,14 @@ class _Trial:
         self._list()
         self.purpose = "to delete an object"
         self._call("delete_object", Key=first)
-        self.purpose = "to delete several objects at once, as vacuum does"
+        self.purpose = "to delete several objects in one request, as vacuum does"
         self._delete(second, third)
         self._expect(list(self._listed()) == [])
 
     def _list(self) -> None:
         self.purpose = "to list objects in pages"
         self._expect(list(self._listed(MaxKeys=2)) == self._keys)
-        self.purpose = "to list objects from a name on (StartAfter)"
+        self.purpose = "to list objects after a name (StartAfter)"
         self._expect(list(self._listed(StartAfter=self._keys[1])) == self._keys[2:])
 
     def _listed(self, **arguments: Any) -> Iterator[str]:
@@ -270,12 +269,12 @@ class _Trial:
     def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
         return self._client.call(operation, self._url, **arguments)
 
-    def _expect(self, is_right: bool, found: str = "it was answered, and not done") -> None:
+    def _expect(self, is_right: bool, found: str = "the store confirmed the request without effect") -> None:
         if not is_right:
             raise StorageError("STORAGE_UNSUPPORTED", found, fix="Use another store")
 
     def clean(self) -> None:
-        """As far as the store lets us."""
+        """Best effort."""
         for upload in self._uploads:
             with contextlib.suppress(StorageError):
                 self._call("abort_multipart_upload", **upload)
@@ -286,16 +285,15 @@ class _Trial:
 
 # --- s3 dates ----------------------------------------------------------------------------------------
 #
-# Does this store refuse requests that were signed long ago? Then a PUT cannot take effect late.
+# The lifetime of a signed PUT: whether this store refuses requests that were signed long ago.
 #
-# S3 refuses what was dated more than 15 minutes before, or after, its own time. So half an hour after it was
-# signed, a put will never happen any more. Each store is asked, by a request dated 20 minutes before its
-# time.
-# Not here: what depends on it (metadata/cleaning.py).
+# S3 refuses requests dated more than 15 minutes before or after its own time. So half an hour after it was
+# signed, a PUT cannot take effect any more. The probe is a request dated 20 minutes before the store's time.
+# Not here: the use of it (metadata/cleaning.py).
 # Sources: RequestTimeTooSkewed in S3's list of error codes; SigV4.
 
 
-# The date of a request may be 15 minutes ahead of the store, and is good for 15 minutes from then on.
+# A request's date may be 15 minutes ahead of the store, and is valid for 15 minutes from then on.
 PUT_LIFETIME_MS = 30 * 60_000
 _OLD_MS = 20 * 60_000
 _REFUSALS = {"RequestTimeTooSkewed", "RequestExpired"}
@@ -305,7 +303,7 @@ _answers: dict[str, bool] = {}
 
 
 def put_lifetime_ms(client: S3Client, prefix: str) -> int | None:
-    """How long a signed put may still take effect; None when the store sets no bound, or does not say."""
+    """Return how long a signed put may take effect; None if there is no bound, or it is unknown."""
     if client.options.anon:
         return None  # only signed requests have a date
     bucket = client.identity
@@ -319,7 +317,7 @@ def put_lifetime_ms(client: S3Client, prefix: str) -> int | None:
 
 
 def _is_refused(client: S3Client, key: str, date_ms: int) -> bool | None:
-    """None: that was not the answer. A store that is busy, or denies us for a while, is asked again."""
+    """Return None if the answer does not decide it: a busy or denying store is probed again later."""
     signer = type("_DatedAuth", (_DatedAuth,), {"date": datetime.fromtimestamp(date_ms / 1000, UTC)})
     AUTH_TYPE_MAPS[_SIGNATURE] = signer
     old: Any = connect(client.bucket, client.options, signature_version=_SIGNATURE)
@@ -333,7 +331,7 @@ def _is_refused(client: S3Client, key: str, date_ms: int) -> bool | None:
 
 
 class _DatedAuth(S3SigV4Auth):  # type: ignore[misc]  # botocore has no types
-    """SigV4 with a date of our choice; otherwise as its parent's add_auth."""
+    """SigV4 with a given date; otherwise as its parent's add_auth."""
 
     date: datetime
 

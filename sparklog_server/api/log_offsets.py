@@ -175,7 +175,7 @@ def _find(one: _LookUp, services: Services) -> _Answer:
     )
     try:
         if timestamp_ms == MAX_TIMESTAMP:
-            found = reader.looking_again(lambda seen: offset_of_max_timestamp(root.store, seen, name))
+            found = reader.with_refresh(lambda seen: offset_of_max_timestamp(root.store, seen, name))
         else:
             found = reader.offset_for_time(timestamp_ms)
     except SparklogError as error:

@@ -77,7 +77,7 @@ def test_every_truncation_and_extra_byte_is_refused() -> None:
         for size in range(len(data)):
             with pytest.raises(CorruptLogError, match=r"CORRUPT_CONSUMER_OFFSET.*here@3, byte \d+"):
                 decode(data[:size], where="here@3")
-        with pytest.raises(CorruptLogError, match="1 bytes behind the last field"):
+        with pytest.raises(CorruptLogError, match="1 bytes after the last field"):
             decode(data + b"\0")
 
 

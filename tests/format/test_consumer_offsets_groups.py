@@ -80,7 +80,7 @@ def test_every_truncation_and_extra_byte_is_refused() -> None:
     for size in range(len(data)):
         with pytest.raises(CorruptLogError, match=r"CORRUPT_CONSUMER_OFFSET.*here@3, byte \d+"):
             decode_group_value(data[:size], where="here@3")
-    with pytest.raises(CorruptLogError, match="1 bytes behind the last field"):
+    with pytest.raises(CorruptLogError, match="1 bytes after the last field"):
         decode_group_value(data + b"\0", where="here")
 
 

@@ -42,10 +42,10 @@ def test_a_topic_overrides_the_root_which_overrides_the_default() -> None:
 
 
 def test_unknown_key_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(InvalidRequestError, match=r"'segment\.byte'.*Fix: write 'segment\.bytes'") as caught:
+    with pytest.raises(InvalidRequestError, match=r"'segment\.byte'.*Fix: Write 'segment\.bytes'") as caught:
         validate_topic_configs({"segment.byte": "1000"})
     assert caught.value.code == "UNKNOWN_CONFIG"
-    with pytest.raises(InvalidRequestError, match=r"use one of cleanup\.policy"):
+    with pytest.raises(InvalidRequestError, match=r"Use one of cleanup\.policy"):
         validate_topic_configs({"zzz": "1"})
     with pytest.raises(InvalidRequestError, match=r"topic setting 'num\.partitions'"):
         validate_topic_configs({"num.partitions": "3"})

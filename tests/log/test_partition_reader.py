@@ -51,7 +51,7 @@ def test_merges_may_overtake_a_reader_a_few_times(
     passed = told("sparklog.log")
     assert len(passed) == MAX_MISSES
     assert (
-        passed[0] == "t-0: segments/w/00000000.0.log is not there any more, going on from offset 0 elsewhere"
+        passed[0] == "t-0: segments/w/00000000.0.log is removed; continuing from offset 0 in another segment"
     )
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.errors import CorruptLogError, DataLossError
 from sparklog.log.reader import Fetched, joined_ranges
-from sparklog.log.segment_file import AHEAD_PIECES, SegmentFiles, Span
+from sparklog.log.segment_file import AHEAD_CHUNKS, SegmentFiles, Span
 from sparklog.storage import MemoryStore
 
 
@@ -47,12 +47,12 @@ def test_segments_come_in_the_order_in_which_they_are_needed() -> None:
 
 def test_nothing_more_is_fetched_when_the_time_is_over() -> None:
     store = MemoryStore("fetched")
-    wanted = [span(0, 10, f"{number:03}.log") for number in range(3 * AHEAD_PIECES)]
+    wanted = [span(0, 10, f"{number:03}.log") for number in range(3 * AHEAD_CHUNKS)]
     for one in wanted:
         store.put_if_absent(one.segment, bytes(10))
     left = iter([False, False, True])
     fetched = Fetched(store, wanted, is_time_over=lambda: next(left))
-    assert [fetched.has(one) for one in wanted] == [True] * 3 + [False] * (3 * AHEAD_PIECES - 3)
+    assert [fetched.has(one) for one in wanted] == [True] * 3 + [False] * (3 * AHEAD_CHUNKS - 3)
 
 
 def test_what_cannot_be_fetched_is_left_to_whoever_reads_it() -> None:

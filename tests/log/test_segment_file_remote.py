@@ -14,8 +14,8 @@ from sparklog.log.config import TopicConfig
 from sparklog.log.reader import plan_read, read_ranges
 from sparklog.log.segment_file import (
     AHEAD_BYTES,
-    AHEAD_PIECES,
-    PIECE_BYTES,
+    AHEAD_CHUNKS,
+    CHUNK_BYTES,
     ReadAhead,
     SegmentFiles,
     index_name,
@@ -27,7 +27,7 @@ from sparklog.storage.memory import MemoryReadFile
 from tests.log.conftest import OnePartition, encode
 
 REMOTE = StoreTraits(is_remote=True, appends_after_sync=False)
-FREE = {"put_if_absent:done", "take_turn", "sync_directory", "write", "abort_puts"}
+FREE = {"put_if_absent:done", "acquire_lock", "sync_directory", "write", "abort_puts"}
 MIB = 1 << 20
 
 
@@ -196,17 +196,17 @@ def test_ranges_are_announced_ahead_and_joined(remote: OnePartition, monkeypatch
 def test_read_ahead_keeps_to_its_budget(remote: OnePartition, monkeypatch: pytest.MonkeyPatch) -> None:
     announced: list[int] = []
     monkeypatch.setattr(MemoryReadFile, "will_need", lambda self, position, size: announced.append(size))
-    for _ in range(AHEAD_PIECES + 10):
+    for _ in range(AHEAD_CHUNKS + 10):
         remote.append([b"a"])
-    ranges = list(plan_read(remote.store, remote.state, 0, AHEAD_PIECES + 10, topic="t"))
+    ranges = list(plan_read(remote.store, remote.state, 0, AHEAD_CHUNKS + 10, topic="t"))
     with SegmentFiles(remote.store) as files:
         ahead = ReadAhead(files, [one.span for one in ranges])
         ahead.reached(ranges[0].span, 0)
-        assert len(announced) == AHEAD_PIECES
+        assert len(announced) == AHEAD_CHUNKS
         ahead.reached(ranges[5].span, 0)
-        assert len(announced) == AHEAD_PIECES + 5
+        assert len(announced) == AHEAD_CHUNKS + 5
         ahead.reached(ranges[-1].span, 0)
-        assert len(announced) == AHEAD_PIECES + 10
+        assert len(announced) == AHEAD_CHUNKS + 10
 
 
 def test_large_range_is_announced_in_pieces(remote: OnePartition, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +219,6 @@ def test_large_range_is_announced_in_pieces(remote: OnePartition, monkeypatch: p
     assert read(remote, 0, 48) == [value] * 48
     positions = [position for position, _ in announced]
     assert positions == sorted(positions)
-    assert {size for _, size in announced[:-1]} == {PIECE_BYTES}
+    assert {size for _, size in announced[:-1]} == {CHUNK_BYTES}
     assert sum(size for _, size in announced) == remote.state.extents[0].size
     assert remote.state.extents[0].size > AHEAD_BYTES

@@ -85,9 +85,9 @@ def test_extents_of_who_was_forgotten_stay_as_they_are(log: SparkLog) -> None:
     state = log.image.partition("t", 0)
     columns = state.extents.columns_between(0, 2)
     action = replacement(columns, [], topic_id=state.topic_id, partition=0)
-    with pytest.raises(RetriableError, match="of a producer that the partition does not know"):
+    with pytest.raises(RetriableError, match="of an unknown producer"):
         plan_replace_extents(log.image, action)
-    with pytest.raises(ActionRefusedError, match="of a producer that the partition does not know"):
+    with pytest.raises(ActionRefusedError, match="of an unknown producer"):
         apply_actions(log.image, [action], commit=log.image.commit + 1, commit_uuid="U" * 22)
 
 

@@ -11,7 +11,7 @@ from sparklog.storage.base import StoreTraits
 
 HOUR_MS = 3_600_000
 REMOTE = StoreTraits(is_remote=True, appends_after_sync=False)
-FREE = {"put_if_absent:done", "take_turn", "sync_directory", "sync_name", "write", "abort_puts"}
+FREE = {"put_if_absent:done", "acquire_lock", "sync_directory", "sync_name", "write", "abort_puts"}
 
 
 def opened(store: MemoryStore, clock: ManualClock, *, publish_timeout_ms: int = 60_000) -> MetadataLog:

@@ -78,7 +78,7 @@ def test_open_put_whose_number_was_cleaned(memory: MemoryStore) -> None:
                 raise IndefinitePutError("PUT_INDEFINITE", "no answer", fix="repeat")
 
     memory.hook = hook
-    with pytest.raises(StorageError, match="cleaned before we could see") as raised:
+    with pytest.raises(StorageError, match="cleaned before its UUID could be read") as raised:
         slow.publish(lambda image: [SetConfigs(configs={"slow": "x"})])
     assert raised.value.code == "PUBLISH_UNRESOLVED"
     memory.hook = None
@@ -285,7 +285,7 @@ print(log.publish(lambda image: [SetConfigs(configs={"stopped": "x"})]).commit, 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["temporary_synced", "guard_passed"])
 def test_process_stopped_through_the_cleaning(local: LocalStore, step: str) -> None:
-    """The real thing: SIGSTOP inside the put, while the turn is held too; then SIGCONT."""
+    """The real thing: SIGSTOP inside the put, while the lock is held too; then SIGCONT."""
     others = opened(local)
     publish(others, 5)
     command = [sys.executable, "-c", STOPPED_PUBLISHER, local.root, step]

@@ -21,7 +21,7 @@ from tests.metadata.combining_publishers import (
 )
 
 HALF_AN_HOUR_MS = 30 * 60_000
-FREE = {"put_if_absent:done", "take_turn", "sync_directory", "sync_name", "write", "abort_puts"}
+FREE = {"put_if_absent:done", "acquire_lock", "sync_directory", "sync_name", "write", "abort_puts"}
 
 
 @pytest.fixture

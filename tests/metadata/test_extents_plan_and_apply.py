@@ -230,7 +230,7 @@ def test_replace_keeps_offsets(log: MetadataLog, create: Create, append: Append)
     log.publish(lambda image: [plan_replacing(image, old, [merged(*old)])])
     assert offsets(log.image) == [(0, 10), (10, 40), (40, 50)]
     assert log.image.partition("orders", 0).log_end_offset == 50
-    with pytest.raises(RetriableError, match="in other extents now") as raised:
+    with pytest.raises(RetriableError, match="to be replaced have changed") as raised:
         plan_replacing(log.image, old, [merged(*old)])
     assert raised.value.code == "EXTENTS_CHANGED"
     # Compaction may leave gaps, or nothing at all.

@@ -172,7 +172,7 @@ def test_fork_while_another_thread_holds_the_lock(local: LocalStore) -> None:
     thread = threading.Thread(target=log.publish, args=(plan,))
     thread.start()
     inside.wait()
-    # The child cannot take the turn, which the parent holds; it goes ahead without.
+    # The child cannot acquire the lock, which the parent holds; it goes ahead without.
     try:
         assert in_child(lambda: set_config(log, "child") == 0)
     finally:

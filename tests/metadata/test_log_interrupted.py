@@ -1,4 +1,4 @@
-"""Ctrl-C in a publish: whatever it interrupts, other processes get their turn afterwards."""
+"""Ctrl-C in a publish: whatever it interrupts, other processes get the lock afterwards."""
 
 import contextlib
 
@@ -6,24 +6,23 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.metadata import MetadataLog, SetConfigs, log
-from sparklog.metadata import log as turns
 from sparklog.metadata.documents.properties import DIRECTORY
 from sparklog.storage import LocalStore, local, local_files
 from tests.support.interrupts import interrupt_everywhere
 
-MODULES = (log.__name__, turns.__name__, local_files.__name__, local.__name__, contextlib.__name__)
+MODULES = (log.__name__, local_files.__name__, local.__name__, contextlib.__name__)
 
 
 def is_free(store: LocalStore, directory: str) -> bool:
-    turn = store.turn(directory)
+    lock = store.advisory_lock(directory)
     try:
-        return turn.take()
+        return lock.acquire()
     finally:
-        turn.release()
+        lock.release()
 
 
 @pytest.mark.slow
-def test_no_interrupt_keeps_the_turn(local: LocalStore, clock: ManualClock) -> None:
+def test_no_interrupt_keeps_the_lock(local: LocalStore, clock: ManualClock) -> None:
     publisher = MetadataLog.open(local, clock, create=True)
     publisher.publish(lambda _: [SetConfigs(configs={"first": "x"})])
     tracebacks: list[KeyboardInterrupt] = []  # as an interactive session keeps the last one

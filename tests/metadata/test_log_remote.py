@@ -185,7 +185,7 @@ def test_open_put_whose_number_was_used_and_cleaned(remote: MemoryStore, clock: 
     for number in range(5):
         set_config(others, f"more-{number}")
     clean_all(remote, clock, others)
-    with pytest.raises(StorageError, match="cleaned before we could see"):
+    with pytest.raises(StorageError, match="cleaned before its UUID could be read"):
         set_config(log, "next")
     set_config(log, "next")
     assert "open" not in others.refresh().configs

@@ -20,9 +20,9 @@ from tests.metadata.opened_logs import opened, replace_file, set_config
 from tests.metadata.remote_logs import REMOTE
 from tests.support.roots import opened as open_root
 
-UNREADABLE = r"SPARKLOG_UNSUPPORTED_METADATA.*reading it needs the features new-read, which .*Fix: upgrade"
+UNREADABLE = r"SPARKLOG_UNSUPPORTED_METADATA.*reading it needs the features new-read, which .*Fix: Upgrade"
 UNWRITABLE = (
-    r"SPARKLOG_UNSUPPORTED_METADATA.*writing to it needs the features new-write, which .*Fix: upgrade"
+    r"SPARKLOG_UNSUPPORTED_METADATA.*writing to it needs the features new-write, which .*Fix: Upgrade"
 )
 
 

@@ -101,9 +101,9 @@ def test_an_election_of_what_is_not_there() -> None:
         ({"leader": (2, 2)}, "column leader: 2 numbers, expected 1"),
         ({"leader_epoch": (2, 2, 2)}, "column leader_epoch: 3 numbers, expected 1"),
         ({"topic": (0, 0)}, "column topic: 2 numbers, expected 1"),
-        ({"topic": 1}, "a place outside 1 topics"),
-        ({"topic": -1}, "a place outside 1 topics"),
-        ({"topics": ()}, "a place outside 0 topics"),
+        ({"topic": 1}, "an index outside 1 topics"),
+        ({"topic": -1}, "an index outside 1 topics"),
+        ({"topics": ()}, "an index outside 0 topics"),
     ],
 )
 def test_columns_that_do_not_fit(fields: dict[str, object], found: str) -> None:

@@ -187,7 +187,7 @@ def test_a_retired_segment_stays_dead(root: Root) -> None:
     with pytest.raises(RetriableError, match=r"STAGING_EXPIRED.*retired"):
         root.append(draft(segment(1), position=200))
     made_before = plan_append(dataclasses.replace(root.image, retired=NOTHING_RETIRED), [draft(segment(1))])
-    with pytest.raises(InvalidRequestError, match="was retired"):
+    with pytest.raises(InvalidRequestError, match="a retired segment"):
         root.apply(made_before)  # apply refuses it as well, so that replay checks
     root.append(draft(segment(2)))
 
@@ -203,7 +203,7 @@ def test_a_live_segment_is_not_retired(root: Root) -> None:
 
 def test_a_name_without_a_birth_is_not_retired(root: Root) -> None:
     assert plan_retire_segments(root.image, TIME_MS, ["segments/w/0.log"]).segments == ()
-    with pytest.raises(InvalidRequestError, match="without a birth"):
+    with pytest.raises(InvalidRequestError, match="without a version"):
         root.apply(RetireSegments(time_ms=TIME_MS, segments=("segments/w/0.log",)))
 
 

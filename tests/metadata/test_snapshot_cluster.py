@@ -134,8 +134,8 @@ def orders(state: Any) -> Any:
     [
         (lambda state: orders(state).update(leader=[1, 2]), "column leader: 2 numbers, expected 5"),
         (lambda state: orders(state).update(leader_epoch=-1), "in -1"),
-        (lambda state: orders(state).update(replicas=7), "a place outside"),
-        (lambda state: orders(state).update(adding=-2), "a place outside"),
+        (lambda state: orders(state).update(replicas=7), "list index out of range"),
+        (lambda state: orders(state).update(adding=-2), "list index out of range"),
         (lambda state: orders(state).update(leader=2), "found leader 2"),
         (lambda state: orders(state).update(leader=[1, 3, -1, -1, -1]), "found broker 1 fenced"),
         (lambda state: state["brokers"].append(state["brokers"][0]), "a broker twice"),

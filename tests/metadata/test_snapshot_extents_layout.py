@@ -89,5 +89,5 @@ def test_what_is_written_is_plain(rows: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 9, 10, 100])
 def test_what_is_cut_off_is_none(size: int) -> None:
-    with pytest.raises(ValueError, match=r"no Arrow file|a number at byte"):
+    with pytest.raises(ValueError, match=r"not an Arrow file|a number at byte"):
         why_not_plain(extents(1)[:size])

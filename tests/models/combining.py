@@ -137,7 +137,7 @@ class Combining(Model):
     @step(
         "publishes alone",
         at=("idle", "alone"),
-        code=("sparklog.metadata.log:MetadataLog._publish_in_turn", f"{COMBINER}.fencing_actions"),
+        code=("sparklog.metadata.log:MetadataLog._publish_with_retries", f"{COMBINER}.fencing_actions"),
     )
     def alone(self, s: State, i: int, p: Process) -> Next:
         for t, q in self._calling(s, p):
@@ -150,7 +150,7 @@ class Combining(Model):
     @step(
         "finds nothing to do",
         at=("idle", "alone"),
-        code="sparklog.metadata.log:MetadataLog._publish_in_turn",
+        code="sparklog.metadata.log:MetadataLog._publish_with_retries",
     )
     def nothing_to_do(self, s: State, i: int, p: Process) -> Next:
         for t, q in self._calling(s, p):

@@ -71,7 +71,7 @@ class Disk:
         self._durable: dict[str, SimFile] = {}
         self._unsynced: dict[str, set[str]] = {}  # directory -> names that changed since its last sync
         self.temporary: dict[str, list[TemporaryFile]] = {}  # puts under way, by name
-        self.turns: dict[str, SimTurn] = {}
+        self.locks: dict[str, SimLock] = {}
         self.stalled_until_us = 0  # the disk is busy: an fsync takes until then
         # Called once, when a commit gets its name, with the process that made it.
         self.on_commit: Callable[[SimProcess], None] = _nothing
@@ -136,7 +136,7 @@ class Disk:
             if commit_of(name) is not None:
                 self.commits.setdefault(name, bytes(file.content))
         self.temporary.clear()
-        self.turns.clear()
+        self.locks.clear()
 
 
 class DirectoryStore(WholeFiles):
@@ -199,20 +199,20 @@ class DirectoryStore(WholeFiles):
         del here_ms
         return START_MS + self._world.now_us // 1000
 
-    def turn(self, prefix: str) -> "SimTurn":
-        return SimTurn(self, self._process, prefix)
+    def advisory_lock(self, prefix: str) -> "SimLock":
+        return SimLock(self, self._process, prefix)
 
-    def take_turn(self, turn: "SimTurn") -> bool:
+    def acquire_lock(self, lock: "SimLock") -> bool:
         self._step()
-        holder = self._disk.turns.get(turn.prefix)
+        holder = self._disk.locks.get(lock.prefix)
         if holder is not None and not holder.process.dead:
             return False
-        self._disk.turns[turn.prefix] = turn
+        self._disk.locks[lock.prefix] = lock
         return True
 
-    def release_turn(self, turn: "SimTurn") -> None:
-        if self._disk.turns.get(turn.prefix) is turn:
-            del self._disk.turns[turn.prefix]
+    def release_lock(self, lock: "SimLock") -> None:
+        if self._disk.locks.get(lock.prefix) is lock:
+            del self._disk.locks[lock.prefix]
 
     def sync_directory(self, prefix: str) -> None:
         self._refuse_if_poisoned()
@@ -331,18 +331,18 @@ class DirectoryStore(WholeFiles):
 
 
 @dataclass(frozen=True, eq=False)
-class SimTurn:
+class SimLock:
     """One competitor for the lock of a directory."""
 
     store: DirectoryStore
     process: SimProcess
     prefix: str
 
-    def take(self) -> bool:
-        return self.store.take_turn(self)
+    def acquire(self) -> bool:
+        return self.store.acquire_lock(self)
 
     def release(self) -> None:
-        self.store.release_turn(self)
+        self.store.release_lock(self)
 
 
 class DirectoryAppendFile:

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
 from sparklog.metadata.documents.properties import REQUESTS, commit_of
 from sparklog.storage import BytesLike, IndefinitePutError, StoredFile
-from sparklog.storage.base import UNFINISHED_MS, FreeTurn, Hold, StoreTraits, first_left_out
+from sparklog.storage.base import UNFINISHED_MS, Hold, NoLock, StoreTraits, first_left_out
 from sparklog.storage.memory import MemoryReadFile
 from sparklog.storage.s3_client import Outcome, outcome_of
 from tests.simulation.network import LATE_US, Network
@@ -163,9 +163,9 @@ class RemoteStore:
         del here_ms
         return START_MS + self._world.now_us // 1000
 
-    def turn(self, prefix: str) -> FreeTurn:
+    def advisory_lock(self, prefix: str) -> NoLock:
         del prefix
-        return FreeTurn()
+        return NoLock()
 
     def sync_directory(self, prefix: str) -> None:
         self._process.refuse_if_dead()

@@ -305,19 +305,19 @@ def test_odd_names_that_are_legal(store: Store, name: str) -> None:
     assert [file.name for file in store.list("", recursive=True)] == [name]
 
 
-def test_turns_exclude_each_other(store: Store) -> None:
+def test_advisory_locks_exclude_each_other(store: Store) -> None:
     store.put_if_absent("d/a", b"")
-    one, other = store.turn("d"), store.turn("d")
-    assert one.take()
-    assert store.traits.is_remote or not other.take()
+    one, other = store.advisory_lock("d"), store.advisory_lock("d")
+    assert one.acquire()
+    assert store.traits.is_remote or not other.acquire()
     other.release()  # nothing, and so no one else's
-    assert store.traits.is_remote or not other.take()
+    assert store.traits.is_remote or not other.acquire()
     one.release()
     one.release()
-    assert other.take()
-    assert store.traits.is_remote or not one.take()
+    assert other.acquire()
+    assert store.traits.is_remote or not one.acquire()
     other.release()
-    assert one.take()
+    assert one.acquire()
     one.release()
 
 

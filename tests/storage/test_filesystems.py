@@ -33,7 +33,7 @@ def mounted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *lines: str) -> Non
     table = tmp_path / "mountinfo"
     table.write_text("".join(f"{line}\n" for line in lines))
     monkeypatch.setattr(filesystems, "MOUNTINFO", str(table))
-    monkeypatch.setattr(filesystems, "spoken_of", set())
+    monkeypatch.setattr(filesystems, "logged_mounts", set())
 
 
 def line(path: Path, kind: str, options: str = "rw", device: str = "") -> str:
@@ -166,7 +166,7 @@ def test_an_untried_root_is_opened_and_spoken_of_once(
         open_store(tmp_path)
     (record,) = told.records("sparklog.storage")
     assert record.levelno == logging.WARNING
-    assert "never tried" in record.getMessage()
+    assert "untested" in record.getMessage()
 
 
 def test_a_machine_that_does_not_tell_its_mounts_is_untried(
@@ -176,7 +176,7 @@ def test_a_machine_that_does_not_tell_its_mounts_is_untried(
     monkeypatch.setattr(filesystems, "MOUNTINFO", str(tmp_path / "none"))
     open_store(tmp_path)
     (message,) = told("sparklog.storage")
-    assert "cannot be found out" in message
+    assert "its type is unknown" in message
 
 
 def test_other_options_of_a_directory_are_refused(tmp_path: Path) -> None:

@@ -69,9 +69,9 @@ def test_append_that_cannot_be_cut_back_refuses_further_use(
     with monkeypatch.context() as patch:
         limit_writes(patch, bytes_per_call=4, total=6)
         patch.setattr(os, "ftruncate", ftruncate)
-        with pytest.raises(StorageError, match="cut back"):
+        with pytest.raises(StorageError, match="truncate"):
             file.write(b"x" * 20)
-    with pytest.raises(StorageError, match="cut back"):
+    with pytest.raises(StorageError, match="truncate"):
         file.write(b"y")
     file.close()
 
@@ -227,10 +227,10 @@ def test_forked_append_file_refuses_to_write(local: LocalStore) -> None:
     assert local.read("a") == b"parent"
 
 
-def test_a_turn_that_cannot_be_given_back_keeps_nobody_from_publishing(
+def test_a_lock_that_cannot_be_released_blocks_no_publisher(
     local: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file system is away for a moment: neither the commit that was made fails, nor the next turn."""
+    """The file system is away for a moment: neither the commit that was made fails, nor the next publish."""
     flock, failed = fcntl.flock, list[int]()
 
     def failing(descriptor: int, operation: int) -> None:
@@ -240,28 +240,28 @@ def test_a_turn_that_cannot_be_given_back_keeps_nobody_from_publishing(
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", failing)
-    turn = local.turn("")
-    assert turn.take()
-    turn.release()
+    lock = local.advisory_lock("")
+    assert lock.acquire()
+    lock.release()
     assert failed
-    assert turn.take()
-    turn.release()
-    assert local.turn("").take()
+    assert lock.acquire()
+    lock.release()
+    assert local.advisory_lock("").acquire()
 
 
 @pytest.mark.slow
-def test_turn_is_free_again_though_a_forked_child_lives(local: LocalStore) -> None:
-    turn = local.turn("")
-    assert turn.take()
+def test_the_lock_is_free_again_though_a_forked_child_lives(local: LocalStore) -> None:
+    lock = local.advisory_lock("")
+    assert lock.acquire()
     hold, let_go = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(let_go)
         os.read(hold, 1)
         os._exit(0)
-    turn.release()
-    again = local.turn("")
-    assert again.take()
+    lock.release()
+    again = local.advisory_lock("")
+    assert again.acquire()
     again.release()
     os.close(let_go)
     os.close(hold)

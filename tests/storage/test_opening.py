@@ -123,6 +123,7 @@ def test_memory_stores_are_shared_by_name() -> None:
 
 def test_exports() -> None:
     assert sparklog.storage.__all__ == [
+        "AdvisoryLock",
         "AppendFile",
         "BytesLike",
         "Hold",
@@ -133,7 +134,6 @@ def test_exports() -> None:
         "Store",
         "StoreTraits",
         "StoredFile",
-        "Turn",
         "open_store",
         "validate_name",
     ]

@@ -1,11 +1,11 @@
 """Metadata documents: a header line and a body line of JSON, guarded by length, CRC-32C and UUID.
 
-Used for commits and for the manifests of snapshots. The checksum covers every byte of the file except
-its own eight digits, so that no bit can flip unnoticed, not even in the header.
+Used for commits and for the manifests of snapshots. The checksum covers every byte of the file except its own
+eight digits, so that every flipped bit is detected, also in the header.
 
-Invariants: the same input gives the same bytes; a document that does not check out in every respect is
-CorruptLogError, one that is intact but says things we do not know is UnsupportedVersionError.
-Not here: what the body means to the image (model/), files (creating.py, loading.py, snapshot.py).
+Invariants: the same input gives the same bytes; any damage to a document is CorruptLogError, an intact
+document with unknown content is UnsupportedVersionError.
+Not here: the meaning of the body (model/), files (creating.py, loading.py, snapshot.py).
 Sources: FORMAT.md#metadata-log; invariants 1, 6 and 9.
 """
 
@@ -28,16 +28,16 @@ from sparklog.metadata.model.actions import ACTION_TYPES, Action
 from sparklog.metadata.model.extent_list import Extent
 from sparklog.metadata.model.image import BrokerListener
 
-# Of commits, manifests and requests. What older software can decode and must not misread is a feature
-# (model/settings.py).
+# Of commits, manifests and requests. A change that older software can decode and must not misread is a
+# feature (model/settings.py).
 VERSION = 1
-# What stands in a commit: extents may be in columns there, and nowhere else.
+# The actions of a commit: only there, extents may be in columns.
 WIRE_TYPES: tuple[type[ActionBase], ...] = (*ACTION_TYPES, AppendColumns, StageColumns)
 MAX_DOCUMENT_BYTES = 64 << 20
 MAX_HEADER_BYTES = 4096
 _CRC_PLACEHOLDER = b"00000000"
 _CRC_SUFFIX = b'"}\n'
-# The last one: nested more deeply than anything that we write, and perhaps than others can follow.
+# The last field: deeper nesting than in anything that we write, and perhaps than other parsers support.
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -46,10 +46,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     version: Int64  # VERSION
     kind: str  # "commit", "snapshot" or "request"
-    commit: Int64  # of a request: its sequence
+    commit: Int64  # the number; of a request: its sequence
     cluster_id: str
-    uuid: str  # of this commit; of a snapshot: of the commit it was taken after; of a request: its publisher
-    previous: str  # UUID of the commit before; of commit 0 and of snapshots: empty
+    uuid: str  # of this commit; of a snapshot: of its commit; of a request: its publisher
+    previous: str  # UUID of the previous commit; of commit 0 and of snapshots: empty
     timestamp_ms: Int64  # by the writer's clock; for display and ages, never for ordering
     length: Int64  # bytes of the second line, without its line feed
     crc32c: str = _CRC_PLACEHOLDER.decode()
@@ -77,11 +77,11 @@ class ManifestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Second line of a request: what is asked for is for the client to say."""
+    """Second line of a request; the client defines the payload."""
 
     base: Int64  # the newest commit that the publisher had seen when it posted
-    nonce: str  # which one of the requests of this publisher and number it is
-    incarnation: str = ""  # of the root; of one that was never restored: left out
+    nonce: str  # distinguishes requests of clones with the same publisher and number
+    incarnation: str = ""  # of the root; left out if it was never restored
     publish: msgspec.Raw
 
 
@@ -90,7 +90,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def checksum(*chunks: bytes | memoryview) -> str:
-    """CRC-32C of the chunks, as eight hexadecimal digits."""
+    """Return the CRC-32C of the chunks, as eight hexadecimal digits."""
     value = 0
     for chunk in chunks:
         value = crc32c.crc32c(chunk, value)
@@ -98,11 +98,11 @@ def checksum(*chunks: bytes | memoryview) -> str:
 
 
 def encode_commit(header: Header, actions: Sequence[Action]) -> bytes:
-    """The bytes of a commit; many extents in columns.
+    """Encode a commit, many extents in columns.
 
-    Raises: TypeError, ValueError: it would not be read as it was planned. An effect asks for bounds and not
-        for types, and 3.0, or True, is within the bounds of 3; in a commit it is no integer. So the actions
-        are read back, and columns as they are made (extent_columns.py).
+    Raises: TypeError, ValueError: it would be read back differently. Plans are checked for bounds and not for
+        types, and 3.0 and True are within the bounds of integers. So the actions are decoded again, and
+        columns as they are made (extent_columns.py).
     """
     wire = to_wire(actions)
     data = encode_document(header, CommitBody(actions=wire))
@@ -111,19 +111,19 @@ def encode_commit(header: Header, actions: Sequence[Action]) -> bytes:
     except _UNDECODABLE as error:
         raise ValueError(str(error)) from error
     if found.actions != wire:
-        raise ValueError("found other actions than were planned")
+        raise ValueError("the encoded actions differ from the planned ones")
     return data
 
 
 def encode_document(header: Header, body: CommitBody | ManifestBody | RequestBody) -> bytes:
-    """The bytes of a document; `length` and `crc32c` of the header are filled in here."""
+    """Encode a document; fills in `length` and `crc32c` of the header."""
     try:
         second = _encoder.encode(body)
     except UnicodeEncodeError as error:
         raise InvalidRequestError(
             "INVALID_ACTIONS",
             f"commit {header.commit}: found {why_not_utf8(error.object)}",
-            fix="correct that text; nothing was published",
+            fix="Correct that text; nothing was published",
         ) from None
     header = msgspec.structs.replace(header, length=len(second), crc32c=_CRC_PLACEHOLDER.decode())
     first = _encoder.encode(header)
@@ -133,7 +133,7 @@ def encode_document(header: Header, body: CommitBody | ManifestBody | RequestBod
         raise InvalidRequestError(
             "COMMIT_TOO_LARGE",
             f"commit {header.commit}: {len(data)} bytes, at most {MAX_DOCUMENT_BYTES} are allowed",
-            fix="Publish fewer extents at once",
+            fix="Publish fewer extents in one commit",
         )
     crc = checksum(prefix, _CRC_PLACEHOLDER, data[len(first) - 2 :]).encode()
     return b"".join((prefix, crc, data[len(first) - 2 :]))
@@ -142,7 +142,7 @@ def encode_document(header: Header, body: CommitBody | ManifestBody | RequestBod
 def decode_commit(
     data: bytes, *, where: str, commit: int, cluster_id: str
 ) -> tuple[Header, tuple[Action, ...]]:
-    """Check every byte of a commit; `commit` and `cluster_id` are what it must be."""
+    """Decode a commit and check every byte; `commit` and `cluster_id` are the expected ones."""
     header, second = _decode_header(data, where=where, kind="commit", code="CORRUPT_METADATA_COMMIT")
     _check_identity(header, where=where, commit=commit, cluster_id=cluster_id, code="CORRUPT_METADATA_COMMIT")
     body = _decode_body(second, CommitBody, where=where, code="CORRUPT_METADATA_COMMIT")
@@ -153,9 +153,7 @@ def decode_commit(
 
 
 def uuid_in(start: bytes) -> str | None:
-    """What a commit calls itself, by its first MAX_HEADER_BYTES alone, of which nothing is checked; None: no
-    header.
-    """
+    """Return the UUID in the first MAX_HEADER_BYTES of a commit, unchecked; None if there is no header."""
     try:
         return msgspec.json.decode(start.partition(b"\n")[0], type=Header).uuid
     except _UNDECODABLE:
@@ -163,7 +161,7 @@ def uuid_in(start: bytes) -> str | None:
 
 
 def decode_manifest(data: bytes, *, where: str, commit: int, cluster_id: str) -> tuple[Header, ManifestBody]:
-    """Check every byte of a snapshot's manifest."""
+    """Decode a snapshot's manifest and check every byte."""
     code = "CORRUPT_METADATA_SNAPSHOT"
     header, second = _decode_header(data, where=where, kind="snapshot", code=code)
     _check_identity(header, where=where, commit=commit, cluster_id=cluster_id, code=code)
@@ -171,7 +169,7 @@ def decode_manifest(data: bytes, *, where: str, commit: int, cluster_id: str) ->
 
 
 def decode_request(data: bytes, *, where: str, sequence: int, cluster_id: str) -> tuple[Header, RequestBody]:
-    """Check every byte of a request, but for what it asks for."""
+    """Decode a request and check every byte, except its payload."""
     code = "CORRUPT_METADATA_REQUEST"
     header, second = _decode_header(data, where=where, kind="request", code=code)
     _check_identity(header, where=where, commit=sequence, cluster_id=cluster_id, code=code)
@@ -188,7 +186,7 @@ def corrupt(code: str, where: str, problem: str) -> CorruptLogError:
 
 
 def _decode_header(data: bytes, *, where: str, kind: str, code: str) -> tuple[Header, bytes]:
-    """The header, and the body's line without its line feed; lengths and checksum are right."""
+    """Return the header, and the body without its line feed, after checking lengths and checksum."""
     if len(data) > MAX_DOCUMENT_BYTES:
         raise corrupt(code, f"{where}@0", f"found more than {MAX_DOCUMENT_BYTES} bytes")
     line = data.find(b"\n", 0, MAX_HEADER_BYTES)
@@ -204,7 +202,7 @@ def _decode_header(data: bytes, *, where: str, kind: str, code: str) -> tuple[He
     except _UNDECODABLE as error:
         raise _undecodable(data[:line], where, intact=intact, code=code, error=error) from error
     if intact and header.version != VERSION:
-        what = _unknown_things(data[line + 1 :])
+        what = _first_unknown(data[line + 1 :])
         raise _newer(where, _unknown_version(header.version) + (f" ({what})" if what else ""))
     body_bytes = len(data) - line - 2
     if header.length != body_bytes:
@@ -241,9 +239,9 @@ def _decode_body(data: bytes, kind: type[_Body], *, where: str, code: str) -> _B
 def _undecodable(
     data: bytes, where: str, *, intact: bool, code: str, error: Exception
 ) -> CorruptLogError | UnsupportedVersionError:
-    """An intact document that we cannot decode is either from a newer version, or was written wrong."""
+    """The error for an intact document that cannot be decoded: of a newer version, or written wrong."""
     if intact:
-        unknown = _unknown_things(data)
+        unknown = _first_unknown(data)
         if unknown is not None:
             return _newer(where, unknown)
     return corrupt(code, where, f"cannot be decoded: {error}")
@@ -261,8 +259,8 @@ def _unknown_version(version: int) -> str:
     return f"found version {version}, expected {VERSION}"
 
 
-def _unknown_things(data: bytes) -> str | None:
-    """The first field or action type that this version does not know, if that is the trouble."""
+def _first_unknown(data: bytes) -> str | None:
+    """Return the first field or action type that is unknown to this version, if any."""
     try:
         document = msgspec.json.decode(data)
     except _UNDECODABLE:

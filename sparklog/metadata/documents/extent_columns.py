@@ -5,9 +5,9 @@
 
 An object repeats its field names, its topic's id and its segment's name: 237 bytes, where the numbers are 30.
 
-Invariants: what comes out is what went in; columns that do not fit each other are refused (BadColumnsError).
-Bounds: how many extents there are is known, and limited, before any is made, or any number read.
-Not here: whether an extent is legal (model/extent_list.py); what else is in a document (document.py).
+Invariants: decoding returns what was encoded; inconsistent columns are refused (BadColumnsError).
+Bounds: the number of extents is known, and limited, before any is created, or any number is read.
+Not here: whether an extent is legal (model/extent_list.py); the rest of a document (document.py).
 Concurrency: pure functions.
 Sources: FORMAT.md#metadata-log; adr/0018.
 """
@@ -25,7 +25,7 @@ from sparklog.metadata.model.staging import NEVER_OPENS, StageExtents
 
 # Fewer are shorter as objects.
 MIN_COLUMN_EXTENTS = 8
-# Of all columns of a commit, and of a request: two bytes of one may stand for an extent of 400 in memory.
+# Limit over all columns of a commit or request: two bytes of one may become an extent of 400 in memory.
 MAX_COMMIT_EXTENTS = 1 << 18
 MAX_REQUEST_EXTENTS = 1 << 14
 _LEFT_OUT = msgspec.Raw(b"")
@@ -35,11 +35,11 @@ _number_decoder = msgspec.json.Decoder(Int64)
 
 
 class BadColumnsError(msgspec.ValidationError):
-    """Columns that are no extents; the text says why."""
+    """The columns do not form valid extents."""
 
 
 class AppendColumns(ActionBase, tag="append_columns", frozen=True, kw_only=True):
-    """`append_extents` in columns. Each is an array with a number for each extent, or one number for all."""
+    """`append_extents` in columns. Each is an array with a number per extent, or one number for all."""
 
     topics: tuple[str, ...]
     segments: tuple[str, ...]
@@ -58,7 +58,7 @@ class AppendColumns(ActionBase, tag="append_columns", frozen=True, kw_only=True)
 
 
 class DraftColumns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Drafts in columns: as AppendColumns, without what a draft does not have."""
+    """Drafts in columns: as AppendColumns, without the fields that a draft lacks."""
 
     topics: tuple[str, ...]
     segments: tuple[str, ...]
@@ -99,7 +99,7 @@ WireAction = Action | AppendColumns | StageColumns
 
 
 def to_wire(actions: Iterable[Action]) -> tuple[WireAction, ...]:
-    """The actions as a document has them: many extents in columns."""
+    """Return the actions in a document's form: many extents in columns."""
     room = MAX_COMMIT_EXTENTS
     wire: list[WireAction] = []
     for action in actions:
@@ -115,7 +115,7 @@ def to_wire(actions: Iterable[Action]) -> tuple[WireAction, ...]:
 
 
 def from_wire(wire: Sequence[WireAction]) -> tuple[Action, ...]:
-    """The actions that a document has."""
+    """Return the actions of a document."""
     found = [action for action in wire if isinstance(action, (AppendColumns, StageColumns))]
     _limit(sum(_count(action.partition) for action in found), MAX_COMMIT_EXTENTS)
     return tuple(_action_of(action) for action in wire)
@@ -182,19 +182,19 @@ def _extents(columns: AppendColumns) -> tuple[Extent, ...]:
 
 
 def goes_into_columns(drafts: int) -> bool:
-    """Are so many drafts of a request written as columns?"""
+    """True if this many drafts of a request are written as columns."""
     return MIN_COLUMN_EXTENTS <= drafts <= MAX_REQUEST_EXTENTS
 
 
 def draft_columns(drafts: Sequence[DraftExtent]) -> DraftColumns | None:
-    """The drafts in columns; None where they stay objects."""
+    """Return the drafts in columns; None if they stay objects."""
     if not goes_into_columns(len(drafts)):
         return None
     return DraftColumns(**_shared_columns(drafts))
 
 
 def drafts_of(columns: DraftColumns) -> tuple[DraftExtent, ...]:
-    """The drafts; BadColumnsError if the columns are none."""
+    """Return the drafts; BadColumnsError if the columns are invalid."""
     count = _count(columns.partition)
     _limit(count, MAX_REQUEST_EXTENTS)
     return _drafts(columns, count)
@@ -233,7 +233,7 @@ def _drafts(columns: DraftColumns | StageColumns, count: int) -> tuple[DraftExte
 
 
 def _shared_columns(extents: Sequence[Extent] | Sequence[DraftExtent]) -> dict[str, Any]:
-    """The columns that extents and drafts have, by their names."""
+    """Return the columns that extents and drafts share, by name."""
     topics, topic = _names([extent.topic_id for extent in extents])
     segments, segment = _names([extent.segment for extent in extents])
     return {
@@ -253,7 +253,7 @@ def _shared_columns(extents: Sequence[Extent] | Sequence[DraftExtent]) -> dict[s
 
 
 def _common(columns: AppendColumns | DraftColumns | StageColumns, count: int) -> list[Iterable[object]]:
-    """The columns that extents and drafts have, in the order of a draft's fields."""
+    """Return the columns that extents and drafts share, in the order of a draft's fields."""
     return [
         _named("topic", columns.topics, columns.topic, count),
         _numbers("partition", columns.partition, count),
@@ -269,14 +269,14 @@ def _common(columns: AppendColumns | DraftColumns | StageColumns, count: int) ->
 
 
 def _names(names: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
-    """Each name once, and which one each extent has."""
+    """Return the distinct names, and the index of each extent's name."""
     numbers: dict[str, int] = {}
     index = [numbers.setdefault(name, len(numbers)) for name in names]
     return tuple(numbers), index
 
 
 def _array(numbers: Sequence[int]) -> msgspec.Raw:
-    """Read back: 3.0 and True pass for integers until they are written."""
+    """Encode numbers, and check them by decoding: 3.0 and True pass as integers until then."""
     data = msgspec.json.encode(numbers)
     if _read(_numbers_decoder, data) != numbers:
         raise ValueError("a column of numbers that are not of 64 bits")
@@ -291,7 +291,7 @@ def _read(decoder: msgspec.json.Decoder[_Read], data: bytes) -> _Read:
 
 
 def _column(numbers: Sequence[int], default: int | None = None) -> msgspec.Raw:
-    """One number where all are the same, and nothing where that is the default."""
+    """Encode one number if all are equal; leave the column out if that is the default."""
     first = numbers[0]
     if numbers.count(first) < len(numbers):
         return _array(numbers)
@@ -303,7 +303,7 @@ def _column(numbers: Sequence[int], default: int | None = None) -> msgspec.Raw:
 
 
 def _count(partition: msgspec.Raw) -> int:
-    """How many numbers an array has, without reading it; of what is no array of numbers it means nothing."""
+    """Return the size of an array without reading it; undefined if it is not an array of numbers."""
     text = bytes(partition)
     if text[:1] != b"[":
         raise BadColumnsError("column partition: expected an array")
@@ -316,7 +316,7 @@ def _limit(count: int, most: int) -> None:
 
 
 def _numbers(name: str, column: msgspec.Raw, count: int, default: int | None = None) -> Sequence[int]:
-    """The number of each of `count` extents."""
+    """Return the number of each of `count` extents."""
     text = bytes(column)
     if column is _LEFT_OUT and default is not None:
         return [default] * count
@@ -331,7 +331,7 @@ def _numbers(name: str, column: msgspec.Raw, count: int, default: int | None = N
 
 
 def _named(name: str, names: Sequence[str], column: msgspec.Raw, count: int) -> Iterable[str]:
-    """The name of each extent, by its index."""
+    """Return the name of each extent, by its index."""
     index = _numbers(name, column, count, 0)
     if not 1 <= len(names) <= count or min(index) < 0 or max(index) >= len(names):
         raise BadColumnsError(f"column {name}: found an index outside {len(names)} names, of {count} extents")

@@ -1,8 +1,8 @@
-"""meta.properties: which cluster a root is, and which version of the layout it has.
+"""meta.properties: a root's cluster id and layout version.
 
-Invariants: created once by put-if-absent, so that racing creators agree, and never among somebody else's
-files (a table's directory, a home); never changed. Unknown keys or
-versions are refused; so is a damaged file, since the cluster id guards every commit.
+Invariants: created once by put-if-absent, so that racing creators agree, and never in a directory with other
+files (a table's directory, a home); never changed. Unknown keys or versions are refused; so is a damaged
+file, since the cluster id protects every commit.
 Sources: FORMAT.md#layout-of-a-root; Kafka's meta.properties.
 """
 
@@ -28,18 +28,18 @@ from sparklog.storage import IndefinitePutError, Store
 
 
 DIRECTORY = "__cluster_metadata"
-# Put before the first commit is ever removed, and never removed itself; see cleaning.py.
+# Put before the first commit is removed, and never removed itself; see cleaning.py.
 CLEANED_MARKER = f"{DIRECTORY}/cleaned"
 # The number of the newest snapshot, on stores that list slowly; see snapshot.py.
 SNAPSHOT_HINT = f"{DIRECTORY}/newest-snapshot"
-# Requests to be published by somebody else; see requests.py.
+# Requests to publish, for other processes to apply; see requests.py.
 REQUESTS = f"{DIRECTORY}/requests"
-# A sign of life of each broker; nothing in it is metadata.
+# A heartbeat of each broker, which is not metadata.
 HEARTBEATS = f"{DIRECTORY}/heartbeats"
-# The id of the newest incarnation, on stores where publishing does not look; see metadata/loading.py.
+# The id of the newest incarnation, on stores where publishing does not list; see metadata/loading.py.
 INCARNATION = f"{DIRECTORY}/incarnation"
 MANIFEST = "manifest.json"
-# In [0-9], since \d is a digit of any script: a file of such a name is somebody else's.
+# [0-9], since \d matches digits of any script, whose files are not ours.
 _COMMIT = re.compile(DIRECTORY + r"/([0-9]{20})\.json")
 _MANIFEST = re.compile(DIRECTORY + r"/([0-9]{20})\.snapshot/manifest\.json")
 _SNAPSHOT = re.compile(DIRECTORY + r"/([0-9]{20})\.snapshot/.+")
@@ -47,42 +47,42 @@ _REQUEST = re.compile(REQUESTS + r"/([0-9A-Za-z_-]{22})\.([0-9]{20})\.([0-9]{13}
 
 
 def commit_name(commit: int) -> str:
-    """The file of a commit."""
+    """Return the file of a commit."""
     return f"{DIRECTORY}/{commit:020d}.json"
 
 
 def snapshot_directory(commit: int) -> str:
-    """The directory of the snapshot taken after `commit`."""
+    """Return the directory of the snapshot taken after `commit`."""
     return f"{DIRECTORY}/{commit:020d}.snapshot"
 
 
 def manifest_name(commit: int) -> str:
-    """The file whose presence makes a snapshot."""
+    """Return the manifest's file, whose presence makes a snapshot."""
     return f"{snapshot_directory(commit)}/{MANIFEST}"
 
 
 def commit_of(name: str) -> int | None:
-    """The commit that a file is, if it is one."""
+    """Return the commit of a file, or None."""
     return _number(_COMMIT.fullmatch(name))
 
 
 def manifest_of(name: str) -> int | None:
-    """The snapshot that a file is the manifest of, if it is one."""
+    """Return the snapshot of a manifest's file, or None."""
     return _number(_MANIFEST.fullmatch(name))
 
 
 def snapshot_of(name: str) -> int | None:
-    """The snapshot that a file belongs to, complete or not."""
+    """Return the snapshot of a file, complete or not, or None."""
     return _number(_SNAPSHOT.fullmatch(name))
 
 
 def request_name(publisher: str, sequence: int, posted_ms: int) -> str:
-    """The file of a request."""
+    """Return the file of a request."""
     return f"{REQUESTS}/{publisher}.{sequence:020d}.{posted_ms % 10**13:013d}.json"
 
 
 def request_of(name: str) -> tuple[str, int, int] | None:
-    """(publisher, sequence, posted_ms) of the request that a file is, if it is one."""
+    """Return (publisher, sequence, posted_ms) of a request's file, or None."""
     match = _REQUEST.fullmatch(name)
     return (match.group(1), int(match.group(2)), int(match.group(3))) if match else None
 
@@ -101,18 +101,18 @@ _PUT_ATTEMPTS = 3
 _NAMES_LOOKED_AT = 100
 _NAMES_SHOWN = 3
 _OF_VOLUMES = {"lost+found"}
-# What tables of other formats begin with, although it is hidden: Delta, Spark's file sink, Hudi.
+# Hidden names at the start of tables of other formats: Delta, Spark's file sink, Hudi.
 _TABLES = {"_delta_log", "_spark_metadata", ".hoodie"}
 
 
 def encode_properties(cluster_id: str) -> bytes:
-    """The file's bytes."""
+    """Encode the file."""
     text = f"version={VERSION}\ncluster.id={cluster_id}\n".encode()
     return text + f"crc32c={checksum(text)}\n".encode()
 
 
 def decode_properties(data: bytes, where: str) -> str:
-    """The cluster id."""
+    """Return the cluster id."""
     body, mark, crc = data.rpartition(b"crc32c=")
     pairs = dict(_pairs(body, where)) if mark else {}
     if not mark or crc != f"{checksum(body)}\n".encode():
@@ -121,7 +121,7 @@ def decode_properties(data: bytes, where: str) -> str:
     if version.isdecimal() and int(version[:9]) > VERSION:
         raise UnsupportedVersionError(
             "UNSUPPORTED_META_VERSION",
-            f"{where}: found version {version}, expected {VERSION}; made by a newer version of sparklog",
+            f"{where}: found version {version}, expected {VERSION}; written by a newer version of sparklog",
             fix="Upgrade sparklog on every machine that uses this root",
         )
     cluster_id = pairs.pop("cluster.id", "")
@@ -133,11 +133,11 @@ def decode_properties(data: bytes, where: str) -> str:
 
 
 def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
-    """The cluster id of a root; creates the file if allowed. `new_cluster_id` is used only then.
+    """Return the cluster id of a root; create the file, with `new_cluster_id`, if allowed.
 
     Raises:
-        InvalidRequestError: not a root, and `create` is false, or it would be one among other things.
-        StorageError: it is to be made, and the storage refuses a request that roots need.
+        InvalidRequestError: not a root, and `create` is false, or the directory has other files.
+        StorageError: the root is to be created, and the storage refuses a request that roots need.
     """
     where = f"{store.url}/{META_PROPERTIES}"
     try:
@@ -145,29 +145,29 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
     except NotFoundError:
         pass
     if store.list("__cluster_metadata"):
-        # Commits come after the file. It has been made between our two looks, or it is missing indeed.
+        # The file precedes all commits: it was created between the two reads, or it is indeed missing.
         with contextlib.suppress(NotFoundError):
             return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
         raise _damaged(where, "the file is missing, but the root has metadata commits")
     if not create:
         raise InvalidRequestError(
             "ROOT_NOT_FOUND",
-            f"{where}: not found, so this is no root",
-            fix="Check the path, or make a root there: sparklog topics create, or create=True in Python",
+            f"{where}: not found, so this is not a root",
+            fix="Check the path, or create a root: sparklog topics create, or create=True in Python",
         )
-    strangers = [name for name in store.top_names(_NAMES_LOOKED_AT) if not _may_stand_beside(name)]
+    strangers = [name for name in store.top_names(_NAMES_LOOKED_AT) if not _may_be_in_root(name)]
     if strangers:
-        with contextlib.suppress(NotFoundError):  # made between our two looks
+        with contextlib.suppress(NotFoundError):  # created between the two reads
             return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
         raise _taken(store, strangers)
-    store.try_requests()  # before there is anything that could not be cleaned later
+    store.try_requests()  # before anything is written that could not be cleaned later
     _put_definitely(store, encode_properties(new_cluster_id))
     store.restore_reserve()
     return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
 
 
-def _may_stand_beside(name: str) -> bool:
-    """Does a name say nothing of whose directory it is? Hidden from Spark (checkpoints), or a volume's."""
+def _may_be_in_root(name: str) -> bool:
+    """True if a name may also be in a root: hidden from Spark (checkpoints), or part of a volume."""
     bare = name.rstrip("/")
     return (bare.startswith((".", "_")) and bare not in _TABLES) or bare in _OF_VOLUMES
 
@@ -178,19 +178,19 @@ def _taken(store: Store, strangers: list[str]) -> InvalidRequestError:
     return InvalidRequestError(
         "ROOT_NOT_EMPTY",
         f"{store.url}: found {', '.join(shown)}{more}, and no {META_PROPERTIES}: expected a root, "
-        "or an empty directory to make one in",
-        fix=f"Name a root that exists, or a directory of its own for a new one, such as {store.url}/log",
+        "or an empty directory to create one in",
+        fix=f"Name an existing root, or a new directory for a new root, such as {store.url}/log",
     )
 
 
 def _put_definitely(store: Store, data: bytes) -> None:
-    """Until the file is there: ours or another creator's, which is as good."""
+    """Put until the file exists, our own or another creator's: both are fine."""
     for attempts_left in reversed(range(_PUT_ATTEMPTS)):
         try:
             store.put_if_absent(META_PROPERTIES, data)
         except AlreadyExistsError:
             # Another creator was faster, or an attempt of ours whose answer was lost. Its name may not be
-            # durable yet, and we are about to rely on it.
+            # durable yet, and we rely on it next.
             store.sync_directory("")
         except IndefinitePutError:
             if attempts_left == 0:
@@ -206,7 +206,7 @@ def _pairs(body: bytes, where: str) -> list[tuple[str, str]]:
         raise _damaged(where, f"not ASCII text: {error}") from error
     split = [line.partition("=") for line in lines]
     if not all(mark for _, mark, _ in split) or len({key for key, _, _ in split}) != len(split):
-        raise _damaged(where, "a line is not key=value, or a key is there twice")
+        raise _damaged(where, "a line is not key=value, or a key occurs twice")
     return [(key, value) for key, _, value in split]
 
 

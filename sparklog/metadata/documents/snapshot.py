@@ -5,8 +5,8 @@ makes the snapshot. The extents, of which there may be a million, are Arrow colu
 
 Invariants: parts are durable before the manifest; the manifest holds their sizes and checksums, the
 cluster id, and the UUID of the commit, which the following commit must name as its previous one.
-Concurrency: several processes may write the same snapshot; one manifest wins, the others' parts are
-left behind until the snapshot is cleaned.
+Concurrency: several processes may write the same snapshot; one manifest wins, the others' parts stay until
+the snapshot is cleaned.
 After a crash: a directory without a manifest is no snapshot; cleaning removes it.
 Sources: FORMAT.md#metadata-log.
 """
@@ -94,16 +94,16 @@ from sparklog.storage import Store, validate_name
 
 # --- snapshot leadership -----------------------------------------------------------------------------
 #
-# Who leads a topic's partitions, in the state of a snapshot: in columns, with each list of brokers once.
+# The leaderships of a topic's partitions in the state of a snapshot: columns, and each list of brokers once.
 #
-# Invariants: what comes out is what went in; what does not fit the topic is refused (ValueError).
+# Invariants: decoding returns what was encoded; columns that do not fit the topic are refused (ValueError).
 # Not here: how leaderships change (model/registry.py).
 # Concurrency: pure functions.
 # Sources: FORMAT.md#metadata-log.
 
 
 class StoredLeadership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Of one topic: a number for each partition, or one for all; -1 in the place of a list: it is empty."""
+    """Of one topic: a number per partition, or one for all; list index -1 means an empty list."""
 
     lists: tuple[tuple[Int64, ...], ...]
     replicas: Column
@@ -114,27 +114,27 @@ class StoredLeadership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 def stored_leadership(partitions: Sequence[PartitionLeadership]) -> StoredLeadership | None:
-    """The columns; None where nothing is to be said."""
-    if all(one == UNASSIGNED for one in partitions):
+    """Return the columns, or None if all are the default."""
+    if all(leadership == UNASSIGNED for leadership in partitions):
         return None
     places: dict[tuple[int, ...], int] = {}
 
     def place(brokers: tuple[int, ...]) -> int:
         return places.setdefault(brokers, len(places)) if brokers else NO_LIST
 
-    replicas = column_of([place(one.replicas) for one in partitions])
-    adding = column_of([place(one.adding) for one in partitions])
-    removing = column_of([place(one.removing) for one in partitions])
-    leader = column_of([one.leader for one in partitions])
-    leader_epoch = column_of([one.leader_epoch for one in partitions])
+    replicas = column_of([place(leadership.replicas) for leadership in partitions])
+    adding = column_of([place(leadership.adding) for leadership in partitions])
+    removing = column_of([place(leadership.removing) for leadership in partitions])
+    leader = column_of([leadership.leader for leadership in partitions])
+    leader_epoch = column_of([leadership.leader_epoch for leadership in partitions])
     return StoredLeadership(tuple(places), replicas, leader, leader_epoch, adding, removing)
 
 
 def leaderships(stored: StoredLeadership | None, count: int) -> Sequence[PartitionLeadership]:
-    """The leadership of each of a topic's partitions; ValueError says what is wrong with the columns."""
+    """Return the leadership of each of a topic's partitions; ValueError if the columns are invalid."""
     if stored is None:
         return (UNASSIGNED,) * count
-    lists = (*stored.lists, ())  # the last one is that of NO_LIST
+    lists = (*stored.lists, ())  # the last one is for NO_LIST
     try:
         places = [expanded(getattr(stored, name), count, name) for name in ("replicas", "adding", "removing")]
         leaders = expanded(stored.leader, count, "leader")
@@ -143,7 +143,7 @@ def leaderships(stored: StoredLeadership | None, count: int) -> Sequence[Partiti
         raise ValueError(str(error)) from None
     for column in places:
         if min(column, default=0) < NO_LIST or max(column, default=0) >= len(stored.lists):
-            raise ValueError(f"found a place outside {len(stored.lists)} lists of brokers")
+            raise ValueError(f"replica-list index out of range (0 to {len(stored.lists) - 1})")
     found = []
     for partition in range(count):
         replicas, adding, removing = (lists[column[partition]] for column in places)
@@ -156,16 +156,16 @@ def leaderships(stored: StoredLeadership | None, count: int) -> Sequence[Partiti
 
 # --- snapshot transactions ---------------------------------------------------------------------------
 #
-# Transactions in the state of a snapshot; what they have staged is rows of its extents, behind all others.
+# Transactions in the state of a snapshot; their staged extents are the last rows of its extents.
 #
-# Invariants: what comes out is what went in; what breaks a rule of transaction_values.py is refused
+# Invariants: decoding returns what was encoded; a violation of a rule of transaction_values.py is refused
 #     (CorruptLogError).
 # Not here: the extents' file (snapshot_extents.py).
 # Concurrency: pure functions.
 # Sources: FORMAT.md#metadata-log.
 
 
-CODE = "CORRUPT_METADATA_SNAPSHOT"
+_CODE = "CORRUPT_METADATA_SNAPSHOT"
 _NUMBER: Final = np.dtype("<i4")
 _SIGN: Final = 0x80  # of a number, in its last byte
 
@@ -177,7 +177,7 @@ class StoredTransaction(
 
     Fields:
         partitions: topic id, and its partitions, as ascending little-endian int32 in Base64.
-        staged: topic id, partition, and how many rows are its.
+        staged: topic id, partition, and the number of its rows.
     """
 
     transactional_id: str
@@ -197,82 +197,81 @@ class StoredTransaction(
 
 
 def stored_transactions(transactions: Transactions) -> tuple[StoredTransaction, ...]:
-    """All of them."""
     return tuple(
         StoredTransaction(
-            transactional_id=one.transactional_id,
-            producer_id=one.producer_id,
-            producer_epoch=one.producer_epoch,
-            timeout_ms=one.timeout_ms,
-            changed_ms=one.changed_ms,
-            changed_commit=one.changed_commit,
-            previous_producer_id=one.previous_producer_id,
-            previous_producer_epoch=one.previous_producer_epoch,
-            number=one.number,
-            phase=one.phase,
-            started_ms=one.started_ms,
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            timeout_ms=transaction.timeout_ms,
+            changed_ms=transaction.changed_ms,
+            changed_commit=transaction.changed_commit,
+            previous_producer_id=transaction.previous_producer_id,
+            previous_producer_epoch=transaction.previous_producer_epoch,
+            number=transaction.number,
+            phase=transaction.phase,
+            started_ms=transaction.started_ms,
+            groups=transaction.groups,
             partitions=tuple(
                 (topic_id, np.frombuffer(numbers, np.int32).astype(_NUMBER).tobytes())
-                for topic_id, numbers in one.partitions.by_topic.items()
+                for topic_id, numbers in transaction.partitions.by_topic.items()
             ),
-            staged=tuple((*place, len(extents)) for place, extents in one.staged.items()),
-            groups=one.groups,
+            staged=tuple((*place, len(extents)) for place, extents in transaction.staged.items()),
         )
-        for one in transactions.values()
+        for transaction in transactions.values()
     )
 
 
 def staged_blocks(transactions: Transactions) -> list[ExtentColumns]:
-    """Their rows, in the order of `stored_transactions`."""
+    """Return the staged rows, in the order of `stored_transactions`."""
     return [extents.columns() for extents in transactions.staged_lists()]
 
 
 def split_rows(
     rows: ExtentColumns, stored: Sequence[StoredTransaction], where: str
 ) -> tuple[ExtentColumns, ExtentColumns]:
-    """The rows of partitions, and those that are staged."""
-    counts = [count for one in stored for _, _, count in one.staged]
+    """Split the rows into those of partitions and the staged ones."""
+    counts = [count for transaction in stored for _, _, count in transaction.staged]
     staged = sum(counts)
     if min(counts, default=1) < 1 or staged > len(rows):
-        raise corrupt(CODE, where, f"found {len(rows)} extents, expected {staged} staged ones among them")
+        raise corrupt(_CODE, where, f"found {len(rows)} extents, expected {staged} staged ones among them")
     return rows.slice(0, len(rows) - staged), rows.slice(len(rows) - staged, len(rows))
 
 
 def transactions_from(
     stored: Sequence[StoredTransaction], rows: ExtentColumns, topics: Mapping[str, int], where: str
 ) -> Transactions:
-    """The transactions.
+    """Decode transactions.
 
     Args:
-        rows: what is staged, as many as the transactions say.
+        rows: the staged rows, as many as the transactions count.
         topics: topic id -> number of partitions.
     """
     found = []
-    same = {topic_id: topic_id for topic_id in topics}  # each text is kept once
+    same = {topic_id: topic_id for topic_id in topics}  # each id is kept in memory once
     row = 0
-    for one in stored:
+    for transaction in stored:
         part = rows
-        if one.staged:
-            part = rows.slice(row, row + sum(count for _, _, count in one.staged))
+        if transaction.staged:
+            part = rows.slice(row, row + sum(count for _, _, count in transaction.staged))
             row += len(part)
-        reason = _why_illegal(one)
+        reason = _why_illegal(transaction)
         try:
-            partitions = _partitions(one, same)
-            staged = _staged(one, part, partitions, topics, same)
+            partitions = _partitions(transaction, same)
+            staged = _staged(transaction, part, partitions, topics, same)
         except ValueError as error:
             reason = reason or str(error)
         if reason is not None:
-            raise corrupt(CODE, where, f"found transactional id {one.transactional_id!r}: {reason}")
-        found.append(_transaction(one, partitions, staged, part.stored_bytes if staged else 0))
+            raise corrupt(_CODE, where, f"found transactional id {transaction.transactional_id!r}: {reason}")
+        found.append(_transaction(transaction, partitions, staged, part.stored_bytes if staged else 0))
     transactions = transactions_of(found)
     if len(transactions) != len(stored) or len(transactions.by_producer) != len(stored):
-        raise corrupt(CODE, where, "found a transactional id, or its producer id, twice")
+        raise corrupt(_CODE, where, "found a transactional id, or its producer id, twice")
     return transactions
 
 
-def _partitions(one: StoredTransaction, same: dict[str, str]) -> PartitionSet:
+def _partitions(transaction: StoredTransaction, same: dict[str, str]) -> PartitionSet:
     by_topic: dict[str, bytes] = {}
-    for topic_id, stored in one.partitions:
+    for topic_id, stored in transaction.partitions:
         if not stored or len(stored) % _NUMBER.itemsize or topic_id in by_topic:
             raise ValueError(f"{len(stored)} bytes of partitions of topic {topic_id!r}, or a topic twice")
         by_topic[same.setdefault(topic_id, topic_id)] = _validated(topic_id, stored)
@@ -281,7 +280,7 @@ def _partitions(one: StoredTransaction, same: dict[str, str]) -> PartitionSet:
 
 def _validated(topic_id: str, stored: bytes) -> bytes:
     if len(stored) == _NUMBER.itemsize and sys.byteorder == "little" and stored[-1] < _SIGN:
-        return stored  # of topics there may be hundreds of thousands
+        return stored  # a fast path: there may be hundreds of thousands of topics
     numbers = np.frombuffer(stored, _NUMBER)
     if numbers[0] < 0 or bool(np.any(numbers[1:] <= numbers[:-1])):
         raise ValueError(f"partitions of topic {topic_id!r} that do not ascend from 0")
@@ -289,85 +288,91 @@ def _validated(topic_id: str, stored: bytes) -> bytes:
 
 
 def _staged(
-    one: StoredTransaction,
+    transaction: StoredTransaction,
     rows: ExtentColumns,
     partitions: PartitionSet,
     topics: Mapping[str, int],
     same: Mapping[str, str],
 ) -> dict[TopicPartition, ExtentList]:
-    if not one.staged:
+    if not transaction.staged:
         return {}
-    for topic_id, partition, _ in one.staged:
+    for topic_id, partition, _ in transaction.staged:
         if (topic_id, partition) not in partitions or partition >= topics.get(topic_id, 0):
             raise ValueError(f"it cannot have staged anything in {topic_id}-{partition}")
-    counts = [count for _, _, count in one.staged]
-    if why_disordered(rows, counts) is not None or not _is_whole(one, rows, counts):
+    counts = [count for _, _, count in transaction.staged]
+    if why_disordered(rows, counts) is not None or not _is_whole(transaction, rows, counts):
         raise ValueError("it cannot have staged these extents")
-    parts = (((same[topic_id], partition), count) for topic_id, partition, count in one.staged)
+    parts = (((same[topic_id], partition), count) for topic_id, partition, count in transaction.staged)
     staged = dict(lists_of(rows, parts))
-    if len(staged) != len(one.staged):
-        raise ValueError("a partition is there twice")
+    if len(staged) != len(transaction.staged):
+        raise ValueError("a partition occurs twice")
     return staged
 
 
-def _why_illegal(one: StoredTransaction) -> str | None:
-    reason = why_illegal_transactional_id(one.transactional_id)
+def _why_illegal(transaction: StoredTransaction) -> str | None:
+    reason = why_illegal_transactional_id(transaction.transactional_id)
     if reason is not None:
         return reason
-    if one.producer_id < 0 or not 0 <= one.producer_epoch <= LAST_PRODUCER_EPOCH or one.number < 0:
+    if (
+        transaction.producer_id < 0
+        or not 0 <= transaction.producer_epoch <= LAST_PRODUCER_EPOCH
+        or transaction.number < 0
+    ):
         return "a number is out of range"
-    if one.phase is not TransactionPhase.ONGOING and (one.partitions or one.staged or one.groups):
-        return "it has something, and is not open"
+    if transaction.phase is not TransactionPhase.ONGOING and (
+        transaction.partitions or transaction.staged or transaction.groups
+    ):
+        return "it has partitions, groups or staged extents, and is not open"
     return None
 
 
-def _is_whole(one: StoredTransaction, rows: ExtentColumns, counts: Sequence[int]) -> bool:
-    """Do they count from 0 in each partition, without gaps, and are they of its producer?"""
+def _is_whole(transaction: StoredTransaction, rows: ExtentColumns, counts: Sequence[int]) -> bool:
+    """True if the rows of each partition begin at 0, have no gaps, and are of the producer."""
     begins = np.concatenate(([0], rows.end_offset[:-1]))
     begins[np.cumsum([0, *counts[:-1]])] = 0
     return (
         bool(np.all(rows.base_offset == begins))
         and bool(np.all(rows.column("offset_delta") == rows.base_offset))
-        and bool(np.all(rows.column("producer_id") == one.producer_id))
-        and bool(np.all(rows.column("producer_epoch") == one.producer_epoch))
+        and bool(np.all(rows.column("producer_id") == transaction.producer_id))
+        and bool(np.all(rows.column("producer_epoch") == transaction.producer_epoch))
     )
 
 
 def _transaction(
-    one: StoredTransaction,
+    transaction: StoredTransaction,
     partitions: PartitionSet,
     staged: Mapping[TopicPartition, ExtentList],
     staged_bytes: int,
 ) -> Transaction:
     return Transaction(
-        transactional_id=one.transactional_id,
-        producer_id=one.producer_id,
-        producer_epoch=one.producer_epoch,
-        timeout_ms=one.timeout_ms,
-        changed_ms=one.changed_ms,
-        changed_commit=one.changed_commit,
-        previous_producer_id=one.previous_producer_id,
-        previous_producer_epoch=one.previous_producer_epoch,
-        number=one.number,
-        phase=one.phase,
-        started_ms=one.started_ms,
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        timeout_ms=transaction.timeout_ms,
+        changed_ms=transaction.changed_ms,
+        changed_commit=transaction.changed_commit,
+        previous_producer_id=transaction.previous_producer_id,
+        previous_producer_epoch=transaction.previous_producer_epoch,
+        number=transaction.number,
+        phase=transaction.phase,
+        started_ms=transaction.started_ms,
+        groups=transaction.groups,
         partitions=partitions,
         staged=staged,
-        groups=one.groups,
-        staged_extents=sum(count for _, _, count in one.staged),
+        staged_extents=sum(count for _, _, count in transaction.staged),
         staged_bytes=staged_bytes,
     )
 
 
 # --- snapshot hint -----------------------------------------------------------------------------------
 #
-# Where the newest snapshot is: a number in a small file.
+# The number of the newest snapshot, in a small file.
 #
-# Commits stay for a while, on some object stores for good, and there may be some 100,000 of them: listing all
-# of them takes a request per thousand, or a second in a directory. So whoever writes a snapshot also writes
-# its number here, and who opens the root lists from there on.
+# Commits stay for a while, on some object stores permanently, and there may be some 100,000 of them: listing
+# them all takes a request per thousand, or a second in a directory. So each snapshot's writer also writes its
+# number here, and opening a root lists from there on.
 #
-# Invariants: a hint, nothing more: missing, old, or wrong, it costs a longer listing, and nothing else.
+# Invariants: only a hint: missing, old, or wrong, it costs a longer listing.
 # Sources: FORMAT.md#metadata-log.
 
 
@@ -376,7 +381,7 @@ _MAX_BYTES = 21
 
 
 def read_hint(store: Store) -> int | None:
-    """The commit of the newest snapshot, as far as anybody has told."""
+    """Return the commit of the newest snapshot by the hint, if there is one."""
     try:
         text = store.read(SNAPSHOT_HINT, 0, _MAX_BYTES).strip()
     except NotFoundError:
@@ -385,7 +390,7 @@ def read_hint(store: Store) -> int | None:
 
 
 def write_hint(store: Store, snapshot: int) -> None:
-    """Tell that there is a snapshot of this commit; a failure is reported, and harmless."""
+    """Record that there is a snapshot of this commit; a failure is logged, and harmless."""
     try:
         store.put_hint(SNAPSHOT_HINT, f"{snapshot}\n".encode())
     except StorageError as error:
@@ -395,14 +400,13 @@ def write_hint(store: Store, snapshot: int) -> None:
 # --- snapshot ----------------------------------------------------------------------------------------
 
 
-_CODE = "CORRUPT_METADATA_SNAPSHOT"
 _MAX_PART_BYTES = 16 << 30
 
 
 class _Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     log_start_offset: Int64
     log_end_offset: Int64
-    extents: Int64  # how many of the extents part's rows, which are in the order of topics and partitions
+    extents: Int64  # the number of its rows in the extents part, which has the order of topics and partitions
     producers: dict[Int64, ProducerState] = {}
 
 
@@ -417,12 +421,12 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     cleaned: dict[Int64, Cleaned] = {}
     forgotten: dict[Int64, Forgotten] = {}
     leadership: StoredLeadership | None = None
-    # Version 9, likewise: by partition.
+    # By partition.
     restored_end_offsets: dict[Int64, Int64] = {}
 
 
 class StoredRetired(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As metadata/model/retired.py has it."""
+    """See metadata/model/retired.py."""
 
     removed_bytes: dict[str, Int64] = {}
     ranges: dict[str, tuple[RetiredRange, ...]] = {}
@@ -451,7 +455,7 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
-    """Write the snapshot of an image, durably; no error when it is there already."""
+    """Write the snapshot of an image, durably; no error if it exists."""
     if store.exists(manifest_name(image.commit)):
         return
     state = _state(image)
@@ -481,8 +485,8 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
     """Load the image of a snapshot.
 
     Raises:
-        NotFoundError: a file is missing (perhaps cleaned meanwhile).
-        CorruptLogError: any byte of any file is not what was written.
+        NotFoundError: a file is missing (perhaps cleaned since).
+        CorruptLogError: any byte of any file has changed.
         UnsupportedVersionError: written by a newer version.
     """
     header, body = read_manifest(store, commit, cluster_id=cluster_id)
@@ -520,7 +524,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
 
 
 def read_manifest(store: Store, commit: int, *, cluster_id: str) -> tuple[Header, ManifestBody]:
-    """The manifest alone."""
+    """Read only the manifest."""
     name = manifest_name(commit)
     return decode_manifest(
         store.read(name), where=f"{store.url}/{name}", commit=commit, cluster_id=cluster_id
@@ -528,7 +532,7 @@ def read_manifest(store: Store, commit: int, *, cluster_id: str) -> tuple[Header
 
 
 def verify_snapshot(store: Store, commit: int, *, cluster_id: str) -> Header:
-    """Check that every byte of a snapshot is what was written, without building the image."""
+    """Check every byte of a snapshot, without building the image."""
     header, body = read_manifest(store, commit, cluster_id=cluster_id)
     for part in (body.state, body.extents):
         _read_part(store, commit, part)
@@ -642,7 +646,7 @@ def _retired(stored: StoredRetired | None) -> Retired:
 
 
 def _decode_state(data: memoryview, where: str, cluster_id: str) -> SnapshotState:
-    """UnsupportedVersionError, which names features, comes before what cannot be decoded for want of them."""
+    """Missing features (UnsupportedVersionError) are reported before errors that follow from them."""
     try:
         state = msgspec.json.decode(data, type=SnapshotState)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

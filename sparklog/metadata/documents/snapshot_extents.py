@@ -1,10 +1,9 @@
 """The extents of a snapshot: one Arrow IPC file, one row per extent, in the order of topics and partitions.
 
-Columns rather than JSON, since a root may hold a million extents: they load without being looked at one
-by one. The topic and partition of a row follow from the counts in the snapshot's state.
+Columns rather than JSON, since a root may hold a million extents: they load without a loop over extents. The
+topic and partition of a row follow from the counts in the snapshot's state.
 
-Invariants: bytes that are not exactly such a file are CorruptLogError. No more is read than was stored:
-    nothing is decompressed.
+Invariants: any other bytes are CorruptLogError. No more is read than was stored: nothing is decompressed.
 Sources: FORMAT.md#metadata-log; the Arrow IPC file format.
 """
 
@@ -22,13 +21,13 @@ from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, ExtentColumns, c
 
 # --- arrow layout ------------------------------------------------------------------------------------
 #
-# What an Arrow IPC file says of its own layout: asked before Arrow reads it, and allocates what it says.
+# The layout of an Arrow IPC file, checked before Arrow reads it, and allocates by it.
 #
 # Arrow decompresses a buffer into as many bytes as the buffer claims, and joins dictionaries as often as the
-# footer names them: 20 KB can ask for gigabytes. There is nothing to tell it how much it may take. So what a
-# part of a snapshot never has is found here, in the file's own tables (flatbuffers), and refused.
+# footer names them: 20 KB can request gigabytes, and Arrow has no limit to set. So features that a part of a
+# snapshot never uses are found here, in the file's own tables (flatbuffers), and refused.
 #
-# Invariants: nothing is allocated by what the file says; a place outside the file is ValueError.
+# Invariants: nothing is allocated by the file's claims; a position outside the file is ValueError.
 # Concurrency: pure functions.
 # Sources: the Arrow columnar format, "IPC File Format", File.fbs and Message.fbs; FlatBuffers internals.
 
@@ -37,7 +36,7 @@ _MAGIC = b"ARROW1"
 _CONTINUATION = 0xFFFFFFFF
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # of MessageHeader
 _BLOCK_BYTES = 24
-# Fields, by their places in the tables.
+# Field numbers in the tables.
 _FOOTER_DICTIONARIES, _FOOTER_RECORD_BATCHES = 2, 3
 _MESSAGE_HEADER_TYPE, _MESSAGE_HEADER = 1, 2
 _DICTIONARY_DATA = 1
@@ -45,25 +44,25 @@ _BATCH_COMPRESSION = 3
 
 
 def why_not_plain(data: memoryview) -> str | None:
-    """Why this is no file of one batch, one dictionary at most, and no compression; None if it is.
+    """Return why this is not a file of one batch, one dictionary at most, and no compression, or None.
 
-    Raises: ValueError, it is no Arrow file.
+    Raises: ValueError, it is not an Arrow file.
     """
     end = len(data) - len(_MAGIC) - 4
     if end < 0 or bytes(data[end + 4 :]) != _MAGIC:
-        raise ValueError("no Arrow file")
+        raise ValueError("not an Arrow file")
     footer = _table(data, end - _number(data, end, "i"))
     blocks = [_blocks(data, footer, field) for field in (_FOOTER_DICTIONARIES, _FOOTER_RECORD_BATCHES)]
     (dictionaries, first_dictionary), (batches, first_batch) = blocks
     if dictionaries > 1 or batches != 1:
         return f"{batches} batches and {dictionaries} dictionaries, expected one batch and one dictionary"
     if dictionaries and _is_compressed(data, first_dictionary):
-        return "a compressed dictionary, expected one that is not"
-    return "a compressed batch, expected one that is not" if _is_compressed(data, first_batch) else None
+        return "a compressed dictionary, expected an uncompressed one"
+    return "a compressed batch, expected an uncompressed one" if _is_compressed(data, first_batch) else None
 
 
 def _blocks(data: memoryview, footer: int, field: int) -> tuple[int, int]:
-    """How many messages the footer names, and where the first one is named."""
+    """Return the number of messages in the footer, and the position of the first one's entry."""
     at = _field(data, footer, field)
     if at is None:
         return 0, 0
@@ -72,7 +71,7 @@ def _blocks(data: memoryview, footer: int, field: int) -> tuple[int, int]:
 
 
 def _is_compressed(data: memoryview, block: int) -> bool:
-    _number(data, block + _BLOCK_BYTES - 8, "q")  # it is there, whole
+    _number(data, block + _BLOCK_BYTES - 8, "q")  # checks that it is complete
     start = _number(data, block, "q")
     start += 8 if _number(data, start, "I") == _CONTINUATION else 4
     message = _table(data, start)
@@ -94,12 +93,12 @@ def _is_compressed(data: memoryview, block: int) -> bool:
 
 
 def _table(data: memoryview, start: int) -> int:
-    """The place of the table that the buffer at `start` begins with."""
+    """Return the position of the root table of the buffer at `start`."""
     return start + _number(data, start, "I")
 
 
 def _field(data: memoryview, table: int, field: int) -> int | None:
-    """The place of a table's field; None if the table leaves it out."""
+    """Return the position of a table's field; None if the table omits it."""
     names = table - _number(data, table, "i")
     slot = 4 + 2 * field
     if slot + 2 > _number(data, names, "H"):
@@ -128,7 +127,7 @@ _SCHEMA = pa.schema(
 
 
 def encode_extents(blocks: Sequence[ExtentColumns]) -> bytes:
-    """The file's bytes."""
+    """Encode the file."""
     columns = concat_columns(blocks)
     arrays = [_segment_array(columns.segment.tolist()), *map(_int64_array, columns.numbers)]
     sink = pa.BufferOutputStream()
@@ -139,7 +138,7 @@ def encode_extents(blocks: Sequence[ExtentColumns]) -> bytes:
 
 
 def decode_extents(data: memoryview, where: str) -> ExtentColumns:
-    """The columns, zero-copy views of `data` where possible."""
+    """Return the columns, zero-copy views of `data` where possible."""
     try:
         refusal = why_not_plain(data)
         if refusal is not None:
@@ -160,8 +159,8 @@ def decode_extents(data: memoryview, where: str) -> ExtentColumns:
     return ExtentColumns(names[codes], columns)
 
 
-# Arrays are made of buffers, and looked at as such: pa.array() and to_numpy() would import pandas, 0.3 s in
-# the middle of somebody's publish.
+# Arrays are created from and read as buffers: pa.array() and to_numpy() would import pandas, 0.3 s in the
+# middle of a publish.
 
 
 def _numbers(array: Any, kind: type[np.int32 | np.int64]) -> npt.NDArray[Any]:

@@ -1,6 +1,6 @@
-"""What all actions have in common: their form in a document, and how one that breaks a rule is refused.
+"""The base of all actions: their form in a document, and the error of one that breaks a rule.
 
-Invariants: an action names topics by id, so that it can never apply to a namesake created later.
+Invariants: an action names topics by id, so that it never applies to a later topic of the same name.
 Format: each action is a JSON object with its name under "type"; fields with default values are left out.
 Not here: the kinds of actions (their subjects' modules, actions.py); whether a refusal means a corrupt log or
 a wrong call (log.py decides).
@@ -20,7 +20,7 @@ from sparklog.errors import InvalidRequestError
 
 # --- numbers -----------------------------------------------------------------------------------------
 #
-# Bounds of the numbers that documents hold: JSON knows none, but whatever computes with them does.
+# Bounds of the numbers in documents: JSON has none, but most software that reads them does.
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -31,7 +31,7 @@ MAX_OFFSET = (1 << 63) - 1
 #
 # Identifiers: 22 url-safe characters of 16 random bytes, as Kafka writes its UUIDs.
 #
-# Invariants: never starts with '-', so that it can be given to a command line as it is.
+# Invariants: never starts with '-', so that it can be an argument on a command line.
 # Sources: Kafka Uuid.randomUuid.
 
 
@@ -47,7 +47,7 @@ def new_id() -> str:
 
 
 def is_id(text: str) -> bool:
-    """Has `text` the form of an identifier?"""
+    """True if `text` has the form of an identifier."""
     return _PATTERN.fullmatch(text) is not None
 
 
@@ -55,46 +55,46 @@ def is_id(text: str) -> bool:
 
 
 class ActionBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One thing that a commit says."""
+    """An element of a commit."""
 
     @property
     def frees_space(self) -> bool:
-        """True if files may go because of it, or of a setting: on a full disk it has a reserve."""
+        """True if it, or its setting, leads to removed files: on a full disk it has a reserve."""
         return False
 
     @property
     def extent_count(self) -> int:
-        """How many extents it appends, or stages."""
+        """How many extents it appends or stages."""
         return 0
 
     @property
     def replayed_extents(self) -> int:
-        """To apply it takes as long as to append so many extents, about."""
+        """The cost of applying it, in appended extents."""
         return self.extent_count
 
 
 class ActionRefusedError(Exception):
-    """An action does not apply to the image; the text says which and why."""
+    """An action does not apply to the image; the text has the action and the reason."""
 
 
 def refuse(reason: str | None, where: str) -> None:
-    """ActionRefusedError if there is a reason."""
+    """Raise ActionRefusedError if there is a reason."""
     if reason is not None:
         raise ActionRefusedError(f"{where}: {reason}")
 
 
 def invalid_plan(problem: str) -> InvalidRequestError:
-    """The error for a caller who asks for what no action may say."""
+    """The error for a call whose arguments no action allows."""
     return InvalidRequestError("INVALID_ACTIONS", problem, fix="Fix the call; nothing was changed")
 
 
 # --- columns -----------------------------------------------------------------------------------------
 #
-# Columns of numbers in an action: one for each of its partitions, or one number that all of them have.
+# Columns of numbers in an action: one number for each of its partitions, or one for all.
 #
-# Invariants: what is expanded has as many numbers as there are partitions. A document of 64 MiB cannot make
-#     more than eight bytes of each two: nothing is made of a number before their count is compared.
-# Not here: columns of extents (documents/extent_columns.py), of which one number stands for 400 bytes.
+# Invariants: an expanded column has one number per partition. A document of 64 MiB cannot expand to more than
+#     eight bytes per two of its own: the lengths are compared before anything is created.
+# Not here: columns of extents (documents/extent_columns.py), where one number stands for 400 bytes.
 # Sources: FORMAT.md#metadata-log; adr/0018.
 
 
@@ -103,13 +103,13 @@ MAX_PARTITIONS_OF_ACTION = 1 << 18
 
 
 def column_of(numbers: Sequence[int]) -> Column:
-    """One number where all are the same."""
+    """Return one number if all are equal."""
     numbers = tuple(numbers)
     return numbers[0] if numbers and numbers.count(numbers[0]) == len(numbers) else numbers
 
 
 def expanded(column: Column, count: int, name: str) -> Sequence[int]:
-    """A number for each of `count`."""
+    """Return a number for each of `count`."""
     if isinstance(column, int):
         return tuple(repeat(column, count))
     if len(column) != count:
@@ -118,12 +118,12 @@ def expanded(column: Column, count: int, name: str) -> Sequence[int]:
 
 
 def partitions_of(topics: Sequence[str], topic: Column, partition: Sequence[int]) -> list[tuple[str, int]]:
-    """(topic id, partition) of each; ActionRefusedError unless each is named once."""
+    """Return (topic id, partition) of each; ActionRefusedError if one is named twice."""
     if not 1 <= len(partition) <= MAX_PARTITIONS_OF_ACTION:
         raise ActionRefusedError(f"{len(partition)} partitions, expected 1 to {MAX_PARTITIONS_OF_ACTION:,}")
     places = expanded(topic, len(partition), "topic")
     if min(places) < 0 or max(places) >= len(topics):
-        raise ActionRefusedError(f"column topic: found a place outside {len(topics)} topics")
+        raise ActionRefusedError(f"column topic: found an index outside {len(topics)} topics")
     found = [(topics[place], number) for place, number in zip(places, partition, strict=True)]
     if len(set(found)) != len(found):
         raise ActionRefusedError("a partition is named twice")
@@ -131,7 +131,7 @@ def partitions_of(topics: Sequence[str], topic: Column, partition: Sequence[int]
 
 
 def named(partitions: Sequence[tuple[str, int]]) -> tuple[tuple[str, ...], Column, tuple[int, ...]]:
-    """The columns `topics`, `topic` and `partition` that name these."""
+    """Return the columns `topics`, `topic` and `partition` of these."""
     places: dict[str, int] = {}
     topic = [places.setdefault(topic_id, len(places)) for topic_id, _ in partitions]
     return tuple(places), column_of(topic), tuple(number for _, number in partitions)

@@ -1,9 +1,9 @@
-"""An image while actions are being applied to it: what images share is copied once, when it first changes.
+"""An image while actions are applied to it: shared state is copied once, at its first change.
 
-Invariants: a topic or partition that has a draft is only to be looked at through the draft. After a refused
-action the draft is of no more use.
-Not here: what an action does (its subject's module), in which order, and to which commits (actions.py).
-Concurrency: a draft belongs to one thread; the images it takes and gives are immutable.
+Invariants: a topic or partition that has a draft is read only through the draft. After a refused action the
+draft is unusable.
+Not here: the effects of actions (their subjects' modules), their order and commits (actions.py).
+Concurrency: a draft belongs to one thread; the images it takes and returns are immutable.
 """
 
 import dataclasses
@@ -37,16 +37,16 @@ from sparklog.metadata.model.transaction_values import (
 
 # --- transaction draft -------------------------------------------------------------------------------
 #
-# Transactions while actions are being applied: what images share is copied once, when it first changes.
+# Transactions while actions are applied: shared state is copied once, at its first change.
 #
 # Invariants: as of the values; a commit without transactions copies nothing of them, one that stages copies
-# what its own transactions have, and a small share of the dictionaries of ids (transaction_values.py).
-# Not here: what an action does (transactions.py, staging.py, transactions.py).
-# Concurrency: a draft belongs to one thread; the values it takes and gives are immutable.
+# the state of its own transactions, and a small share of the dictionaries of ids (transaction_values.py).
+# Not here: the effects of actions (transactions.py, staging.py).
+# Concurrency: a draft belongs to one thread; the values it takes and returns are immutable.
 
 
 class OpenTransaction:
-    """One that is ongoing, and what is being staged in it: to be changed in place."""
+    """A mutable ongoing transaction, with its staged extents."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
@@ -69,16 +69,16 @@ class OpenTransaction:
         return self._transaction.producer_epoch
 
     def has(self, place: TopicPartition) -> bool:
-        """Was the partition added?"""
+        """True if the partition was added."""
         return place[1] in self._added.get(place[0], ()) or place in self._partitions
 
     def add(self, place: TopicPartition) -> None:
-        """A partition, if it is not there."""
+        """Add a partition, if it is missing."""
         if not self.has(place):
             self._added.setdefault(place[0], set()).add(place[1])
 
     def end_of(self, place: TopicPartition) -> int:
-        """Where the next extent of a partition that was added begins."""
+        """Return the start of the next extent of an added partition."""
         end = self._ends.get(place)
         if end is not None:
             return end
@@ -86,7 +86,7 @@ class OpenTransaction:
         return 0 if staged is None else staged.end_offset
 
     def stage(self, extent: Extent) -> None:
-        """One more, at the end of its partition."""
+        """Append an extent to its partition's."""
         place = extent.topic_id, extent.partition
         self._pending.setdefault(place, []).append(extent)
         self._ends[place] = extent.end_offset
@@ -94,7 +94,7 @@ class OpenTransaction:
         self._bytes += extent.size
 
     def flushed(self) -> Transaction:
-        """The transaction, with all that was added and staged; not to be changed after it."""
+        """Return the transaction with all changes; call it last."""
         for place, extents in self._pending.items():
             before = self._staged.get(place)
             self._staged[place] = (ExtentList(*place) if before is None else before).appended(extents)
@@ -108,7 +108,7 @@ class OpenTransaction:
 
 
 class TransactionsDraft:
-    """Everything that an effect may change about transactions."""
+    """The mutable state of transactions, for the effects of actions."""
 
     def __init__(self, before: Transactions) -> None:
         self._before = before
@@ -116,25 +116,25 @@ class TransactionsDraft:
         self._by_producer = SharedMapDraft(before.by_producer)
         self._deadlines = SharedMapDraft(before.deadlines)
         self._staging: dict[TopicPartition, frozenset[int]] | None = None
-        # In the place of the transactions of these ids, until they are asked for as a whole.
+        # Newer than the transactions of these ids, which are flushed when all are requested.
         self._open: dict[str, OpenTransaction] = {}
         self.staged_extents, self.staged_bytes = before.staged_extents, before.staged_bytes
         self._weight = before.weight
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """As of what has been applied so far."""
+        """Return the transaction as changed so far."""
         opened = self._open.pop(transactional_id, None)
         if opened is not None:
             self.put(opened.flushed())
         return self._by_id.get(transactional_id)
 
     def of_producer(self, producer_id: int) -> Transaction | None:
-        """The same, by the producer id."""
+        """As `get`, by the producer id."""
         transactional_id = self._by_producer.get(producer_id)
         return None if transactional_id is None else self.get(transactional_id)
 
     def open_of_producer(self, producer_id: int) -> OpenTransaction | None:
-        """What a producer may stage in; None if it is no transactional producer's, or none is ongoing."""
+        """Return a producer's ongoing transaction; None if it has no transactional id, or none is ongoing."""
         transactional_id = self._by_producer.get(producer_id)
         if transactional_id is None:
             return None
@@ -146,16 +146,16 @@ class TransactionsDraft:
         return found
 
     def staging_in(self, topic_id: str, partition: int) -> frozenset[int]:
-        """The producers whose open transactions have something staged in a partition."""
+        """Return the producers whose open transactions have staged extents in a partition."""
         staging = self._before.staging if self._staging is None else self._staging
         return staging.get((topic_id, partition), NOBODY)
 
     def refers_to(self, segment: str) -> bool:
-        """Is an extent staged in this segment?"""
+        """True if a staged extent is in this segment."""
         return self.transactions().refers_to(segment)
 
     def put(self, transaction: Transaction) -> None:
-        """In the place of what its id has."""
+        """Replace the transaction of its id."""
         name = transaction.transactional_id
         self._open.pop(name, None)
         before = self._by_id.get(name)
@@ -172,19 +172,19 @@ class TransactionsDraft:
             self._deadlines.remove(name)
 
     def remove(self, transaction: Transaction) -> None:
-        """One that has nothing staged is forgotten."""
+        """Forget a transaction without staged extents."""
         self._by_id.remove(transaction.transactional_id)
         self._by_producer.remove(transaction.producer_id)
 
     def add_partitions(self, transaction: Transaction, added: Iterable[TopicPartition]) -> Transaction:
-        """One that is ongoing, with these as well; to be put."""
+        """Return an ongoing transaction with partitions added; the caller puts it."""
         opened = OpenTransaction(transaction)
         for place in added:
             opened.add(place)
         return opened.flushed()
 
     def stage(self, opened: OpenTransaction, extent: Extent) -> None:
-        """One more extent, whose offsets count from 0."""
+        """Stage an extent, whose offsets count from 0."""
         opened.stage(extent)
         self.staged_extents += 1
         self.staged_bytes += extent.size
@@ -195,7 +195,7 @@ class TransactionsDraft:
             staging[place] = opened.itself if others is None else others | opened.itself
 
     def clear(self, transaction: Transaction) -> Transaction:
-        """Without partitions, groups, and all that it has staged; to be put."""
+        """Return a transaction without partitions, groups and staged extents; the caller puts it."""
         for place in transaction.staged:
             self._leave(place, transaction.producer_id)
         self.staged_extents -= transaction.staged_extents
@@ -205,7 +205,7 @@ class TransactionsDraft:
         )
 
     def staged_in_topic(self, topic_id: str) -> list[ExtentList]:
-        """All that is staged in a topic."""
+        """Return everything staged in a topic."""
         return [
             extents
             for transaction in self.transactions().by_id.values()
@@ -214,13 +214,13 @@ class TransactionsDraft:
         ]
 
     def drop_topic(self, topic_id: str, partitions: int) -> None:
-        """What is staged in a topic that is deleted."""
+        """Drop the staged extents of a deleted topic."""
         if self._staging is None and not self._before.staging:
             return
         for place in ((topic_id, partition) for partition in range(partitions)):
             for producer_id in self.staging_in(*place):
                 transaction = self.of_producer(producer_id)
-                assert transaction is not None, "staging says the same as the transactions"
+                assert transaction is not None, "staging is consistent with the transactions"
                 left = dict(transaction.staged)
                 dropped = left.pop(place).columns()
                 sizes = dropped.stored_bytes
@@ -251,7 +251,7 @@ class TransactionsDraft:
             del staging[place]
 
     def transactions(self) -> Transactions:
-        """The values after everything applied so far; not to be changed after the last call."""
+        """Return the transactions with all changes; call it last."""
         for transactional_id in list(self._open):
             self.get(transactional_id)
         by_id = self._by_id.done()
@@ -272,30 +272,30 @@ class TransactionsDraft:
 
 
 class PartitionDraft(msgspec.Struct):
-    """A partition, and what has been appended to it since."""
+    """A partition, and the extents appended to it since."""
 
     state: PartitionState
     log_end_offset: int
     pending: list[Extent]
-    own_producers: dict[int, ProducerState] | None = None  # a copy, made with the first change
+    own_producers: dict[int, ProducerState] | None = None  # a copy, from the first change on
 
     def changing_producers(self) -> dict[int, ProducerState]:
-        """Its producers' last batches, to be changed in place."""
+        """Return its producers' last batches, for changes in place."""
         if self.own_producers is None:
             self.own_producers = dict(self.state.producers)
         return self.own_producers
 
     @property
     def leadership(self) -> PartitionLeadership:
-        """Who leads it, as of what has been applied so far."""
+        """The leadership as changed so far."""
         return self.state.leadership
 
     def lead(self, leadership: PartitionLeadership) -> None:
-        """Have it led so."""
+        """Set the leadership."""
         self.state = replace(self.state, leadership=leadership)
 
     def flushed(self) -> PartitionState:
-        """With everything that was appended, and what producers have done."""
+        """Return the partition with all appended extents and producers' batches."""
         if self.pending or self.own_producers is not None:
             before = self.state
             self.state = replace(
@@ -308,7 +308,7 @@ class PartitionDraft(msgspec.Struct):
         return self.state
 
     def publish(self, staged: ExtentList) -> None:
-        """What counts from 0 goes on where the partition ends."""
+        """Append staged extents, which count from 0, at the partition's end."""
         before = self.flushed()
         self.log_end_offset = before.log_end_offset + staged.end_offset
         self.state = replace(
@@ -320,17 +320,17 @@ class PartitionDraft(msgspec.Struct):
 
 @dataclass(slots=True)
 class TopicDraft:
-    """A topic that is being changed."""
+    """A mutable topic."""
 
     topic_id: str
     name: str
     partitions: list[PartitionState]
     configs: dict[str, str]
     writer_txns: Mapping[str, WriterTxnState]
-    own_writer_txns: dict[str, WriterTxnState] | None = None  # a copy, made with the first change
+    own_writer_txns: dict[str, WriterTxnState] | None = None  # a copy, from the first change on
 
     def changing_writer_txns(self) -> dict[str, WriterTxnState]:
-        """The versions that it remembers, to be changed in place."""
+        """Return its remembered versions, for changes in place."""
         if self.own_writer_txns is None:
             self.writer_txns = self.own_writer_txns = dict(self.writer_txns)
         return self.own_writer_txns
@@ -338,11 +338,11 @@ class TopicDraft:
 
 @dataclass(slots=True, kw_only=True)
 class Acting:
-    """Whose actions are being applied (registry.py).
+    """The broker whose actions are applied (registry.py).
 
     Fields:
-        until: it ends with the action after which so many are left in the commit.
-        epochs: in which leader epoch each extent was accepted; `is_counted`: there must be no more of them.
+        until: the number of the commit's remaining actions after its last one.
+        epochs: the leader epoch in which each extent was accepted; `is_counted`: their number must match.
     """
 
     node_id: int
@@ -351,7 +351,7 @@ class Acting:
     is_counted: bool
 
     def require_leadership(self, partition: PartitionDraft) -> None:
-        """For one more extent; ActionRefusedError unless the broker leads as it did then."""
+        """Check the leadership for one more extent; ActionRefusedError if it has changed since then."""
         now = partition.state
         epoch = next(self.epochs, None)
         if epoch is None:
@@ -363,23 +363,23 @@ class Acting:
             )
 
     def end(self) -> None:
-        """After its last action."""
+        """Called after its last action."""
         if self.is_counted and next(self.epochs, None) is not None:
             raise ActionRefusedError("fewer extents than leader epochs")
 
 
 class ImageDraft:
-    """Everything that an effect may change.
+    """The mutable image, for the effects of actions.
 
     Fields:
-        commit: the one whose actions are being applied.
-        actions_left: how many of them come after the action that is being applied.
+        commit: the commit whose actions are applied.
+        actions_left: the number of actions after the current one.
         cluster_id: of the root.
-        acting: whose action it is, if it is a broker's.
+        acting: the broker of the current action, if any.
         cluster_changed, newest_ms: as in the image.
-        transactions, retired: as in the image, to be changed through their own methods.
+        transactions, retired: as in the image, changed by their own methods.
         configs, reader_features, writer_features, brokers, controller, next_producer_id, publishers,
-            sweep_horizon, producers_marked_ms, incarnation: as in the image, to be changed in place.
+            sweep_horizon, producers_marked_ms, incarnation: as in the image, changed in place.
     """
 
     def __init__(self, image: Image) -> None:
@@ -400,22 +400,22 @@ class ImageDraft:
         self.transactions = TransactionsDraft(image.transactions)
         self.incarnation = image.incarnation
         self.cluster_id = image.cluster_id
-        # Topics that have a draft are stale in these two, until image() puts the drafts in.
+        # Topics that have a draft are stale in these two, until image() replaces them.
         self._by_name = dict(image.topics)
         self._by_id = dict(image.topic_by_id)
         self._topics: dict[str, TopicDraft] = {}
         self._partitions: dict[tuple[str, int], PartitionDraft] = {}
 
     def has_topic(self, topic_id: str) -> bool:
-        """Is the id taken?"""
+        """True if the topic id is taken."""
         return topic_id in self._by_id
 
     def has_name(self, name: str) -> bool:
-        """Is the topic name taken?"""
+        """True if the topic name is taken."""
         return name in self._by_name
 
     def topic(self, topic_id: str) -> TopicDraft:
-        """A topic, to be changed; ActionRefusedError when there is none."""
+        """Return a mutable topic; ActionRefusedError if there is none."""
         draft = self._topics.get(topic_id)
         if draft is None:
             topic = self._by_id.get(topic_id)
@@ -428,7 +428,7 @@ class ImageDraft:
         return draft
 
     def partition(self, topic_id: str, partition: int) -> PartitionDraft:
-        """A partition, to be changed; ActionRefusedError when there is none."""
+        """Return a mutable partition; ActionRefusedError if there is none."""
         draft = self._partitions.get((topic_id, partition))
         if draft is None:
             partitions = self.topic(topic_id).partitions
@@ -442,7 +442,7 @@ class ImageDraft:
         return draft
 
     def led_by(self, node_id: int) -> Iterator[PartitionDraft]:
-        """All partitions that a broker leads, to be changed. Cost: a look at each partition."""
+        """Yield the partitions that a broker leads, mutable. Cost: a scan of all partitions."""
         for topic_id, topic in self._by_id.items():
             draft = self._topics.get(topic_id)
             for number, state in enumerate(topic.partitions if draft is None else draft.partitions):
@@ -452,7 +452,7 @@ class ImageDraft:
                     yield self.partition(topic_id, number)
 
     def refers_to(self, segment: str) -> bool:
-        """Is a segment live, as of what has been applied so far? Cost: as Image.refers_to."""
+        """True if a segment is live, as changed so far. Cost: as Image.refers_to."""
         for topic_id, topic in self._by_id.items():
             draft = self._topics.get(topic_id)
             for number, state in enumerate(topic.partitions if draft is None else draft.partitions):
@@ -466,7 +466,7 @@ class ImageDraft:
         return self.transactions.refers_to(segment)
 
     def states(self) -> Iterator[PartitionState]:
-        """All partitions, as of what has been applied so far."""
+        """Yield all partitions, as changed so far."""
         for topic_id, topic in self._by_id.items():
             draft = self._topics.get(topic_id)
             for number, state in enumerate(topic.partitions if draft is None else draft.partitions):
@@ -474,7 +474,7 @@ class ImageDraft:
                 yield state if partition is None else partition.flushed()
 
     def live_among(self, segments: Collection[str]) -> set[str]:
-        """Those of the segments that are live, as of what has been applied so far. Cost: a look at all."""
+        """Return the live ones of the segments, as changed so far. Cost: a scan of all extents."""
         wanted, found = set(segments), set[str]()
         for extents in chain((state.extents for state in self.states()), self._staged_lists()):
             for _, block in extents.column_blocks():
@@ -485,22 +485,22 @@ class ImageDraft:
         return self.transactions.transactions().staged_lists()
 
     def count_removed(self, columns: ExtentColumns, *, back: bool = False) -> None:
-        """Remember that extents were removed (retired.py)."""
+        """Count removed extents (retired.py); `back`: these are there again."""
         self.retired.count(columns, self.sweep_horizon, back=back)
 
     def count_dropped(self, transaction: Transaction) -> None:
-        """The same of what a transaction has staged, which goes with it."""
+        """Count the staged extents of a transaction as removed."""
         for extents in transaction.staged.values():
             self.count_removed(extents.columns())
 
     def add_topic(self, draft: TopicDraft) -> None:
-        """A topic whose id and name are free."""
+        """Add a topic with a free id and name."""
         topic = Topic(topic_id=draft.topic_id, name=draft.name, partitions=(), configs={})
         self._by_name[draft.name] = self._by_id[draft.topic_id] = topic
         self._topics[draft.topic_id] = draft
 
     def remove_topic(self, draft: TopicDraft) -> None:
-        """The topic, its partitions, and what is staged for them."""
+        """Remove the topic, its partitions, and their staged extents."""
         for number in range(len(draft.partitions)):
             self.count_removed(self.partition(draft.topic_id, number).flushed().extents.columns())
         for staged in self.transactions.staged_in_topic(draft.topic_id):
@@ -510,7 +510,7 @@ class ImageDraft:
         self._partitions = {key: state for key, state in self._partitions.items() if key[0] != draft.topic_id}
 
     def image(self, *, commit: int, commit_uuid: str, replayed: Replayed) -> Image:
-        """The image after everything applied; it takes over the draft's state, so call this last."""
+        """Return the image with all changes; it takes over the draft's state, so call it last."""
         for (topic_id, partition), draft in self._partitions.items():
             self._topics[topic_id].partitions[partition] = draft.flushed()
         for made in self._topics.values():

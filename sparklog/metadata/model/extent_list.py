@@ -1,10 +1,10 @@
 """The extents of one partition, in offset order: an immutable list, mostly of columns.
 
 A root may hold a million extents. As Python objects of some 400 bytes they would cost hundreds of megabytes,
-and seconds to load; as columns they take 80, and an Arrow file hands them over without copying. New extents
-gather in a short packed tail, and become columns when it is full: short, since it is copied each time.
+and seconds to load; as columns they take 80, and an Arrow file provides them without copying. New extents are
+added to a short packed tail, which becomes columns when it is full. It is short, since each append copies it.
 
-Invariants: base offsets ascend and extents do not overlap (checked by whoever appends, extents.py).
+Invariants: base offsets ascend and extents do not overlap (checked by the effects of actions, extents.py).
 Concurrency: immutable; every change makes a new list that shares the columns.
 """
 
@@ -28,7 +28,7 @@ from sparklog.storage.base import validate_name
 #
 # An extent: consecutive batches of one partition in a segment, with and without their offsets.
 #
-# Invariants: why_illegal_extent is the one list of bounds, for our own plans and for bytes from disk alike.
+# Invariants: only why_illegal_extent defines the bounds, for our own plans and for bytes from disk.
 # Not here: the order of a partition's extents (extents.py).
 # Sources: FORMAT.md#segments-and-extents.
 
@@ -38,7 +38,7 @@ _MIN_BATCH_BYTES = 61  # a record batch's header
 
 
 class DraftExtent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Durable batches of one partition that have no offsets yet: in the segment they count from 0."""
+    """Durable batches of one partition without offsets: in the segment they count from 0."""
 
     topic_id: str
     partition: Int64
@@ -79,7 +79,7 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def why_illegal_extent(extent: Extent) -> str | None:
-    """Bounds of every field, and whether they fit together."""
+    """Return why a field is out of bounds, or does not fit the others, or None."""
     try:
         validate_name(extent.segment)
     except InvalidRequestError as error:
@@ -115,8 +115,8 @@ def _why_illegal_producer(extent: Extent) -> str | None:
 
 # --- packed extents ----------------------------------------------------------------------------------
 #
-# An extent as an object takes 415 bytes, its nine numbers here 72. With 200,000 partitions, each with a few
-# new extents, that is the difference between 1.2 GB and 250 MB.
+# An extent as an object takes 415 bytes, its nine numbers here 72. With 200,000 partitions of a few new
+# extents each, that is the difference between 1.2 GB and 250 MB.
 #
 # Invariants: the numbers are those of the extents, in the order of their fields.
 # Concurrency: immutable.
@@ -128,11 +128,11 @@ _OFFSET_AND_COUNT = struct.Struct("=qq")
 _PACKED_EXTENTS_SIZE, _PACKED_EXTENTS_BASE_OFFSET = (
     1,
     2,
-)  # which number of a row it is; the count follows the offset
+)  # indices of numbers in a row; the count follows the offset
 
 
 class PackedExtents:
-    """A few extents of one partition in little memory: their numbers in one bytes object."""
+    """A few extents of one partition in little memory: their numbers in a bytes object."""
 
     __slots__ = ("numbers", "segments")
 
@@ -144,30 +144,30 @@ class PackedExtents:
         return len(self.segments)
 
     def joined(self, extents: Sequence[Extent]) -> "PackedExtents":
-        """These, and `extents` after them. Each name of a segment is kept once in the process."""
+        """Return these, followed by `extents`. Each segment name is kept once in the process."""
         rows = [
             _ROW.pack(
-                one.position,
-                one.size,
-                one.base_offset,
-                one.record_count,
-                one.max_timestamp_ms,
-                one.offset_delta,
-                one.producer_id,
-                one.producer_epoch,
-                one.base_sequence,
+                extent.position,
+                extent.size,
+                extent.base_offset,
+                extent.record_count,
+                extent.max_timestamp_ms,
+                extent.offset_delta,
+                extent.producer_id,
+                extent.producer_epoch,
+                extent.base_sequence,
             )
-            for one in extents
+            for extent in extents
         ]
-        names = [sys.intern(one.segment) for one in extents]
+        names = [sys.intern(extent.segment) for extent in extents]
         return PackedExtents((*self.segments, *names), b"".join((self.numbers, *rows)))
 
     def slice(self, start: int, stop: int) -> "PackedExtents":
-        """Some of them, 0 <= start <= stop."""
+        """Return the extents [start:stop], 0 <= start <= stop."""
         return PackedExtents(self.segments[start:stop], self.numbers[_ROW.size * start : _ROW.size * stop])
 
     def extents(self, topic_id: str, partition: int, start: int = 0, stop: int | None = None) -> list[Extent]:
-        """Those from `start` on, as objects, of this partition."""
+        """Return extents as objects, from `start` on."""
         last = len(self) if stop is None else stop
         return [
             Extent(
@@ -202,10 +202,10 @@ class PackedExtents:
         ]
 
     def index_after(self, offset: int) -> int:
-        """Index of the first extent that ends after `offset`; len() when there is none."""
+        """Return the index of the first extent that ends after `offset`; len() if there is none."""
         index = bisect.bisect_right(self._column(_PACKED_EXTENTS_BASE_OFFSET), offset)
         if index:
-            # Ends ascend as well, and only the extent that starts at or before `offset` is in question.
+            # Ends ascend as well, so only the extent that starts at or before `offset` needs a check.
             start, count = _OFFSET_AND_COUNT.unpack_from(
                 self.numbers, _ROW.size * (index - 1) + 8 * _PACKED_EXTENTS_BASE_OFFSET
             )
@@ -214,11 +214,11 @@ class PackedExtents:
         return index
 
     def index_from(self, offset: int) -> int:
-        """Index of the first extent that starts at or after `offset`."""
+        """Return the index of the first extent that starts at or after `offset`."""
         return bisect.bisect_left(self._column(_PACKED_EXTENTS_BASE_OFFSET), offset)
 
     def bytes_from(self, offset: int) -> int:
-        """Stored bytes from `offset` on; see ExtentList.bytes_from."""
+        """Return the stored bytes from `offset` on; see ExtentList.bytes_from."""
         index = self.index_after(offset)
         if index == len(self):
             return 0
@@ -232,7 +232,7 @@ class PackedExtents:
 
 
 def share_of(size: int, base_offset: int, record_count: int, offset: int) -> int:
-    """How many of an extent's bytes count from `offset` on, which is before its end; at least one."""
+    """Return the share of an extent's bytes from `offset` on, which is before its end; at least one."""
     left = min(record_count, base_offset + record_count - offset)
     return max(1, size * left // record_count)
 
@@ -263,13 +263,13 @@ _OFFSET_DELTA = NUMBER_COLUMNS.index("offset_delta")
 _SIZE = NUMBER_COLUMNS.index("size")
 _PRODUCER = slice(NUMBER_COLUMNS.index("producer_id"), None)
 TopicPartition = tuple[str, int]  # topic id, partition
-SEQUENCES = 1 << 31  # of producers: 0 to 2^31-1, and then 0 again
-# Shorter: more arrays to make; longer: more to copy with each append.
+SEQUENCES = 1 << 31  # of producers: 0 to 2^31-1, then 0 again
+# Shorter: more arrays to create; longer: more to copy with each append.
 _MAX_TAIL = 16
-_MADE_AT_ONCE = 512  # of a column, as Python's numbers
+_MADE_AT_ONCE = 512  # numbers of a column converted to Python's at a time
 _PACKED_AT_ONCE = 4096  # rows of columns
-_ADDED_AT_ONCE = 64  # sizes: a call of NumPy costs as much as adding up some thirty
-# A block that came from a snapshot stays as it is; younger ones merge until this size.
+_ADDED_AT_ONCE = 64  # sizes: a NumPy call costs as much as adding some thirty numbers
+# A block from a snapshot is never merged; younger ones merge up to this size.
 _MAX_MERGED_BLOCK = 1 << 16
 
 
@@ -296,12 +296,12 @@ class ExtentColumns:
         return end
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
-        """One of NUMBER_COLUMNS."""
+        """Return one of NUMBER_COLUMNS."""
         return self.numbers[NUMBER_COLUMNS.index(name)]
 
     @property
     def stored_bytes(self) -> int:
-        """Of all of them, exactly: sizes are what documents say, and may add up to more than an int64."""
+        """The exact sum of all sizes, which come from documents and may exceed an int64."""
         sizes = self.numbers[_SIZE]
         return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFF_FFFF).sum())
 
@@ -320,17 +320,17 @@ class ExtentColumns:
 
 
 def why_disordered(rows: ExtentColumns, counts: Sequence[int]) -> tuple[int, str] | None:
-    """Which list of extents is none, and why; None if all are.
+    """Return the index of the first invalid list of extents, and why; None if all are valid.
 
     Args:
-        rows: the extents of all lists, one list after the other.
-        counts: how many rows each list has; all rows together.
+        rows: the extents of consecutive lists.
+        counts: the number of rows of each list.
     """
     ends = rows.end_offset
     is_wrong = (ends <= rows.base_offset) | (rows.base_offset < 0)
     overlaps = rows.base_offset[1:] < ends[:-1]
     firsts = np.cumsum(np.array(counts, np.int64))
-    overlaps[firsts[(firsts > 0) & (firsts < len(rows))] - 1] = False  # a list begins there
+    overlaps[firsts[(firsts > 0) & (firsts < len(rows))] - 1] = False  # a list begins after it
     is_wrong[1:] |= overlaps
     if not is_wrong.any():
         return None
@@ -341,10 +341,10 @@ def why_disordered(rows: ExtentColumns, counts: Sequence[int]) -> tuple[int, str
 def lists_of(
     rows: ExtentColumns, parts: Iterable[tuple[TopicPartition, int]]
 ) -> Iterator[tuple[TopicPartition, "ExtentList"]]:
-    """The extents of many partitions, of which most have few: those are packed, as a view costs a kilobyte.
+    """Yield the extents of many partitions. Short lists are packed, as a view costs a kilobyte.
 
     Args:
-        parts: which partition the next so many rows belong to.
+        parts: consecutive partitions, and the number of rows of each.
     """
     row = first = 0
     packed = NO_EXTENTS
@@ -365,7 +365,9 @@ def _packed(rows: ExtentColumns) -> PackedExtents:
 
 
 def checksum_of(columns: ExtentColumns) -> int:
-    """CRC-32C of every field of extents of one partition, in FORMAT.md's order (replace_extents)."""
+    """Return the CRC-32C of every field of one partition's extents, in FORMAT.md's order
+    (replace_extents).
+    """
     crc = 0
     for column in columns.numbers:
         crc = crc32c.crc32c(np.ascontiguousarray(column, ">i8").view(np.uint8).data, crc)
@@ -373,7 +375,7 @@ def checksum_of(columns: ExtentColumns) -> int:
 
 
 def columns_of(extents: Sequence[Extent]) -> ExtentColumns:
-    """Columns from objects. Each name of a segment is kept once in the process, as many as refer to it."""
+    """Return columns of objects. Each segment name is kept once in the process."""
     return _unpacked(NO_EXTENTS.joined(extents))
 
 
@@ -385,7 +387,7 @@ def _unpacked(packed: PackedExtents) -> ExtentColumns:
 
 
 def concat_columns(blocks: Sequence[ExtentColumns]) -> ExtentColumns:
-    """One block that holds all of `blocks`, in order."""
+    """Concatenate blocks."""
     if len(blocks) == 1:
         return blocks[0]
     if not blocks:
@@ -449,13 +451,13 @@ class ExtentList(Sequence[Extent]):
         return f"ExtentList({self.topic_id!r}, {self.partition}, {len(self)} extents)"
 
     def between(self, start_offset: int, end_offset: int) -> list[Extent]:
-        """Extents that hold any offset of [start_offset, end_offset)."""
+        """Return the extents that hold any offset of [start_offset, end_offset)."""
         if start_offset >= end_offset:
             return []
         return self.range_of(self.index_after(start_offset), self.index_from(end_offset))
 
     def index_after(self, offset: int) -> int:
-        """Index of the first extent that ends after `offset`; len() when there is none."""
+        """Return the index of the first extent that ends after `offset`; len() if there is none."""
         index = 0
         for block in self._blocks:
             if offset < _last_end(block):
@@ -464,9 +466,9 @@ class ExtentList(Sequence[Extent]):
         return index + self._tail.index_after(offset)
 
     def bytes_from(self, offset: int, limit: int) -> int:
-        """Stored bytes from `offset` on, or `limit` if there are more.
+        """Return the stored bytes from `offset` on, or `limit` if there are more.
 
-        An extent that is cut counts by its share of offsets, and for at least one byte.
+        An extent that is cut counts in proportion to its offsets, and at least one byte.
         """
         total = 0
         for block in self._blocks:
@@ -480,7 +482,7 @@ class ExtentList(Sequence[Extent]):
         return min(total, limit)
 
     def with_sequence(self, producer_id: int, producer_epoch: int, sequence: int) -> Extent | None:
-        """The newest extent of this producer and epoch that holds the record of this sequence number.
+        """Return the newest extent of this producer and epoch that has the record of this sequence number.
 
         Cost: a scan from the end; a millisecond for a million extents.
         """
@@ -500,13 +502,13 @@ class ExtentList(Sequence[Extent]):
         return None
 
     def refers_to(self, segment: str) -> bool:
-        """Is an extent in this segment? Cost: a scan."""
+        """True if an extent is in this segment. Cost: a scan."""
         return segment in self._tail.segments or any(
             bool(np.any(block.segment == segment)) for block in self._blocks
         )
 
     def last_of_producer(self, producer_id: int) -> Extent | None:
-        """The newest extent of this producer. Cost: as `with_sequence`."""
+        """Return the newest extent of this producer. Cost: as `with_sequence`."""
         for extent in reversed(self._tail_extents()):
             if extent.producer_id == producer_id:
                 return extent
@@ -520,22 +522,22 @@ class ExtentList(Sequence[Extent]):
         return next(block.slice(index, index + 1).extents(self.topic_id, self.partition))
 
     def columns_between(self, start: int, stop: int) -> ExtentColumns:
-        """The extents [start:stop] as columns; do not modify."""
+        """Return the extents [start:stop] as columns; do not modify."""
         return concat_columns(list(self._blocks_between(start, stop)))
 
     def bytes_of(self, start: int, stop: int) -> int:
-        """Stored bytes of the extents [start:stop]."""
+        """Return the stored bytes of the extents [start:stop]."""
         return sum(block.stored_bytes for block in self._blocks_between(start, stop))
 
     @property
     def stored_bytes(self) -> int:
-        """Of all of them, added up once: of many partitions few have changed since they were asked for."""
+        """The stored bytes of all extents, cached: few of many partitions change between two calls."""
         if self._stored_bytes is None:
             self._stored_bytes = self.bytes_of(0, len(self))
         return self._stored_bytes
 
     def columns(self) -> ExtentColumns:
-        """All extents as columns, which copies them; do not modify."""
+        """Return all extents as columns, copied; do not modify."""
         return concat_columns([block for _, block in self.column_blocks()])
 
     def _blocks_between(self, start: int, stop: int) -> Iterator[ExtentColumns]:
@@ -545,7 +547,7 @@ class ExtentList(Sequence[Extent]):
                 yield block if high - low == len(block) else block.slice(low, high)
 
     def column_blocks(self) -> Iterator[tuple[int, ExtentColumns]]:
-        """All extents as columns, in blocks as they are kept: (index of the first, block); do not modify."""
+        """Yield all extents in the list's blocks of columns: (index of the first, block); do not modify."""
         index = 0
         for block in self._blocks:
             yield index, block
@@ -554,7 +556,7 @@ class ExtentList(Sequence[Extent]):
             yield index, _unpacked(self._tail)
 
     def appended(self, extents: Sequence[Extent]) -> "ExtentList":
-        """A list with `extents` behind these."""
+        """Return a list with `extents` after these."""
         tail = self._tail.joined(extents)
         if len(tail) < _MAX_TAIL:
             return self._with(self._blocks, tail)
@@ -562,13 +564,13 @@ class ExtentList(Sequence[Extent]):
 
     @property
     def end_offset(self) -> int:
-        """Of the last extent; 0 if there is none."""
+        """The end of the last extent; 0 if there is none."""
         if len(self._tail):
             return self.range_of(len(self) - 1, len(self))[0].end_offset
         return _last_end(self._blocks[-1]) if self._blocks else 0
 
     def joined(self, staged: "ExtentList", base_offset: int) -> "ExtentList":
-        """A list with `staged` behind these, whose offsets count from `base_offset` on."""
+        """Return a list with `staged` after these, with offsets from `base_offset` on."""
         columns = staged.columns()
         numbers = list(columns.numbers)
         for column in (_BASE_OFFSET, _OFFSET_DELTA):
@@ -580,11 +582,11 @@ class ExtentList(Sequence[Extent]):
         return self._with(_merged(blocks, moved), NO_EXTENTS)
 
     def dropped_before(self, offset: int) -> "ExtentList":
-        """A list without the extents that end at or before `offset`."""
+        """Return a list without the extents that end at or before `offset`."""
         return self._with(*self._split(self.index_after(offset))[1])
 
     def replaced(self, start: int, stop: int, added: Sequence[Extent]) -> "ExtentList":
-        """A list with `added` instead of the extents [start:stop]."""
+        """Return a list with `added` instead of the extents [start:stop]."""
         (before, before_tail), rest = self._split(start)
         middle = before_tail.joined(added)
         after, after_tail = self._with(*rest)._split(stop - start)[1]
@@ -600,7 +602,7 @@ class ExtentList(Sequence[Extent]):
         return self._tail.extents(self.topic_id, self.partition)
 
     def index_from(self, offset: int) -> int:
-        """Index of the first extent that starts at or after `offset`."""
+        """Return the index of the first extent that starts at or after `offset`."""
         index = 0
         for block in self._blocks:
             if offset <= int(block.base_offset[-1]):
@@ -641,16 +643,16 @@ def _last_end(block: ExtentColumns) -> int:
 
 
 def _index_after(block: ExtentColumns, offset: int) -> int:
-    """Index of the first extent that ends after `offset`, which is before the last one's end."""
+    """Return the index of the first extent that ends after `offset`, which is before the last one's end."""
     index = int(np.searchsorted(block.base_offset, offset, side="right"))
-    # Ends ascend as well, and only the extent that starts at or before `offset` is in question.
+    # Ends ascend as well, so only the extent that starts at or before `offset` needs a check.
     if index and offset < int(block.base_offset[index - 1]) + int(block.numbers[_RECORD_COUNT][index - 1]):
         return index - 1
     return index
 
 
 def _bytes_from(block: ExtentColumns, index: int, offset: int, limit: int) -> int:
-    """Of the extents from `index` on, of which the first may be cut; not many more than `limit`."""
+    """Return the bytes of the extents from `index` on, the first perhaps cut; not many more than `limit`."""
     sizes, counts = block.numbers[_SIZE], block.numbers[_RECORD_COUNT]
     total = share_of(int(sizes[index]), int(block.base_offset[index]), int(counts[index]), offset)
     index += 1

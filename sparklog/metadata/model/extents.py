@@ -1,10 +1,8 @@
 """Appended extents: append_extents.
 
-Invariants: an extent starts where its partition ends; a batch of an idempotent producer continues what the
-partition has of it (invariant 8).
-Not here: bounds of an extent's fields (extent_list.py), what a batch's sequence means (sequences.py),
-changing
-extents that are there.
+Invariants: an extent starts where its partition ends; a batch of an idempotent producer continues the
+producer's last one in the partition (invariant 8).
+Not here: bounds of an extent's fields (extent_list.py), the meaning of a batch's sequence (sequences.py).
 """
 
 from collections.abc import Container, Sequence
@@ -46,27 +44,25 @@ from sparklog.metadata.model.sweeping import refuse_expired, validate_births
 
 # --- rewriting ---------------------------------------------------------------------------------------
 #
-# Changing what a partition holds already: replace_extents and advance_log_start.
+# Changing existing extents: replace_extents and advance_log_start.
 #
-# Invariants: offsets stay what they were. Replaced extents fill the range that the action names, and what is
-# added lies within it; the log start offset only goes up, and never beyond the log's end.
-# Not here: which extents to replace, and what retention removes (their callers).
+# Invariants: offsets do not change. Replaced extents fill the range that the action names, and added ones lie
+# within it; the log start offset only goes up, and never beyond the log's end.
+# Not here: which extents to replace, and the effect of retention (their callers).
 
 
-_REPLAYED_EXTENTS = 16  # about half the time that a replacement takes
-_FORGOTTEN = (
-    "an extent to be replaced is of a producer that the partition does not know, or has no room to keep"
-)
+_REPLAYED_EXTENTS = 16  # about half the time of a replacement
+_FORGOTTEN = "an extent to be replaced is of an unknown producer, or there is no room to keep its batches"
 
 
 class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=True):
-    """The `removed_count` extents that cover [start_offset, end_offset) make way for `added`.
+    """Replace the `removed_count` extents that cover [start_offset, end_offset) by `added`.
 
-    Offsets stay what they were: `added` lies within the range, ascends, and may leave gaps.
+    Offsets do not change: `added` lies within the range, ascends, and may leave gaps.
 
     Fields:
-        removed_crc32c: of every field of the removed extents (`checksum_of`), so that they cannot be taken
-            for others, not even when the log is replayed.
+        removed_crc32c: of every field of the removed extents (`checksum_of`), so that no others can be
+            removed, also when the log is replayed.
     """
 
     topic_id: str
@@ -79,12 +75,12 @@ class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=Tru
 
     @property
     def replayed_extents(self) -> int:
-        """Whatever it removes is looked at, in calls that cost more than the few extents that it adds."""
+        """The removed extents are checked in calls that cost more than the few extents that it adds."""
         return _REPLAYED_EXTENTS
 
 
 class AdvanceLogStart(ActionBase, tag="advance_log_start", frozen=True, kw_only=True):
-    """Records below log_start_offset are gone; extents wholly below it are dropped."""
+    """Records below log_start_offset are removed; extents wholly below it are dropped."""
 
     topic_id: str
     partition: Int64
@@ -100,7 +96,7 @@ class AdvanceLogStart(ActionBase, tag="advance_log_start", frozen=True, kw_only=
 
 
 def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
-    """The added ones stand where the others were. What is refused has changed nothing."""
+    """Apply: the added extents replace the others. A refused action has changed nothing."""
     partition = draft.partition(action.topic_id, action.partition)
     state = partition.flushed()
     start, removed = _replaced_range(state, action, _rewriting_where(action))
@@ -108,7 +104,7 @@ def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
     refuse_expired(draft, (extent.segment for extent in action.added))
     draft.count_removed(removed)
     added = ExtentList(action.topic_id, action.partition).appended(action.added)
-    draft.count_removed(added.columns(), back=True)  # where compaction has parted one, they are where it was
+    draft.count_removed(added.columns(), back=True)  # compaction may have split one: its bytes are still live
     partition.state = replace(
         state,
         extents=state.extents.replaced(start, start + len(removed), action.added),
@@ -121,7 +117,7 @@ def _rewriting_where(action: ReplaceExtents) -> str:
 
 
 def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -> tuple[int, ExtentColumns]:
-    """The extents that the action replaces, which must fill its range exactly, and the index of the first."""
+    """Return the index of the first replaced extent, and the extents, which must fill the range exactly."""
     start = state.extents.index_after(action.start_offset)
     stop = state.extents.index_from(action.end_offset)
     if stop - start != action.removed_count or action.removed_count < 1:
@@ -129,7 +125,7 @@ def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -
             f"{where}: offsets {action.start_offset} to {action.end_offset} hold {stop - start} extents, "
             f"expected {action.removed_count}"
         )
-    there = state.extents.columns_between(start, stop)  # copies them: once
+    there = state.extents.columns_between(start, stop)  # copies them, only once
     first, end = int(there.base_offset[0]), int(there.end_offset[-1])
     if first < action.start_offset or end > action.end_offset:
         raise ActionRefusedError(
@@ -148,7 +144,7 @@ def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -
 
 
 def _refuse_unordered(action: ReplaceExtents, where: str) -> None:
-    """Added extents are of the partition, legal, ascend, and lie within the range."""
+    """Refuse added extents unless they are of the partition, legal, ascending, and within the range."""
     next_offset = action.start_offset
     for extent in action.added:
         if (extent.topic_id, extent.partition) != (action.topic_id, action.partition):
@@ -163,7 +159,7 @@ def _refuse_unordered(action: ReplaceExtents, where: str) -> None:
 
 
 def advance_log_start(draft: ImageDraft, action: AdvanceLogStart) -> None:
-    """Drops the extents that hold nothing else."""
+    """Apply: drop the extents that are wholly below the offset."""
     where = f"partition {action.partition} of topic {action.topic_id}"
     partition = draft.partition(action.topic_id, action.partition)
     state = partition.flushed()
@@ -188,7 +184,7 @@ def advance_log_start(draft: ImageDraft, action: AdvanceLogStart) -> None:
 def replacement(
     removed: ExtentColumns, added: Sequence[Extent], *, topic_id: str, partition: int
 ) -> ReplaceExtents:
-    """Put `added` in the place of `removed`: consecutive extents of one partition, as found in an image."""
+    """Return the action that replaces `removed`, consecutive extents of one partition in an image."""
     if not len(removed):
         raise invalid_plan("nothing to replace")
     return ReplaceExtents(
@@ -203,13 +199,13 @@ def replacement(
 
 
 def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents:
-    """The replacement, if the extents that it removes are there as they were.
+    """Return the replacement, if the extents that it removes have not changed.
 
     Raises:
-        UnknownTopicError: the topic is gone.
-        RetriableError: EXTENTS_CHANGED, they are not what the partition holds there any more.
-            STAGING_EXPIRED, a segment that it adds is too old to come to life.
-        InvalidRequestError: it was made wrong, and applies to no image.
+        UnknownTopicError: the topic is deleted.
+        RetriableError: EXTENTS_CHANGED, the partition has other extents there now.
+            STAGING_EXPIRED, an added segment is too old to become live.
+        InvalidRequestError: the action is malformed, and applies to no image.
     """
     _validate_made(action)
     state = image.partition_of(action.topic_id, action.partition)
@@ -218,7 +214,7 @@ def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents
     except ActionRefusedError as error:
         raise RetriableError(
             "EXTENTS_CHANGED",
-            f"the extents to be replaced are in other extents now: {error}",
+            f"the extents to be replaced have changed: {error}",
             fix="Read the extents again and redo the work; nothing was changed",
         ) from error
     validate_births(image, (extent.segment for extent in action.added))
@@ -226,13 +222,13 @@ def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents
 
 
 def plan_replacements(image: Image, actions: Sequence[ReplaceExtents]) -> list[ReplaceExtents]:
-    """Those of the replacements that can be made in one commit, in this order.
+    """Return the replacements that can be made in one commit, in this order.
 
-    What does not apply any more is left out, and so is what would apply alone: each is tried on what those
-    before it leave. They remove extents, the last ones of a segment perhaps, and use of the room for merged
+    Those that no longer apply are left out, also if they would apply alone: each is tried after those before
+    it, which remove extents, perhaps the last ones of a segment, and use some of the room for merged
     producers.
 
-    Raises: InvalidRequestError, one was made wrong, and applies to no image.
+    Raises: InvalidRequestError, one is malformed, and applies to no image.
     """
     draft = ImageDraft(image)
     planned = []
@@ -245,7 +241,7 @@ def plan_replacements(image: Image, actions: Sequence[ReplaceExtents]) -> list[R
 
 
 def _validate_made(action: ReplaceExtents) -> None:
-    """What `replacement` makes; the extents that are added are the caller's."""
+    """Check the fields set by `replacement`; the added extents are the caller's."""
     try:
         _refuse_unordered(action, _rewriting_where(action))
     except ActionRefusedError as error:
@@ -255,7 +251,7 @@ def _validate_made(action: ReplaceExtents) -> None:
 def plan_advance_log_start(
     image: Image, topic_id: str, partition: int, log_start_offset: int
 ) -> AdvanceLogStart | None:
-    """Drop records below an offset; None when they are gone already. At most the log end offset."""
+    """Drop records below an offset; None if they are dropped already. At most the log end offset."""
     state = image.partition_of(topic_id, partition)
     if not 0 <= log_start_offset <= state.log_end_offset:
         raise invalid_plan(
@@ -282,12 +278,12 @@ class AppendExtents(ActionBase, tag="append_extents", frozen=True, kw_only=True)
 
 
 def count_extents(actions: Sequence[ActionBase]) -> int:
-    """How many extents these append, or stage."""
+    """Return how many extents these actions append, or stage."""
     return sum(action.extent_count for action in actions)
 
 
 def count_replayed(actions: Sequence[ActionBase]) -> int:
-    """To apply these takes as long as to append so many extents, about."""
+    """Return the cost of applying these actions, in appended extents."""
     return sum(action.replayed_extents for action in actions)
 
 
@@ -295,7 +291,7 @@ def count_replayed(actions: Sequence[ActionBase]) -> int:
 
 
 def append_extents(draft: ImageDraft, action: AppendExtents) -> None:
-    """Each becomes the last of its partition."""
+    """Apply: each extent becomes the last of its partition."""
     refuse_expired(draft, (extent.segment for extent in action.extents))
     for extent in action.extents:
         _append(draft, extent)
@@ -346,7 +342,7 @@ def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
 
     Raises:
         UnknownTopicError: no topic has this id (any more), or no such partition.
-        RetriableError: STAGING_EXPIRED, a segment is too old to come to life.
+        RetriableError: STAGING_EXPIRED, a segment is too old to become live.
         FencedError: a newer epoch of the producer has written.
         InvalidRequestError: DUPLICATE_SEQUENCE, OUT_OF_ORDER_SEQUENCE, UNKNOWN_PRODUCER, or a malformed
             draft.
@@ -377,7 +373,7 @@ def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
 
 
 def sequenced(draft: DraftExtent, base_offset: int) -> Extent:
-    """The extent that a draft is once it has its offsets, from `base_offset` on."""
+    """Return the extent of a draft whose offsets begin at `base_offset`."""
     return Extent(
         topic_id=draft.topic_id,
         partition=draft.partition,
@@ -408,7 +404,7 @@ def _check_producer(draft: DraftExtent, state: PartitionState, known: ProducerSt
 def sequence_refusal(
     draft: DraftExtent, known: ProducerState | None, check: SequenceCheck
 ) -> SparklogError | None:
-    """The error for a batch whose sequence is this; None for the next one."""
+    """Return the error for a batch with this result of the sequence check; None for the next batch."""
     if check is SequenceCheck.NEXT:
         return None
     found = (
@@ -431,11 +427,11 @@ def sequence_refusal(
 
 
 def unknown_producer(found: str) -> InvalidRequestError:
-    """The error for a batch of which nobody can tell whether it was appended already."""
+    """The error for a batch that may have been appended already, which is unknown."""
     return InvalidRequestError(
         "UNKNOWN_PRODUCER",
         found,
-        fix="nothing was appended. Send it with a higher epoch, or from a new producer, if it was never "
-        "acknowledged or that does no harm; a higher producer.id.expiration.ms on the root remembers "
-        "producers for longer",
+        fix="Nothing was appended. Send it with a higher epoch, or from a new producer, if it was never "
+        "acknowledged or a duplicate does no harm; with a higher producer.id.expiration.ms the root "
+        "remembers producers for longer",
     )

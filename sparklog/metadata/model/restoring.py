@@ -1,27 +1,28 @@
-"""A root that was restored from a backup begins a new life: restore_root.
+"""Restoring a root from a backup begins a new incarnation: restore_root.
 
-The root is as it was when the backup was made; whoever lives through the restore is not. Clients still have
-producer ids, epochs and leader epochs that the root has handed out since, writers have staged segments, and
-publishers have posted requests. Without this action it would hand the same numbers out again:
+A restore takes the root back in time, but not its clients. Clients still have producer ids, epochs and leader
+epochs that the root has handed out since the backup, writers have staged segments, and publishers have posted
+requests. Without this action the root would hand the same numbers out again:
 
-1. a producer gets id 7 from the root, after the backup; the backup is put back;
+1. a producer gets id 7 from the root, after the backup; the backup is restored;
 2. another producer gets id 7, and appends its batches 0, 1, 2;
-3. the first one sends its batch 2: "a repetition" of the other's. It is acknowledged, and lost.
+3. the first one sends its batch 2: a duplicate of the other's. It is acknowledged, and lost.
 
-An *incarnation* is one life of a root: everything from one restore to the next. The image names it, and with
-each one begin, in one commit,
+An *incarnation* is the time from one restore to the next. The image has its id, and with each one begin, in
+one commit,
 
-    producer ids            far above those of any life before
-    transactional ids       with producer ids of their own that nobody ever had, and nothing open
-    sequences               which no partition knows any more: a batch is new, or refused (sequences.py)
-    leader epochs           far above those that any client has seen; nobody leads, and every broker is fenced
-    births of segments      far above those of any life before, and so is the sweep horizon: what was staged
-                            before is dead (sweeping.py)
+    producer ids            far above those of earlier incarnations
+    transactional ids       with new producer ids of their own, and nothing open
+    sequences               unknown to all partitions: a batch is new, or refused (sequences.py)
+    leader epochs           far above those that any client has seen; no partition has a leader, and every
+                            broker is fenced
+    versions of segments    far above those of earlier incarnations, and so is the sweep horizon: everything
+                            staged before is dead (sweeping.py)
 
-"Far above" is by the clock: a second is worth a million ids and births, and one leader epoch, which no root
-uses up. So the same backup may be restored again, and is yet another life.
+"Far above" is derived from the clock: a second is worth a million ids and versions, and one leader epoch,
+which no root uses up. So the same backup may be restored again, in yet another incarnation.
 
-Invariants: an incarnation is not the one before; each number only grows; the root's records stay as they are.
+Invariants: incarnation ids differ; each number only grows; the root's records do not change.
 Not here: who notices that a root is of another incarnation (metadata/loading.py), who orders a restore
     (maintenance/restoring.py).
 Concurrency: pure functions.
@@ -59,9 +60,9 @@ if TYPE_CHECKING:
     from sparklog.metadata.model.draft import ImageDraft
 
 MAX_LEADER_EPOCH = (1 << 31) - 1  # in Kafka's protocol
-MAX_BIRTHS_AHEAD = 1 << 58  # a birth has 18 digits at most
+MAX_BIRTHS_AHEAD = 1 << 58  # a version has 18 digits at most
 _PER_SECOND_BITS = 20
-_LEAST_AHEAD = 1 << 40  # of ids and births, for a clock that is far behind
+_LEAST_AHEAD = 1 << 40  # of ids and versions, for a clock that is far behind
 _LEAST_LEADER_EPOCHS = 1 << 20
 _LEADER_EPOCHS_SINCE_S = 1_577_836_800  # 2020: Kafka's 31 bits end in 2088
 
@@ -71,10 +72,10 @@ class RestoreRoot(ActionBase, tag="restore_root", frozen=True, kw_only=True):
 
     Fields:
         incarnation_id: new with each restore.
-        producer_id: the first that is handed out from now on, to transactional ids first.
-        leader_epoch: the least of any partition from now on.
-        births_ahead: how far births are before the numbers of commits from now on.
-        time_ms: when that is, by the clock of whoever restores.
+        producer_id: the first one to be handed out, to transactional ids first.
+        leader_epoch: the minimum for all partitions.
+        births_ahead: the lead of segments' versions over commit numbers.
+        time_ms: when, by the clock of the restoring process.
     """
 
     incarnation_id: str
@@ -107,7 +108,7 @@ def restore_root(draft: "ImageDraft", action: RestoreRoot) -> None:
 
 
 def _restart_transactions(draft: "ImageDraft", action: RestoreRoot) -> int:
-    """Each has the next producer id, in the order of the ids; returns the one after them."""
+    """Give each the next producer id, in the order of the transactional ids; return the next free one."""
     producer_id = action.producer_id
     for known in list(draft.transactions.transactions().values()):
         if producer_id >= MAX_OFFSET:
@@ -141,7 +142,7 @@ def _restored(state: PartitionState, action: RestoreRoot) -> PartitionState:
 
 def _why_illegal(before: Incarnation, next_producer_id: int, action: RestoreRoot) -> str | None:
     if not is_id(action.incarnation_id) or action.incarnation_id == before.incarnation_id:
-        return f"incarnation {action.incarnation_id!r} is malformed, or the one before"
+        return f"incarnation {action.incarnation_id!r} is malformed, or the previous one"
     for name, least, found, most in (
         ("producer id", next_producer_id, action.producer_id, MAX_OFFSET - 1),
         ("leader epoch", before.leader_epoch + 1, action.leader_epoch, MAX_LEADER_EPOCH),
@@ -157,7 +158,7 @@ def _why_illegal(before: Incarnation, next_producer_id: int, action: RestoreRoot
 
 
 def plan_restore_root(image: Image, *, incarnation_id: str, now_ms: int) -> RestoreRoot:
-    """A new incarnation; `incarnation_id` from new_id()."""
+    """Return the action of a new incarnation; `incarnation_id` from new_id()."""
     seconds = now_ms // 1000
     by_time = seconds << _PER_SECOND_BITS
     states = [state for topic in image.topics.values() for state in topic.partitions]

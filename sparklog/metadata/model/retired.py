@@ -1,16 +1,16 @@
-"""Segments that were live and are dead: how many of their bytes were, and which are retired.
+"""Dead segments: counts of their committed bytes, and which ones are retired.
 
-What was committed and then expired, merged, compacted or aborted need not wait for the sweep horizon. The
-image counts the bytes of removed extents, by segment. Where all bytes of a dead segment's file were committed
-at some time, no writer has anything in it that it could still publish. So it is retired, by name: nothing
-brings it to life any more, and its file may be removed.
+Data that was committed and then expired, merged, compacted or aborted need not wait for the sweep horizon.
+The image counts the bytes of removed extents, by segment. If all bytes of a dead segment's file were
+committed at some time, no writer has unpublished data in it. So it is retired, by name: it can never become
+live again, and its file may be removed.
 
-The counts are a courtesy, as the horizon is: too small a count leaves a file until the horizon has passed it,
-too large a one makes a writer append again. What keeps a retired segment dead is that its name is here.
+The counts are only hints, as the horizon is: too small a count keeps a file until the horizon has passed it,
+too large a one makes a writer append again. The list of retired names is what keeps a retired segment dead.
 
-Invariants: a retired segment is dead. What was born before the horizon is in none of these: it is dead for
-    good.
-Bounds: MAX_COUNTED segments, MAX_RANGES ranges. What has no room waits for the horizon.
+Invariants: a retired segment is dead. Segments with a version before the horizon are in none of these: they
+    are dead already.
+Bounds: MAX_COUNTED segments, MAX_RANGES ranges. Segments beyond these wait for the horizon.
 Not here: the action (sweeping.py); which segments, and their files (maintenance/sweep.py).
 Sources: adr/0019; tests/models/sweeping.py.
 """
@@ -27,21 +27,21 @@ from sparklog.metadata.model.extent_list import ExtentColumns
 MAX_COUNTED = 50_000
 MAX_RANGES = 10_000
 NEVER_CHECKED_MS = -1
-NO_BIRTH = -1  # of names that do not say it: before all
-# The first names with births have a dash where the dot is.
+NO_BIRTH = -1  # of names without a version: before all others
+# The first names with versions have a dash instead of the dot.
 _OWN = re.compile(r"segments/[^/]+/\d{8}[.-](\d{1,18})\.log")
 _MERGED = re.compile(r"[^/]+/\d{20}[.-](\d{1,18})-[A-Za-z0-9_-]{22}\.log")  # an id of 22
 _NUMBERED = re.compile(r"(segments/[^/]+)/(\d{8})(?:[.-]\d{1,18})?\.log")
 
 
 def born_of(segment: str) -> int:
-    """At which commit a segment was born, by its name."""
+    """Return a segment's creation version: the newest commit its writer had seen, by its name."""
     match = _OWN.fullmatch(segment) or _MERGED.fullmatch(segment)
     return int(match[1]) if match else NO_BIRTH
 
 
 class RetiredRange(msgspec.Struct, frozen=True, array_like=True):
-    """Segments of one writer, by their numbers, both ends included; `born`: the newest birth of them."""
+    """Segments of one writer, by their numbers, inclusive; `born`: the newest version among them."""
 
     first: Int64
     last: Int64
@@ -50,13 +50,13 @@ class RetiredRange(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retired:
-    """The state, as of an image.
+    """The state in an image.
 
     Fields:
-        removed_bytes: by segment, stored bytes of extents that were in the image, or staged, and are not.
-        ranges: what is retired, by the writer's directory; a merged segment is a directory by itself.
-        pending: by segment, when it was retired (Unix ms): its file may be there.
-        checked_ms: when somebody last looked for what can be retired.
+        removed_bytes: segment -> stored bytes of extents that were in the image, or staged, and were removed.
+        ranges: the retired segments, by the writer's directory; a merged segment is its own directory.
+        pending: segment -> when it was retired (Unix ms): its file may still exist.
+        checked_ms: when the last search for segments to retire ran.
     """
 
     removed_bytes: Mapping[str, int] = field(default_factory=dict)
@@ -67,11 +67,11 @@ class Retired:
     def has(self, segment: str) -> bool:
         """True if the segment is retired."""
         group, number = _place_of(segment)
-        return any(one.first <= number <= one.last for one in self.ranges.get(group, ()))
+        return any(retired.first <= number <= retired.last for retired in self.ranges.get(group, ()))
 
     @property
     def range_count(self) -> int:
-        """Of all writers."""
+        """The number of ranges of all writers."""
         return sum(map(len, self.ranges.values()))
 
 
@@ -79,7 +79,7 @@ NOTHING_RETIRED = Retired()
 
 
 class RetiredDraft:
-    """The state while actions are being applied; what it shares is copied with the first change."""
+    """The state while actions are applied; shared state is copied at its first change."""
 
     def __init__(self, before: Retired) -> None:
         self._before = before
@@ -87,7 +87,7 @@ class RetiredDraft:
         self._rest = before
 
     def count(self, columns: ExtentColumns, horizon: int, *, back: bool = False) -> None:
-        """Count removed extents; with `back`, that these are there again, or still."""
+        """Count removed extents; `back`: these are there again, or still."""
         if not len(columns):
             return
         found: dict[str, int] = {}
@@ -107,22 +107,22 @@ class RetiredDraft:
                 counts.pop(segment, None)
 
     def forget(self, segments: Iterable[str]) -> None:
-        """Count them no more."""
+        """Drop the counts of these segments."""
         if self._counts is None:
             self._counts = dict(self._before.removed_bytes)
         for segment in segments:
             self._counts.pop(segment, None)
 
     def change(self, rest: Retired) -> None:
-        """Have all but the counts so."""
+        """Replace everything except the counts."""
         self._rest = rest
 
     def has(self, segment: str) -> bool:
-        """As of what has been applied so far."""
+        """True if the segment is retired, as changed so far."""
         return self._rest.has(segment)
 
     def done(self) -> Retired:
-        """As of what has been applied so far; not to be changed by the caller."""
+        """Return the state with all changes; not to be changed by the caller."""
         counts = self._before.removed_bytes if self._counts is None else self._counts
         rest = self._rest
         if counts is rest.removed_bytes:
@@ -140,7 +140,7 @@ def _place_of(segment: str) -> tuple[str, int]:
 def with_retired(
     ranges: Mapping[str, tuple[RetiredRange, ...]], segments: Mapping[str, int]
 ) -> dict[str, tuple[RetiredRange, ...]]:
-    """The ranges and these segments, by their births; neighbours become one range."""
+    """Return the ranges with these segments added, by their versions; adjacent ranges are merged."""
     added: dict[str, list[RetiredRange]] = {}
     for segment, born in segments.items():
         group, number = _place_of(segment)
@@ -148,13 +148,13 @@ def with_retired(
     result = dict(ranges)
     for group, more in added.items():
         joined: list[RetiredRange] = []
-        for one in sorted([*ranges.get(group, ()), *more], key=lambda each: each.first):
-            if joined and one.first <= joined[-1].last + 1:
+        for each in sorted([*ranges.get(group, ()), *more], key=lambda found: found.first):
+            if joined and each.first <= joined[-1].last + 1:
                 before = joined[-1]
-                last, born = max(before.last, one.last), max(before.born, one.born)
+                last, born = max(before.last, each.last), max(before.born, each.born)
                 joined[-1] = RetiredRange(before.first, last, born)
             else:
-                joined.append(one)
+                joined.append(each)
         result[group] = tuple(joined)
     return result
 
@@ -162,6 +162,6 @@ def with_retired(
 def since_horizon(
     ranges: Mapping[str, tuple[RetiredRange, ...]], horizon: int
 ) -> dict[str, tuple[RetiredRange, ...]]:
-    """Without those all of which were born before it."""
-    left = {group: tuple(one for one in some if one.born >= horizon) for group, some in ranges.items()}
+    """Return the ranges without those that are wholly before the horizon."""
+    left = {group: tuple(each for each in some if each.born >= horizon) for group, some in ranges.items()}
     return {group: some for group, some in left.items() if some}

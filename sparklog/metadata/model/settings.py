@@ -1,7 +1,7 @@
 """Settings of topics and of the root: set_configs.
 
 Invariants: a setting has a name, and its value is text.
-Not here: what settings mean, and which there are (log/config.py).
+Not here: the settings and their meaning (log/config.py).
 """
 
 import re
@@ -15,24 +15,23 @@ from sparklog.metadata.model.image import Image
 
 # --- features ----------------------------------------------------------------------------------------
 #
-# Features that a root needs: require_features, by which older software is kept from misreading it.
+# Features that a root needs: require_features, which keeps older software from misreading it.
 #
-# A change of the format that older software would misread gets a name. The commit that first uses it says
-# which features readers, and which writers, have to know. Software that lacks one of a reader's features does
-# not open the root; software that lacks one of a writer's still reads it, and publishes nothing. A root that
-# does not use a feature stays usable by everybody. (Delta's table features.)
+# A format change that older software would misread gets a name. The commit that first uses it names the
+# features that readers, and that writers, must support. Software that lacks a reader feature does not open
+# the root; software that lacks a writer feature reads it, and publishes nothing. A root without a feature
+# stays usable by all. (Delta's table features.)
 #
-# Writing is: to publish, to write a snapshot, and to remove commits and segments. What a file is needed for
-# may be just what an older writer does not know.
+# Writing means to publish, to write a snapshot, and to remove commits and segments: an older writer may not
+# know what a file is needed for.
 #
-# Invariants: a feature that a root needs, it needs from then on.
+# Invariants: once needed, a feature stays needed.
 # Not here: the version of a document (documents/document.py), which changes only where a document itself
 #     could not be decoded.
-# Concurrency: pure functions.
 # Sources: FORMAT.md#versions-and-features; adr/0034; Delta's protocol, table features.
 
 
-# What this software knows: the first version of the format needs no names.
+# The supported features: the first version of the format needs none.
 READER_FEATURES: frozenset[str] = frozenset()
 WRITER_FEATURES: frozenset[str] = frozenset()
 MAX_FEATURES = 100
@@ -40,16 +39,16 @@ _NAME = re.compile(r"[a-z][a-z0-9._-]{0,62}", re.ASCII)
 
 
 class RequireFeatures(ActionBase, tag="require_features", frozen=True, kw_only=True):
-    """Whoever reads, or writes, the root from this commit on has to know these features."""
+    """From this commit on, readers, or writers, of the root must support these features."""
 
     readers: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
 
 
 def require_features(draft: ImageDraft, action: RequireFeatures) -> None:
-    """The effect: they are added to those that the root needs.
+    """Apply: add them to the features that the root needs.
 
-    Raises: UnsupportedVersionError UNSUPPORTED_METADATA for a reader's feature that we do not know.
+    Raises: UnsupportedVersionError UNSUPPORTED_METADATA for a reader feature that is not supported here.
     """
     readers, writers = draft.reader_features | {*action.readers}, draft.writer_features | {*action.writers}
     refuse(why_illegal_features(readers) or why_illegal_features(writers), "features")
@@ -58,7 +57,7 @@ def require_features(draft: ImageDraft, action: RequireFeatures) -> None:
 
 
 def why_illegal_features(names: Collection[str]) -> str | None:
-    """Bounds of their number, and of each name."""
+    """Return why their number, or a name, is illegal, or None."""
     if len(names) > MAX_FEATURES:
         return f"{len(names)} features, expected at most {MAX_FEATURES}"
     for name in names:
@@ -68,12 +67,12 @@ def why_illegal_features(names: Collection[str]) -> str | None:
 
 
 def validate_readable(readers: Collection[str], cluster_id: str) -> None:
-    """Raise UnsupportedVersionError UNSUPPORTED_METADATA if a reader has to know more than we do."""
+    """Raise UnsupportedVersionError UNSUPPORTED_METADATA if a reader feature is not supported here."""
     _validate(readers, READER_FEATURES, f"cluster {cluster_id}: reading it needs")
 
 
 def validate_writable(image: Image) -> None:
-    """Raise UnsupportedVersionError UNSUPPORTED_METADATA if a writer has to know more than we do."""
+    """Raise UnsupportedVersionError UNSUPPORTED_METADATA if a writer feature is not supported here."""
     _validate(image.writer_features, WRITER_FEATURES, f"cluster {image.cluster_id}: writing to it needs")
 
 
@@ -81,8 +80,8 @@ def _validate(needed: Collection[str], known: Collection[str], what: str) -> Non
     if unknown := sorted(set(needed) - set(known)):
         raise UnsupportedVersionError(
             "UNSUPPORTED_METADATA",
-            f"{what} the features {', '.join(unknown)}, which this sparklog does not know",
-            fix="upgrade sparklog on this machine",
+            f"{what} the features {', '.join(unknown)}, which this sparklog does not support",
+            fix="Upgrade sparklog on this machine",
         )
 
 
@@ -97,7 +96,7 @@ class SetConfigs(ActionBase, tag="set_configs", frozen=True, kw_only=True):
 
     @property
     def frees_space(self) -> bool:
-        """A retention, or the note of a vacuum."""
+        """Retention settings, and vacuum's note of lost commits."""
         return True
 
 
@@ -107,7 +106,7 @@ def why_illegal_configs(configs: Mapping[str, str | None]) -> str | None:
 
 
 def set_configs(draft: ImageDraft, action: SetConfigs) -> None:
-    """The effect: what is not mentioned stays."""
+    """Apply: settings that are not named do not change."""
     refuse(why_illegal_configs(action.configs), "settings")
     configs = draft.configs if action.topic_id is None else draft.topic(action.topic_id).configs
     for key, value in action.configs.items():
@@ -118,7 +117,7 @@ def set_configs(draft: ImageDraft, action: SetConfigs) -> None:
 
 
 def plan_set_configs(image: Image, name: str | None, configs: Mapping[str, str | None]) -> SetConfigs | None:
-    """Set (text) or delete (None) settings of a topic, or of the root (name None); None: nothing to do."""
+    """Set (text) or delete (None) settings of a topic or (name None) the root; None if none changes."""
     topic = None if name is None else image.topic(name)
     current = image.configs if topic is None else topic.configs
     validate_configs(configs)
@@ -129,7 +128,7 @@ def plan_set_configs(image: Image, name: str | None, configs: Mapping[str, str |
 
 
 def validate_configs(configs: Mapping[Any, Any]) -> None:
-    """Raise InvalidRequestError INVALID_TOPIC_CONFIG for what a caller hands us that is no text."""
+    """Raise InvalidRequestError INVALID_TOPIC_CONFIG for keys or values that are not text."""
     reason = why_illegal_configs(configs)
     if reason is None:
         for key, value in configs.items():

@@ -1,25 +1,24 @@
-"""Records of transactions: stage_extents, in the place of append_extents.
+"""Records of transactions: stage_extents, instead of append_extents.
 
-What is staged is durable, and no record of the log yet: it has no offsets, nobody reads it, and the client
-is told base offset -1. The end of its transaction appends it, or drops it (transactions.py). Its sequence
-numbers count from the moment when it is staged, whatever becomes of it: a client of the first protocol goes
-on behind what it has aborted.
+Staged extents are durable, and not part of the log yet: they have no offsets, no reader sees them, and the
+client gets base offset -1. The end of the transaction appends or drops them (transactions.py). Their sequence
+numbers count from when they are staged, also if they are dropped: a client of the first protocol continues
+after the batches that it has aborted.
 
     first protocol    the partition was added before (`opens_ms` -1)
-    second protocol   the batch adds its partition, and opens the transaction if none is; the first batch of
-                      an epoch in a partition has sequence 0
+    second protocol   the batch adds its partition, and opens the transaction if none is open; the first batch
+                      of an epoch in a partition has sequence 0
 
-`StagingJudge` is for whoever judges parts one by one, in order (conditions.py, sparklog_server/publish): ask
-`refusal`, then for the sequence `check_staged`, and say `note` of each part that is going to be staged. A
-part whose sequence is a DUPLICATE is answered with success and base offset -1 if `was_staged`, and is out of
-order else.
+`StagingJudge` serves callers that decide part by part, in order (conditions.py, sparklog_server/publish):
+call `refusal`, then `check_staged` for the sequence, and `note` for each part that will be staged. A part
+whose sequence is a DUPLICATE is answered with success and base offset -1 if `was_staged`, else it is out of
+order.
 
-Invariants: an extent is of the producer and epoch of a transaction that is open, in one of its partitions;
-    (producer id, epoch, sequence) is staged at most once in a partition, and not after it was appended.
-Not here: bounds of an extent's fields (extent_list.py), what a sequence means (sequences.py), offsets
+Invariants: an extent is of the producer and epoch of an open transaction, in one of its partitions; (producer
+    id, epoch, sequence) is staged at most once in a partition, and not after it was appended.
+Not here: bounds of an extent's fields (extent_list.py), the meaning of sequences (sequences.py), offsets
     (transactions.py).
 Concurrency: pure functions; a judge belongs to one call.
-Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; Kafka ProducerAppendInfo, KIP-890.
 """
 
 from collections.abc import Container, Sequence
@@ -73,11 +72,11 @@ NEVER_OPENS = -1
 
 
 class StageExtents(ActionBase, tag="stage_extents", frozen=True, kw_only=True):
-    """Each extent is staged behind what its transaction has in its partition, in the order given.
+    """Each extent is staged after those of its transaction in its partition, in the order given.
 
     Fields:
-        opens_ms: a column. If the extent may add its partition, and open the transaction: when that was. -1:
-            it may not, since its client does so itself.
+        opens_ms: a column: the time of the batch, if it may add its partition and open the transaction; -1:
+            it may not, since its client adds partitions itself.
     """
 
     extents: tuple[DraftExtent, ...]
@@ -105,7 +104,7 @@ class Staging:
 
 
 def stage_extents(draft: ImageDraft, action: StageExtents) -> None:
-    """Each becomes the last that its transaction has in its partition."""
+    """Apply: each extent becomes its transaction's last in its partition."""
     if not action.extents:
         raise ActionRefusedError("nothing is staged")
     refuse_expired(draft, (extent.segment for extent in action.extents))
@@ -131,7 +130,7 @@ def _stage(draft: ImageDraft, extent: DraftExtent, opens_ms: int) -> None:
 
 
 def _why_illegal(extent: DraftExtent, opens_ms: int) -> str | None:
-    """What the bounds of an extent's fields do not say."""
+    """Return why an extent cannot be staged, beyond the bounds of its fields, or None."""
     if extent.producer_id == NO_PRODUCER_ID:
         return "an extent without a producer is staged"
     if opens_ms < NEVER_OPENS:
@@ -157,7 +156,7 @@ def _open_transaction(draft: ImageDraft, extent: DraftExtent, opens_ms: int, whe
 
 
 def _opened(draft: ImageDraft, extent: DraftExtent, opens_ms: int, where: str) -> OpenTransaction:
-    """The next transaction of its producer, of whom none is ongoing. Whether it may is asked later."""
+    """Open the next transaction of a producer without an ongoing one. The caller checks whether it may."""
     transaction = draft.transactions.of_producer(extent.producer_id)
     if transaction is None:
         raise ActionRefusedError(f"{where}: producer {extent.producer_id} has no transactional id")
@@ -170,7 +169,7 @@ def _opened(draft: ImageDraft, extent: DraftExtent, opens_ms: int, where: str) -
 def _produce(
     partition: PartitionDraft, extent: DraftExtent, opens_ms: int, where: str, staging: Container[int]
 ) -> None:
-    """Note its sequence. As its offset there is only the partition's end, which it will not be below."""
+    """Record its sequence, with the partition's end as its offset, which will not be lower."""
     producers = partition.changing_producers()
     known = producers.get(extent.producer_id)
     check = check_sequence(known, extent.producer_epoch, extent.base_sequence)
@@ -186,7 +185,7 @@ def _produce(
 
 
 def _skips_first(known: ProducerState | None, extent: DraftExtent, opens_ms: int) -> bool:
-    """In the second protocol each transaction is an epoch, and each epoch begins with sequence 0."""
+    """True if the first batch of an epoch, in the second protocol, does not have sequence 0."""
     is_first = known is None or known.producer_epoch != extent.producer_epoch
     return opens_ms != NEVER_OPENS and is_first and extent.base_sequence != 0
 
@@ -200,7 +199,7 @@ def _after(extent: DraftExtent, log_end_offset: int) -> ProducerState:
 
 
 class StagingJudge:
-    """Which parts transactions may take, by an image and the parts that were noted before."""
+    """Decides which parts transactions may take, by an image and the parts noted before."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
@@ -212,7 +211,7 @@ class StagingJudge:
         self._weight_of_root = image.transactions.weight
 
     def refusal(self, part: Staging) -> SparklogError | None:
-        """Why it may not be staged, whatever its sequence; None: it may.
+        """Return the error if a part may not be staged, whatever its sequence; else None.
 
         FencedError PRODUCER_FENCED; InvalidRequestError PRODUCER_UNMAPPED, TRANSACTION_STATE,
         TRANSACTION_TOO_LARGE; RetriableError TRANSACTIONS_FULL.
@@ -224,7 +223,7 @@ class StagingJudge:
                 "PRODUCER_UNMAPPED",
                 f"partition {draft.partition} of topic {draft.topic_id}: found a transaction's batch of "
                 f"producer id {draft.producer_id}, which no transactional id has",
-                fix="initialise the producer again",
+                fix="Initialise the producer again",
             )
         if transaction.producer_epoch != draft.producer_epoch:
             return fenced(transaction, draft.producer_id, draft.producer_epoch)
@@ -232,15 +231,15 @@ class StagingJudge:
             return wrong_state(
                 transaction,
                 f"found a batch of partition {draft.partition} of topic {draft.topic_id}, which is not added",
-                fix="abort the transaction: it was ended meanwhile, or its client is at fault",
+                fix="Abort the transaction: it was ended meanwhile, or its client is at fault",
             )
         return self._no_room(transaction, part)
 
     def note(self, part: Staging) -> None:
-        """It is going to be staged."""
+        """Record a part that will be staged."""
         place, producer_id = part.place, part.draft.producer_id
         transaction = self._image.transactions.of_producer(producer_id)
-        assert transaction is not None, "asked before"
+        assert transaction is not None, "`refusal` has checked it"
         extents, staged_bytes, partitions = self._has(transaction)
         self._weight_of_root += self._weight(transaction, place)
         if not self._is_added(transaction, place):
@@ -256,7 +255,7 @@ class StagingJudge:
         return (transaction.producer_id, place) in self._added
 
     def _weight(self, transaction: Transaction, place: TopicPartition) -> int:
-        """Of one more extent."""
+        """Return the weight of one more extent."""
         weight = STAGED_EXTENT_WEIGHT
         if place not in transaction.staged and transaction.producer_id not in self._staging.get(place, ()):
             weight += STAGED_PARTITION_WEIGHT
@@ -299,15 +298,15 @@ class StagingJudge:
 def check_staged(
     state: PartitionState, known: ProducerState | None, part: Staging, sent_timestamp_ms: int | None
 ) -> SequenceCheck:
-    """What the sequence of a part means.
+    """Check the sequence of a part.
 
     Args:
-        known: the producer's last batch (`last_batch`), or of a part before it.
+        known: the producer's last batch (`last_batch`), or that of a previous part.
         sent_timestamp_ms: as the producer has sent it; None if only the time of the append is known.
     """
     draft = part.draft
     if known is None and part.opens_ms != NEVER_OPENS and draft.base_sequence == 0:
-        # The first of an epoch that is a transaction, and open: nobody who has staged in it is forgotten.
+        # The first batch of an open transaction's epoch: producers with staged batches are never evicted.
         return SequenceCheck.NEXT
     if known is None:
         check = check_unknown(
@@ -326,9 +325,10 @@ def check_staged(
 
 
 def was_staged(image: Image, draft: DraftExtent) -> bool:
-    """Does the producer's open transaction hold all records of this batch, or has one before appended them?
+    """True if the producer's open transaction, or a previous one that committed, has all of the batch's
+    records.
 
-    What was aborted is not found: nobody waits for an answer to it any more.
+    Aborted batches are not found: no client waits for an answer to them.
     """
     transaction = image.transactions.of_producer(draft.producer_id)
     if transaction is not None:
@@ -346,11 +346,11 @@ def was_staged(image: Image, draft: DraftExtent) -> bool:
 
 
 def plan_stage(image: Image, parts: Sequence[Staging]) -> StageExtents:
-    """Stage them all, per partition in the order given.
+    """Stage parts, per partition in the order given.
 
     Raises:
         UnknownTopicError: no topic has this id (any more), or no such partition.
-        RetriableError: STAGING_EXPIRED, a segment is too old to come to life; TRANSACTIONS_FULL.
+        RetriableError: STAGING_EXPIRED, a segment is too old to become live; TRANSACTIONS_FULL.
         FencedError: PRODUCER_FENCED.
         InvalidRequestError: PRODUCER_UNMAPPED, TRANSACTION_STATE, TRANSACTION_TOO_LARGE, DUPLICATE_SEQUENCE,
             OUT_OF_ORDER_SEQUENCE, UNKNOWN_PRODUCER, or a malformed draft.
@@ -375,6 +375,7 @@ def plan_stage(image: Image, parts: Sequence[Staging]) -> StageExtents:
         judge.note(part)
         producers[key] = _after(draft, state.log_end_offset)
     opens_ms = [
-        one.opens_ms if one.opens_ms == NEVER_OPENS else image.no_earlier_ms(one.opens_ms) for one in parts
+        part.opens_ms if part.opens_ms == NEVER_OPENS else image.no_earlier_ms(part.opens_ms)
+        for part in parts
     ]
     return StageExtents(extents=tuple(part.draft for part in parts), opens_ms=column_of(opens_ms))

@@ -1,19 +1,19 @@
-"""Births of segments, and which of them no action brings to life: move_sweep_horizon, retire_segments.
+"""Creation versions of segments, and the sweep horizon: move_sweep_horizon, retire_segments.
 
-A file that no extent refers to may be removed only if none can come to. A segment is born at the newest
-commit that its writer had seen when it made the file; its name says so, also to who finds the file alone. In
-a root that was restored births are ahead of commit numbers, so that they are above those of the commits that
-were lost (restoring.py). The horizon is a birth that only grows. From the commit on that moves it, what would
-bring a segment to life that was born before it does not apply, whoever publishes it, and however: so what was
-born before the horizon and is dead stays dead, and no clock has a part in it.
+A file without extents may be removed only if no extent can ever refer to it. A segment's creation version
+(`born`) is the newest commit that its writer had seen when it created the file; the file's name has it. In a
+restored root versions are ahead of commit numbers, so that they are above those of the lost commits
+(restoring.py). The horizon is a version that only grows: a vacuum watermark. From the commit on that moves
+it, no action applies that would make a dead segment with an older version live, whichever process publishes
+it. So a dead segment before the horizon stays dead, without any dependence on clocks.
 
-What was live once and is dead need not wait for that: retire_segments names dead segments, which stay so
-(retired.py).
+A segment that was live once and is dead need not wait for that: retire_segments names dead segments, which
+stay dead (retired.py).
 
-Invariants: what is retired is dead, and stays dead. Whatever an action makes live was born at or after the
-    horizon, or is live already, as of the actions before it; the horizon is at most the birth of the commit
-    that moves it.
-Not here: making names (log/segment_file.py), removing files.
+Invariants: a retired segment is dead, and stays dead. A segment that an action makes live has a version at or
+    above the horizon, or is live already after the previous actions; the horizon is at most the version of
+    the commit that moves it.
+Not here: the names of segments (log/segment_file.py), removing files.
 Sources: FORMAT.md#segments-and-extents; adr/0019; tests/models/sweeping.py.
 """
 
@@ -38,11 +38,11 @@ from sparklog.metadata.model.retired import (
 
 # --- compacting --------------------------------------------------------------------------------------
 #
-# How far a partition's log has been compacted: note_cleaned.
+# The progress of a partition's compaction: note_cleaned.
 #
-# Invariants: the first dirty offset only goes up, never beyond the log's end. Below it no two records that a
-# key can be told of have the same key, unless one of them lies in an extent that could not be rewritten.
-# Not here: what compaction keeps and removes (maintenance/), replacing extents (extents.py).
+# Invariants: the first dirty offset only goes up, never beyond the log's end. Below it no two records with a
+# known key have the same key, unless one of them is in an extent that could not be rewritten.
+# Not here: which records compaction removes (maintenance/), replacing extents (extents.py).
 # Sources: FORMAT.md#metadata-log; Kafka's cleaner-offset-checkpoint.
 
 
@@ -50,7 +50,7 @@ class NoteCleaned(ActionBase, tag="note_cleaned", frozen=True, kw_only=True):
     """Offsets below `first_dirty_offset` are compacted.
 
     Fields:
-        delete_horizon_ms: the latest time until which a tombstone among them is kept; -1: there is none.
+        delete_horizon_ms: the latest time until which a tombstone among them is kept; -1: there are none.
     """
 
     topic_id: str
@@ -63,7 +63,7 @@ class NoteCleaned(ActionBase, tag="note_cleaned", frozen=True, kw_only=True):
 
 
 def note_cleaned(draft: ImageDraft, action: NoteCleaned) -> None:
-    """The next round begins there."""
+    """Apply: set the partition's first dirty offset."""
     partition = draft.partition(action.topic_id, action.partition)
     state = partition.flushed()
     reason = _why_illegal(action, state.cleaned, state.log_end_offset)
@@ -89,10 +89,10 @@ def _why_illegal(action: NoteCleaned, cleaned: Cleaned, log_end_offset: int) -> 
 
 
 def plan_note_cleaned(image: Image, topic_id: str, partition: int, cleaned: Cleaned) -> NoteCleaned | None:
-    """Note how far a partition is compacted; None when that is known already.
+    """Record how far a partition is compacted; None if that is known already.
 
     Raises:
-        UnknownTopicError: the topic is gone.
+        UnknownTopicError: the topic is deleted.
         InvalidRequestError: INVALID_ACTIONS.
     """
     state = image.partition_of(topic_id, partition)
@@ -112,7 +112,7 @@ def plan_note_cleaned(image: Image, topic_id: str, partition: int, cleaned: Clea
 
 
 class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_only=True):
-    """Segments that were born before `horizon`, and are dead, stay dead."""
+    """Dead segments with a version before `horizon` stay dead."""
 
     horizon: Int64
 
@@ -126,10 +126,10 @@ class RetireSegments(ActionBase, tag="retire_segments", frozen=True, kw_only=Tru
     """Dead segments stay dead.
 
     Fields:
-        time_ms: when, by the clock of whoever looked for them.
-        segments: these stay dead.
+        time_ms: when they were searched for, by that process's clock.
+        segments: these are retired.
         left: not all bytes of these were committed: they are no longer counted, and wait for the horizon.
-        gone: of those that were retired before, the files of these are removed.
+        gone: segments retired before, whose files are removed.
     """
 
     time_ms: Int64
@@ -147,7 +147,7 @@ class RetireSegments(ActionBase, tag="retire_segments", frozen=True, kw_only=Tru
 
 
 def move_sweep_horizon(draft: ImageDraft, action: MoveSweepHorizon) -> None:
-    """From here on, what was born before is not brought to life."""
+    """Apply: dead segments before the horizon can no longer become live."""
     latest = draft.commit + draft.incarnation.births_ahead
     if not draft.sweep_horizon < action.horizon <= latest:
         raise ActionRefusedError(
@@ -157,17 +157,17 @@ def move_sweep_horizon(draft: ImageDraft, action: MoveSweepHorizon) -> None:
 
 
 def pass_horizon(draft: ImageDraft, horizon: int) -> None:
-    """Move the horizon; what was born before it needs no other note that it stays dead."""
+    """Move the horizon, and drop the state of segments before it, which stay dead without it."""
     draft.sweep_horizon = horizon
     retired = draft.retired.done()
-    draft.retired.forget([one for one in retired.removed_bytes if born_of(one) < horizon])
-    pending = {one: at_ms for one, at_ms in retired.pending.items() if born_of(one) >= horizon}
+    draft.retired.forget([segment for segment in retired.removed_bytes if born_of(segment) < horizon])
+    pending = {segment: at_ms for segment, at_ms in retired.pending.items() if born_of(segment) >= horizon}
     ranges = since_horizon(retired.ranges, horizon)
     draft.retired.change(dataclasses.replace(retired, ranges=ranges, pending=pending))
 
 
 def retire_segments(draft: ImageDraft, action: RetireSegments) -> None:
-    """From here on, none of them is brought to life."""
+    """Apply: the retired segments can no longer become live."""
     if not 0 <= action.time_ms <= MAX_OFFSET:
         raise ActionRefusedError(f"time {action.time_ms} is out of range")
     live = draft.live_among(action.segments)
@@ -187,7 +187,7 @@ def retire_segments(draft: ImageDraft, action: RetireSegments) -> None:
 def _with(retired: Retired, segments: Sequence[str]) -> dict[str, tuple[RetiredRange, ...]]:
     for segment in segments:
         if born_of(segment) == NO_BIRTH:
-            raise ActionRefusedError(f"{segment}: found a name without a birth, expected one with it")
+            raise ActionRefusedError(f"{segment}: found a name without a version, expected one with it")
     ranges = with_retired(retired.ranges, {segment: born_of(segment) for segment in segments})
     count = sum(map(len, ranges.values()))
     if segments and count > MAX_RANGES:
@@ -196,7 +196,7 @@ def _with(retired: Retired, segments: Sequence[str]) -> dict[str, tuple[RetiredR
 
 
 def refuse_expired(draft: ImageDraft, segments: Iterable[str]) -> None:
-    """ActionRefusedError if an action that refers to these would bring one to life that is too old."""
+    """Raise ActionRefusedError if an action with these segments would make a retired or too old one live."""
     for segment in sorted(set(segments)):
         if draft.retired.has(segment):
             raise ActionRefusedError(_retired(segment))
@@ -210,7 +210,7 @@ def refuse_expired(draft: ImageDraft, segments: Iterable[str]) -> None:
 
 
 def plan_move_sweep_horizon(image: Image, horizon: int) -> MoveSweepHorizon | None:
-    """Move the horizon; None when it is there already, or beyond."""
+    """Move the horizon; None if it is there already, or beyond."""
     latest = image.commit + 1 + image.incarnation.births_ahead
     if not 0 <= horizon <= latest:
         raise invalid_plan(f"sweep horizon {horizon}, expected 0 to {latest}")
@@ -218,7 +218,7 @@ def plan_move_sweep_horizon(image: Image, horizon: int) -> MoveSweepHorizon | No
 
 
 def validate_births(image: Image, segments: Iterable[str]) -> None:
-    """RetriableError STAGING_EXPIRED if one of these stays dead: it is retired, or older than the horizon."""
+    """Raise RetriableError STAGING_EXPIRED if a segment is retired, or dead and before the horizon."""
     for segment in sorted(set(segments)):
         if image.retired.has(segment):
             raise _staging_expired(_retired(segment))
@@ -236,11 +236,11 @@ def plan_retire_segments(
     left: Sequence[str] = (),
     gone: Sequence[str] = (),
 ) -> RetireSegments:
-    """Retire those of the segments that are dead, as far as there is room for them."""
+    """Retire the dead ones of the segments, as far as there is room."""
     live = ImageDraft(image).live_among(segments)
-    chosen = [one for one in segments if one not in live and born_of(one) != NO_BIRTH]
+    chosen = [segment for segment in segments if segment not in live and born_of(segment) != NO_BIRTH]
     while chosen:
-        ranges = with_retired(image.retired.ranges, {one: born_of(one) for one in chosen})
+        ranges = with_retired(image.retired.ranges, {segment: born_of(segment) for segment in chosen})
         if sum(map(len, ranges.values())) <= MAX_RANGES:
             break
         chosen = chosen[: len(chosen) // 2]
@@ -251,16 +251,16 @@ def _staging_expired(problem: str) -> RetriableError:
     return RetriableError(
         "STAGING_EXPIRED",
         problem,
-        fix="append the rows again, to a new segment; of these nothing is published, nor will be",
+        fix="Append the rows again, to a new segment; none of these rows are or will be published",
     )
 
 
 def _retired(segment: str) -> str:
-    return f"{segment}: found a segment that was retired, expected one that may come to life"
+    return f"{segment}: found a retired segment, expected one that may become live"
 
 
 def _expired(segment: str, horizon: int) -> str:
     return (
-        f"{segment}: found a segment that no extent refers to, born at commit {born_of(segment)}, expected "
-        f"one born at {horizon}, the sweep horizon, or later: what is older may have been removed"
+        f"{segment}: found a dead segment with version {born_of(segment)}, expected one from "
+        f"{horizon}, the sweep horizon, or later: older ones may have been removed"
     )

@@ -1,7 +1,6 @@
 """Topics: create_topic, delete_topic, add_partitions.
 
-Invariants: a topic's id and its name are each taken once; partitions only get more, and start empty at
-offset 0.
+Invariants: a topic's id and its name are unique; partitions are only added, and start empty at offset 0.
 Not here: settings of topics (settings.py).
 """
 
@@ -22,12 +21,12 @@ from sparklog.metadata.model.settings import validate_configs, why_illegal_confi
 
 # --- capacity ----------------------------------------------------------------------------------------
 #
-# How many partitions a root may have: each is kept in memory by every reader, and in every snapshot.
+# The limit on a root's partitions: each is in the memory of every reader, and in every snapshot.
 #
-# A bound on what is planned, not on what a log may hold: roots with more are read as they are.
+# It limits plans, not the log: roots with more can be read.
 #
-# Invariants: a plan that passes does not take the root beyond its setting, `sparklog.max.partitions`.
-# Not here: or one request (sparklog_server/admin/changes.py).
+# Invariants: a valid plan does not take the root beyond its setting, `sparklog.max.partitions`.
+# Not here: the limit of one request (sparklog_server/admin/changes.py).
 # Concurrency: pure functions.
 
 
@@ -36,13 +35,13 @@ DEFAULT_MAX_PARTITIONS = 200_000
 
 
 def validate_room(image: Image, added: int) -> None:
-    """Raise InvalidRequestError TOO_MANY_PARTITIONS if so many more would be too many."""
+    """Raise InvalidRequestError TOO_MANY_PARTITIONS if this many more would exceed the limit."""
     present = image.partition_count
     limit = _limit(image.configs)
     if present + added > limit:
         raise InvalidRequestError(
             "TOO_MANY_PARTITIONS",
-            f"root: found {present} partitions and {added} more to be made, expected at most {limit} in all",
+            f"root: found {present} partitions and {added} to be added, expected at most {limit} in all",
             fix=f"Ask for fewer, delete topics, or raise {MAX_PARTITIONS_KEY} of the root",
         )
 
@@ -86,7 +85,7 @@ class AddPartitions(ActionBase, tag="add_partitions", frozen=True, kw_only=True)
 
 
 def added_partitions(image: Image, action: object) -> int:
-    """How many partitions there are more once the action, or None, is applied."""
+    """Return how many partitions the action, or None, adds."""
     match action:
         case CreateTopic():
             return action.partitions
@@ -110,7 +109,7 @@ def why_illegal_partition_count(partitions: int) -> str | None:
 
 
 def create_topic(draft: ImageDraft, action: CreateTopic) -> None:
-    """Under an id and a name that are free."""
+    """Apply; the id and the name must be free."""
     if not is_id(action.topic_id) or draft.has_topic(action.topic_id):
         raise ActionRefusedError(f"topic id {action.topic_id!r} is malformed or taken")
     refuse(why_illegal_topic_name(action.name), f"topic name {action.name!r}")
@@ -123,12 +122,12 @@ def create_topic(draft: ImageDraft, action: CreateTopic) -> None:
 
 
 def delete_topic(draft: ImageDraft, action: DeleteTopic) -> None:
-    """With everything in it."""
+    """Apply: delete the topic with all of its data."""
     draft.remove_topic(draft.topic(action.topic_id))
 
 
 def add_partitions(draft: ImageDraft, action: AddPartitions) -> None:
-    """Empty ones, after those that the topic has."""
+    """Apply: add empty partitions after the existing ones."""
     topic = draft.topic(action.topic_id)
     refuse(why_illegal_partition_count(action.partitions), f"topic {topic.name!r}")
     count = len(topic.partitions)
@@ -138,7 +137,7 @@ def add_partitions(draft: ImageDraft, action: AddPartitions) -> None:
 
 
 def _empty_partitions(draft: ImageDraft, topic_id: str, start: int, stop: int) -> list[PartitionState]:
-    """Of which a client may have seen higher leader epochs, if the root was restored."""
+    """In a restored root, clients may have seen higher leader epochs of these partitions."""
     leadership = PartitionLeadership(leader_epoch=draft.incarnation.leader_epoch)
     return [
         PartitionState(
@@ -159,7 +158,7 @@ def _empty_partitions(draft: ImageDraft, topic_id: str, start: int, stop: int) -
 def plan_create_topic(
     image: Image, name: str, partitions: int, *, topic_id: str, configs: Mapping[str, str] | None = None
 ) -> CreateTopic:
-    """A new topic; `topic_id` from new_id(). InvalidRequestError TOPIC_EXISTS when there is one."""
+    """Return the action for a new topic; `topic_id` from new_id(). Raises TOPIC_EXISTS."""
     reason = why_no_new_topic_name(name)
     if reason is not None:
         raise InvalidRequestError(
@@ -189,12 +188,12 @@ def plan_create_topic(
 
 
 def plan_delete_topic(image: Image, name: str) -> DeleteTopic:
-    """Delete a topic that exists."""
+    """Delete an existing topic."""
     return DeleteTopic(topic_id=image.topic(name).topic_id)
 
 
 def plan_add_partitions(image: Image, name: str, total: int) -> AddPartitions | None:
-    """Grow a topic to `total` partitions; None when it has as many already."""
+    """Grow a topic to `total` partitions; None if it has that many already."""
     topic = image.topic(name)
     count = len(topic.partitions)
     reason = why_illegal_partition_count(total)

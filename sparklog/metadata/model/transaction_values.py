@@ -1,11 +1,11 @@
-"""What an image knows of transactions: one for each transactional id, and what it has staged.
+"""Transactions in an image: one per transactional id, with its staged extents.
 
-Invariants: a producer id is that of one transactional id at most. Only a transaction that is ONGOING has
-partitions, groups and staged extents. In a partition what a transaction has staged counts from 0 and has no
-gaps; `staging`, `deadlines` and the totals say the same as the transactions, found quicker.
-Bounds: every process that uses the root holds all of it, and reads it when it opens the root. So what clients
-can add is bounded by its weight: the bytes that it takes there.
-Not here: how they come to be (transactions.py, staging.py, transactions.py), changing them (draft.py).
+Invariants: a producer id belongs to one transactional id at most. Only an ONGOING transaction has partitions,
+groups and staged extents. In a partition a transaction's staged extents count from 0 and have no gaps;
+`staging`, `deadlines` and the totals are derived from the transactions, for fast lookups.
+Bounds: every process that uses the root holds all of it in memory, and reads it when it opens the root. So
+what clients can add is bounded by its weight: the bytes that it takes there.
+Not here: how they change (transactions.py, staging.py), changing them (draft.py).
 Concurrency: immutable.
 Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; Kafka TransactionMetadata.
 """
@@ -26,30 +26,29 @@ from sparklog.metadata.model.extent_list import ExtentList
 
 # --- shared map --------------------------------------------------------------------------------------
 #
-# For what images hold much of and commits change little of: a change copies the list of buckets and one
-# bucket, not all entries.
-# Invariants: which bucket a key is in depends on the key alone, and so does the order of iteration on the
-#     keys and, within a bucket, the order in which they came: the same in all processes. A map is never
-#     changed.
-# Not here: what is in it.
+# A map for large, rarely changing parts of images: a change copies the list of buckets and one bucket, not
+# all entries.
+# Invariants: a key's bucket depends on the key alone. The order of iteration depends on the keys and, within
+#     a bucket, on the order of insertion: the same in all processes. A map is never changed.
+# Not here: its content.
 # Concurrency: a map is immutable; a draft belongs to one thread.
 
 
 K = TypeVar("K", bound=str | int)
 V = TypeVar("V")
 D = TypeVar("D")
-BUCKETS: Final = 256  # of 256 entries each where there are 65,536
+BUCKETS: Final = 256  # of 256 entries each if there are 65,536
 _MASK: Final = BUCKETS - 1
 
 
 def _bucket_of(key: str | int) -> int:
-    """Not by `hash`, which is another one in each process."""
+    """Return a key's bucket; not by `hash`, which differs between processes."""
     number = key if isinstance(key, int) else zlib.crc32(key.encode("utf-8", "surrogatepass"))
     return number & _MASK
 
 
 class SharedMap(Mapping[K, V]):
-    """A dictionary of which a changed copy shares what did not change: it is in buckets, by key."""
+    """A persistent dictionary: a changed copy shares the unchanged buckets."""
 
     __slots__ = ("_buckets", "_length")
 
@@ -113,7 +112,7 @@ class _Items(ItemsView[K, V], Generic[K, V]):
 
 
 class SharedMapDraft(Generic[K, V]):
-    """A map that is being changed; after `done` it is of no more use."""
+    """A mutable map; unusable after `done`."""
 
     __slots__ = ("_before", "_buckets", "_length", "_own")
 
@@ -124,7 +123,7 @@ class SharedMapDraft(Generic[K, V]):
         self._own: set[int] = set()
 
     def get(self, key: K) -> V | None:
-        """As of what has been changed so far."""
+        """Return the value as changed so far."""
         return self._buckets[_bucket_of(key)].get(key)
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -133,12 +132,12 @@ class SharedMapDraft(Generic[K, V]):
         bucket[key] = value
 
     def remove(self, key: K) -> None:
-        """KeyError if it is not there."""
+        """Raises KeyError if it is missing."""
         del self._own_bucket(key)[key]
         self._length -= 1
 
     def done(self) -> SharedMap[K, V]:
-        """The map; the one before, if nothing was changed."""
+        """Return the map; the original if nothing was changed."""
         return SharedMap._of(self._buckets, self._length) if self._own else self._before
 
     def _own_bucket(self, key: K) -> dict[K, V]:
@@ -155,13 +154,13 @@ class SharedMapDraft(Generic[K, V]):
 
 
 NO_NUMBER = -1
-NOTHING_OPEN = 0  # in the place of a transaction's number: they count from 1
-NO_ID = -1  # of a producer
+NOTHING_OPEN = 0  # instead of a transaction's number: they count from 1
+NO_ID = -1  # no producer id
 NO_PRODUCER_EPOCH = -1
-# The last epoch that a producer id is used in; Kafka's, whose own markers need the one above.
+# The last epoch of a producer id, as in Kafka, whose own markers need the one above.
 LAST_PRODUCER_EPOCH = 32_766
 MAX_TRANSACTIONAL_ID_LENGTH = 1_024
-# What planning refuses to go beyond: all of it is in the memory of everybody who uses the root.
+# Limits of plans: all of it is in the memory of every process that uses the root.
 MAX_TRANSACTIONAL_IDS = 65_536
 MAX_TRANSACTION_PARTITIONS = 16_384
 MAX_TRANSACTION_GROUPS = 1_000
@@ -169,14 +168,14 @@ MAX_TRANSACTION_GROUP_CHARACTERS = 1 << 16
 MAX_STAGED_EXTENTS = 1 << 17  # of one transaction
 MAX_STAGED_BYTES = 1 << 38
 MAX_ROOT_STAGED_BYTES = 1 << 42
-MAX_ROOT_WEIGHT = 64 << 20  # of all open transactions, as `Transaction.weight` counts
-PARTITION_WEIGHT = 4  # of one that was added
-TOPIC_WEIGHT = 256  # that it has partitions of, and of a group besides its name
-STAGED_PARTITION_WEIGHT = 600  # that it has staged extents in
+MAX_ROOT_WEIGHT = 64 << 20  # of all open transactions, as counted by `Transaction.weight`
+PARTITION_WEIGHT = 4  # per added partition
+TOPIC_WEIGHT = 256  # per topic with partitions, and per group in addition to its name
+STAGED_PARTITION_WEIGHT = 600  # per partition with staged extents
 STAGED_EXTENT_WEIGHT = 96
-# What one staged batch adds at most.
+# The most that one staged batch adds.
 MOST_STAGED_WEIGHT = PARTITION_WEIGHT + TOPIC_WEIGHT + STAGED_PARTITION_WEIGHT + STAGED_EXTENT_WEIGHT
-# That have something staged in one partition; these are not forgotten there (sequences.py).
+# Producers with staged extents in one partition; these are not evicted there (sequences.py).
 MAX_STAGING_PRODUCERS = 1_024
 
 TopicPartition = tuple[str, int]  # topic id, partition
@@ -184,11 +183,11 @@ NOBODY: frozenset[int] = frozenset()
 
 
 class TransactionPhase(enum.StrEnum):
-    """Where a transaction is.
+    """The phase of a transaction.
 
-    EMPTY: a producer was initialised, and has begun nothing since.
+    EMPTY: the producer was initialised, and has begun nothing since.
     ONGOING: something was added to it, or staged.
-    COMMITTED, ABORTED: the last one ended so; Kafka's CompleteCommit and CompleteAbort.
+    COMMITTED, ABORTED: the end of the last one; Kafka's CompleteCommit and CompleteAbort.
     """
 
     EMPTY = "empty"
@@ -198,14 +197,14 @@ class TransactionPhase(enum.StrEnum):
 
 
 def weight_of_groups(groups: Iterable[str]) -> int:
-    """What groups add to `Transaction.weight`."""
+    """Return the weight of groups, as counted by `Transaction.weight`."""
     return sum(TOPIC_WEIGHT + len(group.encode()) for group in groups)
 
 
 class PartitionSet(AbstractSet[TopicPartition]):
     """Partitions of topics, in few bytes each: an open transaction may have thousands, and a root millions.
 
-    Iterated by topic, in the order in which topics were added, and by number. Immutable.
+    Iterated in the order in which topics were added, and by partition number. Immutable.
     """
 
     __slots__ = ("_length", "by_topic")
@@ -220,7 +219,7 @@ class PartitionSet(AbstractSet[TopicPartition]):
 
     @classmethod
     def of(cls, by_topic: Mapping[str, bytes]) -> "PartitionSet":
-        """Those of `by_topic`, which has none that is empty."""
+        """Return a set of `by_topic`, in which no entry is empty."""
         found = cls()
         found._take(by_topic)
         return found
@@ -255,11 +254,11 @@ class PartitionSet(AbstractSet[TopicPartition]):
 
     @property
     def weight(self) -> int:
-        """As of `Transaction.weight`."""
+        """As counted by `Transaction.weight`."""
         return PARTITION_WEIGHT * self._length + TOPIC_WEIGHT * len(self.by_topic)
 
     def having(self, added: Mapping[str, AbstractSet[int]]) -> "PartitionSet":
-        """A set with these as well, by topic."""
+        """Return a set with these partitions added, by topic."""
         if not added:
             return self
         by_topic = dict(self.by_topic)
@@ -269,7 +268,7 @@ class PartitionSet(AbstractSet[TopicPartition]):
         return PartitionSet.of(by_topic)
 
     def without(self, topic_id: str, partition: int) -> "PartitionSet":
-        """A set that lacks one that it has."""
+        """Return a set without a partition that it has."""
         by_topic = dict(self.by_topic)
         left = set(memoryview(by_topic.pop(topic_id)).cast("i")) - {partition}
         if left:
@@ -289,19 +288,18 @@ class Transaction:
     """The present or last transaction of a transactional id.
 
     Fields:
-        producer_id, producer_epoch: who may add to it, stage and end; nobody else.
-        previous_producer_id, previous_producer_epoch: who that was before, if the same process knows that it
-            has been followed: by an end that raised the epoch, or an initialisation that named it. Then a
-            repetition of that request is answered. -1: there is none.
-        number: how many transactions were opened under this id; this is the last one's.
-        timeout_ms: of one that is ONGOING, from `started_ms` on, by the clock of whoever opened it.
-        changed_ms: when its phase last changed, or a producer was initialised.
-        changed_commit: the commit that did that: what was not used for longer has a lower one, whatever
-            clocks say.
-        partitions: those added.
-        staged: what is staged, by partition, in the order of the first of each; none is empty.
+        producer_id, producer_epoch: the only producer that may add to it, stage and end it.
+        previous_producer_id, previous_producer_epoch: the one before, if the same process knows its
+            successor: by an end that raised the epoch, or an initialisation that named it. Then that request
+            can be repeated. -1: there is none.
+        number: how many transactions were opened under this id, which is the number of the last one.
+        timeout_ms: of an ONGOING one, from `started_ms` on, by the clock of the process that opened it.
+        changed_ms: the time of the last change of phase, or initialisation.
+        changed_commit: the commit of that change: a lower one means a longer disuse, whatever the clocks.
+        partitions: the added ones.
+        staged: staged extents by partition, in the order of the first of each; none is empty.
         groups: those whose offsets it may commit.
-        staged_extents, staged_bytes: of all partitions.
+        staged_extents, staged_bytes: over all partitions.
     """
 
     transactional_id: str
@@ -323,43 +321,43 @@ class Transaction:
 
     @property
     def is_ongoing(self) -> bool:
-        """May it be ended?"""
+        """True if it can be ended."""
         return self.phase is TransactionPhase.ONGOING
 
     @property
     def deadline_ms(self) -> int | None:
-        """When it has taken longer than it may; None: nothing is open."""
+        """When it times out; None if nothing is open."""
         return self.started_ms + self.timeout_ms if self.is_ongoing else None
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes in the memory of everyone who uses the root; 0 if it is not open."""
+        """About its bytes in the memory of each process that uses the root; 0 if it is not open."""
         staged = STAGED_PARTITION_WEIGHT * len(self.staged) + STAGED_EXTENT_WEIGHT * self.staged_extents
         return self.partitions.weight + weight_of_groups(self.groups) + staged
 
     def is_timed_out(self, now_ms: int) -> bool:
-        """Has it taken longer than it may?"""
+        """True if it has exceeded its timeout."""
         return self.is_ongoing and now_ms - self.started_ms >= self.timeout_ms
 
     def is_of(self, producer_id: int, producer_epoch: int) -> bool:
-        """Is this the producer that may change it?"""
+        """True if this is the producer that may change it."""
         return (self.producer_id, self.producer_epoch) == (producer_id, producer_epoch)
 
     def staged_in(self, topic_id: str, partition: int) -> ExtentList:
-        """What it has staged in a partition, counting from 0; empty if nothing."""
+        """Return its staged extents in a partition, counting from 0; empty if there are none."""
         found = self.staged.get((topic_id, partition))
         return ExtentList(topic_id, partition) if found is None else found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transactions(Mapping[str, Transaction]):
-    """All of a root, by transactional id.
+    """All transactions of a root, by transactional id.
 
     Fields:
         by_producer: producer id -> transactional id.
-        deadlines: transactional id -> deadline_ms, of those that are open.
-        staging: producers with something staged in a partition; a partition without any is left out.
-        staged_extents, staged_bytes, weight: of all.
+        deadlines: transactional id -> deadline_ms, of the open ones.
+        staging: producers with staged extents, by partition; partitions without any are left out.
+        staged_extents, staged_bytes, weight: totals.
     """
 
     by_id: SharedMap[str, Transaction] = field(default_factory=SharedMap)
@@ -397,7 +395,7 @@ class Transactions(Mapping[str, Transaction]):
         return hash(len(self.by_id))
 
     def of_producer(self, producer_id: int) -> Transaction | None:
-        """The transaction of a producer id; None if it is no transactional producer's (any more)."""
+        """Return the transaction of a producer id; None if it does not (or no longer) belong to one."""
         transactional_id = self.by_producer.get(producer_id)
         return None if transactional_id is None else self.by_id[transactional_id]
 
@@ -409,22 +407,22 @@ class Transactions(Mapping[str, Transaction]):
         return found.number
 
     def staging_in(self, topic_id: str, partition: int) -> frozenset[int]:
-        """The producers whose open transactions have something staged in a partition."""
+        """Return the producers whose open transactions have staged extents in a partition."""
         return self.staging.get((topic_id, partition), NOBODY)
 
     def is_staged_in(self, topic_id: str, partition: int) -> bool:
-        """Is the end of any transaction going to append to this partition?"""
+        """True if the end of any transaction could append to this partition."""
         return (topic_id, partition) in self.staging
 
     def staged_lists(self) -> Iterator[ExtentList]:
-        """All that is staged, in the order of transactions and of their partitions; none is empty."""
+        """Yield all staged extents, in the order of transactions and of their partitions; none is empty."""
         if not self.staging:
             return
         for transaction in self.by_id.values():
             yield from transaction.staged.values()
 
     def refers_to(self, segment: str) -> bool:
-        """Is an extent staged in this segment? Cost: a look at each of them."""
+        """True if a staged extent is in this segment. Cost: a scan."""
         return any(extents.refers_to(segment) for extents in self.staged_lists())
 
 
@@ -432,29 +430,33 @@ NO_TRANSACTIONS = Transactions()
 
 
 def transactions_of(found: Iterable[Transaction]) -> Transactions:
-    """Them, with all that is derived from them."""
-    by_id = SharedMap((one.transactional_id, one) for one in found)
+    """Return the transactions, with everything derived from them."""
+    by_id = SharedMap((transaction.transactional_id, transaction) for transaction in found)
     staging: dict[TopicPartition, frozenset[int]] = {}
-    for one in by_id.values():
-        itself = frozenset({one.producer_id})
-        for place in one.staged:
+    for transaction in by_id.values():
+        itself = frozenset({transaction.producer_id})
+        for place in transaction.staged:
             others = staging.get(place)
             staging[place] = itself if others is None else others | itself
     return Transactions(
         by_id=by_id,
-        by_producer=SharedMap((one.producer_id, one.transactional_id) for one in by_id.values()),
+        by_producer=SharedMap(
+            (transaction.producer_id, transaction.transactional_id) for transaction in by_id.values()
+        ),
         deadlines=SharedMap(
-            (name, one.deadline_ms) for name, one in by_id.items() if one.deadline_ms is not None
+            (name, transaction.deadline_ms)
+            for name, transaction in by_id.items()
+            if transaction.deadline_ms is not None
         ),
         staging=staging,
-        staged_extents=sum(one.staged_extents for one in by_id.values()),
-        staged_bytes=sum(one.staged_bytes for one in by_id.values()),
-        weight=sum(one.weight for one in by_id.values()),
+        staged_extents=sum(transaction.staged_extents for transaction in by_id.values()),
+        staged_bytes=sum(transaction.staged_bytes for transaction in by_id.values()),
+        weight=sum(transaction.weight for transaction in by_id.values()),
     )
 
 
 def why_illegal_transactional_id(transactional_id: str) -> str | None:
-    """It has a length, in characters, and is a text that a commit can hold."""
+    """Return why the length, in characters, or the text is illegal, or None."""
     if 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
         wrong = why_not_utf8(transactional_id)
         return None if wrong is None else f"transactional id {wrong}"
@@ -465,9 +467,9 @@ def why_illegal_transactional_id(transactional_id: str) -> str | None:
 
 
 def why_no_new_transactional_id(transactional_id: str) -> str | None:
-    """One that is begun is bounded in bytes, too, of which a character has up to four: everybody holds it.
+    """As above, with a limit in UTF-8 bytes, since every process holds the id in memory.
 
-    Those that there are go on.
+    Only for new ids: existing ones stay usable.
     """
     size = len(transactional_id.encode())
     if size <= MAX_TRANSACTIONAL_ID_LENGTH:
@@ -477,37 +479,37 @@ def why_no_new_transactional_id(transactional_id: str) -> str | None:
 
 # --- transaction refusals ----------------------------------------------------------------------------
 #
-# What plans of transactions refuse, and how; transactions.py says what each error is to Kafka's clients.
+# Errors of plans of transactions; transactions.py has their meaning for Kafka's clients.
 #
-# Not here: what is refused when actions are applied (the actions' modules).
+# Not here: errors of applying actions (the actions' modules).
 # Concurrency: pure functions.
 
 
 def unmapped(transactional_id: str, producer_id: int, known: Transaction | None) -> InvalidRequestError:
-    """The error for a producer id that is not the transactional id's."""
+    """The error for a producer id that does not belong to the transactional id."""
     expected = "which is unknown" if known is None else f"whose producer id is {known.producer_id}"
-    name = transactional_id[:MAX_TRANSACTIONAL_ID_LENGTH]  # of an unknown one the length is the client's
+    name = transactional_id[:MAX_TRANSACTIONAL_ID_LENGTH]  # an unknown one may be of any length
     return InvalidRequestError(
         "PRODUCER_UNMAPPED",
         f"transactional id {name!r}: found producer id {producer_id}, {expected}",
-        fix="initialise the producer again; a transactional id that is not used for "
+        fix="Initialise the producer again; a transactional id that is not used for "
         "transactional.id.expiration.ms is forgotten",
     )
 
 
 def fenced(known: Transaction, producer_id: int, producer_epoch: int) -> FencedError:
-    """The error for a producer that is no longer the transactional id's."""
+    """The error for a producer that no longer owns the transactional id."""
     return FencedError(
         "PRODUCER_FENCED",
         f"transactional id {known.transactional_id!r}: found producer {producer_id} in epoch "
         f"{producer_epoch}, expected {known.producer_id} in epoch {known.producer_epoch}",
-        fix="close this producer: another with its transactional id was initialised, or its transaction took "
+        fix="Close this producer: another with its transactional id was initialised, or its transaction took "
         "longer than its timeout and was aborted",
     )
 
 
 def wrong_state(known: Transaction, found: str, fix: str) -> InvalidRequestError:
-    """The error for what the phase of a transaction does not allow."""
+    """The error for an operation that the phase of a transaction does not allow."""
     return InvalidRequestError(
         "TRANSACTION_STATE",
         f"transactional id {known.transactional_id!r}, transaction {known.number} ({known.phase}): {found}",
@@ -516,19 +518,19 @@ def wrong_state(known: Transaction, found: str, fix: str) -> InvalidRequestError
 
 
 def too_large(known: Transaction, found: str) -> InvalidRequestError:
-    """The error for what a transaction has no room for."""
+    """The error for a transaction without room."""
     return InvalidRequestError(
         "TRANSACTION_TOO_LARGE",
         f"transactional id {known.transactional_id!r}, transaction {known.number}: found {found} are allowed",
-        fix="abort it, and commit more often",
+        fix="Abort it, and commit more often",
     )
 
 
 def full(found: str) -> RetriableError:
-    """The error for what a root has no room for."""
+    """The error for a root without room."""
     return RetriableError(
         "TRANSACTIONS_FULL",
         f"root: found {found} are allowed",
-        fix="end transactions that are open (`sparklog transactions list`), or wait until unused ids are "
+        fix="End open transactions (`sparklog transactions list`), or wait until unused ids are "
         "forgotten (transactional.id.expiration.ms); then try again",
     )

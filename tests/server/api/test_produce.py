@@ -289,7 +289,7 @@ def test_a_root_that_needs_a_feature_of_writers_takes_nothing(
         commit = log.metadata.publish(lambda _: [needed]).commit
         (response,) = client.produce(("orders", 0, ONE))
         assert response.error_code is ErrorCode.kafka_storage_error
-        assert "features new-write, which this sparklog does not know" in response.error_message
+        assert "features new-write, which this sparklog does not support" in response.error_message
         assert (log.refresh().commit, log.log_end_offset("orders", 0)) == (commit, 0)
     with pytest.raises(UnsupportedVersionError, match=r"UNSUPPORTED_METADATA.*features new-write"):
         start_broker({"node.id": "2"})

@@ -1,4 +1,4 @@
-"""Taking turns spares futile work, and never stops anybody."""
+"""The publish locks spare futile work, and never stop a publisher."""
 
 import random
 import threading
@@ -22,103 +22,100 @@ from sparklog.storage import LocalStore, MemoryStore
 
 
 class Publisher:
-    """Takes turns in a store."""
+    """A publisher with the locks of a store."""
 
     def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
-        self._turns = PublishLocks(store, clock, random.Random(1))
-        self.note_lost_race = self._turns.note_lost_race
+        self._locks = PublishLocks(store, clock, random.Random(1))
+        self.note_lost_race = self._locks.note_lost_race
 
     @contextmanager
-    def turn(self, has_progress: Callable[[], bool]) -> Iterator[None]:
+    def locked(self, has_progress: Callable[[], bool]) -> Iterator[None]:
         try:
-            self._turns.take(has_progress)
+            self._locks.acquire(has_progress)
             yield
         finally:
-            self._turns.release()
-
-
-turns = Publisher
+            self._locks.release()
 
 
 def is_free(store: MemoryStore) -> bool:
-    turn = store.turn(DIRECTORY)
+    lock = store.advisory_lock(DIRECTORY)
     try:
-        return turn.take()
+        return lock.acquire()
     finally:
-        turn.release()
+        lock.release()
 
 
-def hold_for_ever(store: MemoryStore) -> None:
-    assert store.turn(DIRECTORY).take()
+def hold(store: MemoryStore) -> None:
+    assert store.advisory_lock(DIRECTORY).acquire()
 
 
-def test_turn_is_free_afterwards(memory: MemoryStore, clock: ManualClock) -> None:
+def test_the_lock_is_free_afterwards(memory: MemoryStore, clock: ManualClock) -> None:
     for _ in range(2):
-        with turns(memory, clock).turn(lambda: False):
+        with Publisher(memory, clock).locked(lambda: False):
             assert not is_free(memory)
         assert is_free(memory)
 
 
-def test_error_inside_gives_the_turn_back(memory: MemoryStore, clock: ManualClock) -> None:
-    with pytest.raises(KeyError), turns(memory, clock).turn(lambda: False):
+def test_an_error_inside_releases_the_lock(memory: MemoryStore, clock: ManualClock) -> None:
+    with pytest.raises(KeyError), Publisher(memory, clock).locked(lambda: False):
         dict[str, int]()["nothing"]
     assert is_free(memory)
 
 
 def test_stopped_holder_costs_one_wait(memory: MemoryStore, clock: ManualClock) -> None:
-    hold_for_ever(memory)
-    ours = turns(memory, clock)
-    with ours.turn(lambda: False):
+    hold(memory)
+    ours = Publisher(memory, clock)
+    with ours.locked(lambda: False):
         waited_ms = clock.monotonic_ms()
     assert MAX_WAIT_MS <= waited_ms < MAX_WAIT_MS + 10
     for _ in range(5):
-        with ours.turn(lambda: False):
+        with ours.locked(lambda: False):
             assert clock.monotonic_ms() == waited_ms
     clock.advance_ms(DISTRUST_MS)
-    with ours.turn(lambda: False):
+    with ours.locked(lambda: False):
         assert clock.monotonic_ms() >= waited_ms + DISTRUST_MS + MAX_WAIT_MS / 2
 
 
 def test_who_stays_stopped_costs_two_waits_in_all(memory: MemoryStore, clock: ManualClock) -> None:
     """And not one after each time of distrust."""
-    hold_for_ever(memory)
-    ours = turns(memory, clock)
+    hold(memory)
+    ours = Publisher(memory, clock)
     slept_ms = 0
     for _ in range(100):
         start_ms = clock.monotonic_ms()
-        with ours.turn(lambda: False):
+        with ours.locked(lambda: False):
             slept_ms += clock.monotonic_ms() - start_ms
         clock.advance_ms(DISTRUST_MS)
     assert slept_ms <= 2 * MAX_WAIT_MS + 100
 
 
 def test_a_lock_that_came_free_is_trusted_again(memory: MemoryStore, clock: ManualClock) -> None:
-    stopped = memory.turn(DIRECTORY)
-    assert stopped.take()
-    ours = turns(memory, clock)
-    with ours.turn(lambda: False):
+    stopped = memory.advisory_lock(DIRECTORY)
+    assert stopped.acquire()
+    ours = Publisher(memory, clock)
+    with ours.locked(lambda: False):
         pass
     stopped.release()  # it went on, or was killed
     start_ms = clock.monotonic_ms()
-    with ours.turn(lambda: False):
+    with ours.locked(lambda: False):
         assert clock.monotonic_ms() == start_ms
         assert not is_free(memory)
-    hold_for_ever(memory)
-    with ours.turn(lambda: False):
+    hold(memory)
+    with ours.locked(lambda: False):
         assert clock.monotonic_ms() - start_ms >= MAX_WAIT_MS
 
 
 def test_busy_holders_are_waited_for_again(memory: MemoryStore, clock: ManualClock) -> None:
-    hold_for_ever(memory)
-    ours = turns(memory, clock)
+    hold(memory)
+    ours = Publisher(memory, clock)
     for attempt in (1, 2):
-        with ours.turn(lambda: True):
+        with ours.locked(lambda: True):
             assert clock.monotonic_ms() >= attempt * MAX_WAIT_MS
 
 
-def test_publish_goes_ahead_without_its_turn(memory: MemoryStore, clock: ManualClock) -> None:
+def test_a_publish_proceeds_without_the_lock(memory: MemoryStore, clock: ManualClock) -> None:
     log = MetadataLog.open(memory, clock, create=True)
-    hold_for_ever(memory)
+    hold(memory)
     assert log.publish(lambda image: [SetConfigs(configs={"a": "1"})]).commit == 0
 
 
@@ -129,19 +126,19 @@ def test_first_publish_of_a_root_needs_no_directory(local: LocalStore, clock: Ma
 
 
 def test_who_takes_longer_than_others_wait_has_right_of_way(memory: MemoryStore, clock: ManualClock) -> None:
-    slow, other = turns(memory, clock), turns(memory, clock)
+    slow, other = Publisher(memory, clock), Publisher(memory, clock)
 
     def waited_ms() -> int:
         start_ms = clock.monotonic_ms()
-        with other.turn(lambda: False):
+        with other.locked(lambda: False):
             return clock.monotonic_ms() - start_ms
 
-    with slow.turn(lambda: True):
+    with slow.locked(lambda: True):
         slow.note_lost_race()
         assert MAX_WAIT_MS <= waited_ms() < MAX_WAIT_MS + 10  # no time has passed: it was just unlucky
         clock.advance_ms(MAX_WAIT_MS)
         slow.note_lost_race()
-        assert PRIORITY_WAIT_MS <= waited_ms() < PRIORITY_WAIT_MS + 10  # and nobody waits for the turn now
+        assert PRIORITY_WAIT_MS <= waited_ms() < PRIORITY_WAIT_MS + 10  # now no one waits
         clock.advance_ms(DISTRUST_MS)
         slow.note_lost_race()  # it has it already
         assert waited_ms() < MAX_WAIT_MS  # it is stopped, as it seems
