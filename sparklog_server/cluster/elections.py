@@ -628,7 +628,7 @@ class Assigning:
 # Not here: which brokers are dead (liveness.py), when to look.
 # (controller.py).
 # Concurrency: pure functions.
-# Sources: the controller of Kafka before KRaft: onControllerFailover, and what elections.py names.
+# Sources: the controller of Kafka before KRaft: onControllerFailover, and those above.
 
 
 Known = tuple[int, int]  # a registration: node id, broker epoch

@@ -352,7 +352,7 @@ def _standing(image: Image, node_id: int) -> RegisteredBroker | None:
 #
 # Invariants: one registration at a time; heartbeats only for one that is made.
 # Concurrency: event loop; storage work in storage threads.
-# After a crash: see membership.py.
+# After a crash: the registration stands until it is fenced.
 # Sources: Kafka BrokerServer.shutdown, BrokerLifecycleManager.beginControlledShutdown.
 
 

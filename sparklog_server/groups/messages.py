@@ -313,7 +313,7 @@ Effect = Answer | StoreGroup
 #
 # Which generation a group is in: its number, its state, and the protocol that its members have in common.
 #
-# Invariants: states move as messages.py says; the number only grows, until it wraps.
+# Invariants: states move as in the table of transitions; the number only grows, until it wraps.
 # Not here: who the members are (members.py), what moves a group (rebalancing.py).
 # Concurrency: none; owned by one group.
 # Sources: Kafka ClassicGroup (transitionTo, initNextGeneration).

@@ -81,7 +81,7 @@ class ApiEntry:
 #
 # From our errors to Kafka's error codes: what a client should do next is the same on both sides.
 #
-# Invariants: an exact code of apis.py wins over its class; every class of the tree has an answer.
+# Invariants: an exact code takes precedence over its class; every class of the tree has an answer.
 # Sources: Kafka Errors.java (retriable or not), sparklog/errors.py.
 
 

@@ -1,6 +1,6 @@
 """Requests and responses as bytes: headers, bodies, and the four bytes of length before a response.
 
-Invariants: a body is given to kio only after messages.py has walked it; whatever a client sends ends in an
+Invariants: a body is given to kio only after the walk in this module; whatever a client sends ends in an
     entity or in MalformedRequestError or UnsupportedRequestError.
 Not here: sockets, frames of requests (network/frames.py), which APIs there are (api/registry.py).
 Sources: Kafka RequestHeader, RequestContext.parseRequest, ResponseHeader; KIP-482, KIP-511.

@@ -1,4 +1,5 @@
-"""Sequence numbers of idempotent producers: whether a batch continues, repeats or skips.
+"""Sequence numbers of idempotent producers: whether a batch continues, repeats or skips. Producer ids, and
+the expiry of producers.
 
 Invariants: one (producer id, epoch, sequence) per partition is appended at most once (invariant 8), for as
 long as the partition keeps an extent of that producer: an image remembers MAX_PRODUCERS, and an evicted one

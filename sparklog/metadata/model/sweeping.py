@@ -1,4 +1,5 @@
-"""Creation versions of segments, and the sweep horizon: move_sweep_horizon, retire_segments.
+"""Creation versions of segments, and the sweep horizon: move_sweep_horizon, retire_segments. How
+far a partition is compacted: note_cleaned.
 
 A file without extents may be removed only if no extent can ever refer to it. A segment's creation version
 (`born`) is the newest commit that its writer had seen when it created the file; the file's name has it. In a
@@ -128,7 +129,7 @@ class RetireSegments(ActionBase, tag="retire_segments", frozen=True, kw_only=Tru
     Fields:
         time_ms: when they were searched for, by that process's clock.
         segments: these are retired.
-        left: not all bytes of these were committed: they are no longer counted, and wait for the horizon.
+        left: segments with uncommitted bytes: no longer counted, removed once they are below the horizon.
         gone: segments retired before, whose files are removed.
     """
 

@@ -19,7 +19,7 @@ broker a moment ago.
     plan_add_to_transaction(image, "app", pid, epoch, partitions=[(topic_id, 0)], groups=["g"], now_ms=now)
     plan_stage(image, [Staging(draft=draft, opens_ms=-1)])                       # Produce: staging.py
     plan_end_transaction(image, "app", pid, epoch, committed=True, second=False, number=n, now_ms=now)
-                                                                                 # EndTxn: transactions.py
+                                                                                 # EndTxn
 Errors, and what they are to Kafka's clients:
     PRODUCER_FENCED             PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (older versions)
     PRODUCER_UNMAPPED           INVALID_PRODUCER_ID_MAPPING

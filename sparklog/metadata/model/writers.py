@@ -1,4 +1,5 @@
-"""Writer transactions: writer_txn, which makes repeated writes idempotent.
+"""Writer transactions (writer_txn), which make repeated writes idempotent; publishers and their requests
+(request_applied).
 
 Invariants: in a topic the versions of an application only grow.
 Not here: the choice of applications and versions (client/publish.py, spark/).
