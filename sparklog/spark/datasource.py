@@ -51,7 +51,7 @@ class SparklogDataSource(DataSource):
         if not options.filter_pushdown:
             return SparklogBatchReader(options)
         if not CAN_PUSH_FILTERS:
-            self._say_in_vain(FILTER_PUSHDOWN, ["filterPushdown"])
+            self._warn_missing(FILTER_PUSHDOWN, ["filterPushdown"])
             return SparklogBatchReader(options)
         from sparklog.spark.batch_reader import SparklogPushdownReader
 

@@ -157,7 +157,7 @@ def _check_partitions(given: set[TopicPartition], read: set[TopicPartition], sid
     ]
     raise InvalidRequestError(
         "INVALID_OPTION",
-        f"{side} offsets must name exactly the partitions that are read; the option {' and '.join(problems)}",
+        f"{side} offsets must name exactly the partitions that are read; it {' and '.join(problems)}",
         fix='name every partition (-2: earliest, -1: latest), or a whole topic: {"topic": "earliest"}',
     )
 

@@ -187,7 +187,10 @@ def test_another_root_is_refused_after_a_restart(
         with pytest.raises(InvalidRequestError, match="WRONG_ROOT") as info:
             stream_writer(str(directory), **place).commit([result], batch)
         assert f"found the root with cluster id {moved.cluster_id} at {moved.url}" in info.value.message
-        assert f"expected {first}, which the checkpoint {checkpoint} says" in info.value.message
+        assert (
+            f"expected {first}, the root of query {QUERY} in the checkpoint {checkpoint}"
+            in info.value.message
+        )
         assert f"set option clusterId to {moved.cluster_id}" in info.value.fix
     assert moved.topics() == []
 
