@@ -101,6 +101,6 @@ def _refuse_overwrite(mode: str | None) -> None:
     if mode is not None:
         raise InvalidRequestError(
             "UNSUPPORTED_SAVE_MODE",
-            f"{mode} is not supported: a log is append-only",
+            f"{mode} is not supported: a log can only be appended to",
             fix='use .mode("append"); to start over, delete the topic first (sparklog topics delete)',
         )
