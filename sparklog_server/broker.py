@@ -1,11 +1,11 @@
-"""The broker: makes its parts, hands each what it needs, starts and stops them.
+"""The broker: creates, connects, starts and stops its components.
 
-Order: parts start before anybody is accepted, and stop after the last request was answered, in reverse order.
-Invariants: a part is given the concrete parts below it; what must be told upwards is a callback, given when a
-    part is made, or taken by it (`on_image`, `on_failed`). Nobody but running.py imports this module.
-Not here: what parts do (their modules), states and failing (runtime/lifecycle.py).
+Order: components start before clients are accepted, and stop after the last answer, in reverse order.
+Invariants: a component gets the concrete components below it; notifications upwards are callbacks, passed to
+    the constructor or registered (`on_image`, `on_failed`). Only running.py imports this module.
+Not here: the components' work (their modules), states and failing (runtime/lifecycle.py).
 Concurrency: the event loop owns everything here.
-After a crash: start again; the log is whatever was committed.
+After a crash: start again; the log is as committed.
 Sources: Kafka BrokerServer; docs/design.md.
 """
 
@@ -51,13 +51,13 @@ CONTROLLER_POLL_MS = 250
 
 
 class Component(Protocol):
-    """A part of the broker with a life of its own."""
+    """A part of the broker that is started and stopped."""
 
     async def start(self) -> None:
-        """Before anybody is accepted."""
+        """Start; called before clients are accepted."""
 
     async def stop(self) -> None:
-        """After the last request was answered."""
+        """Stop; called after the last request was answered."""
 
 
 class Broker:
@@ -104,9 +104,9 @@ class Broker:
             config.http, self._observed(), storage_threads=lambda: self.root.storage_threads
         )
         self.maintenance = self._make_maintenance()
-        self._take_up(self.settings.current)
-        self.settings.on_change(self._take_up)
-        # In the order in which they start.
+        self._apply_settings(self.settings.current)
+        self.settings.on_change(self._apply_settings)
+        # In the order of starting.
         self.components: list[Component] = [
             self.http,
             self.membership,
@@ -120,8 +120,8 @@ class Broker:
         ]
         self._started: list[Component] = []
 
-    def _take_up(self, settings: ServerConfig) -> None:
-        """Give the parts the settings that can change while they run (settings/updating.py)."""
+    def _apply_settings(self, settings: ServerConfig) -> None:
+        """Apply the settings that can change while the broker runs (settings/updating.py)."""
         self.root.resize(settings.broker.num_io_threads)
         self.network.change(settings.network)
         self.maintenance.change(settings.maintenance)
@@ -205,13 +205,14 @@ class Broker:
         )
         self.lifecycle.on_failed(groups.release)
         self.membership.on_resigned(groups.release)
-        self.membership.on_resigned(self._send_clients_away)
+        self.membership.on_resigned(self._refuse_clients)
         self.membership.on_resumed(groups.resume)
         return groups
 
-    def _send_clients_away(self) -> None:
-        """Others may lead what this broker led. Out of touch it knows no more who: like a dead one it refuses
-        clients, so that they ask others. Some ask nobody else for as long as it answers.
+    def _refuse_clients(self) -> None:
+        """Refuse connections if other brokers may lead this broker's partitions, and the log is not followed.
+
+        It does not know the new leaders then. Some clients ask no other broker as long as this one answers.
         """
         if self.leadership.has_others:
             self.publisher.send_away()
@@ -227,11 +228,11 @@ class Broker:
             run_blocking=self.root.run,
             on_closed=self.fetches.sessions.end_of,
         )
-        self.membership.on_resumed(self._have_clients_back)
+        self.membership.on_resumed(self._accept_clients)
         return network
 
-    def _have_clients_back(self) -> None:
-        """Whoever cannot must not live on: its heartbeats would have it lead what nobody reaches."""
+    def _accept_clients(self) -> None:
+        """Listen again, or fail: with its heartbeats an unreachable broker would lead partitions."""
         try:
             self.network.listen()
         except OSError as error:
@@ -274,17 +275,17 @@ class Broker:
         )
 
     def _advertised(self) -> list[AdvertisedListener]:
-        """Membership is made before the network, and registers after it has bound."""
+        """Return the listeners, for membership: it is created before the network, and registers later."""
         return self.network.advertised()
 
     def _idle_poll_ms(self) -> float:
-        """How often to look for news that nobody waits for. The controller is who others wait for."""
+        """Return the interval of refreshes without demand; shorter for the controller."""
         settings = self.config.broker
         bound_ms = min(settings.broker_heartbeat_interval_ms, settings.broker_session_timeout_ms / 4)
         return min(CONTROLLER_POLL_MS, bound_ms) if self.controller.is_controller else bound_ms
 
     async def start(self) -> None:
-        """Take the ports, start the components, and only then listen."""
+        """Bind the ports, start the components, then listen."""
         lifecycle = self.lifecycle
         lifecycle.change(BrokerState.STARTING)
         self.network.bind()
@@ -296,23 +297,23 @@ class Broker:
             raise lifecycle.failure
         self.follower.start()
         self.network.start()
-        lifecycle.change(BrokerState.RUNNING)  # before anybody is accepted: that takes a turn of the loop
+        lifecycle.change(BrokerState.RUNNING)  # in the same turn of the loop: before the first client
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Hand over what is led, answer what is in progress, for at most so long, and close everything."""
+        """Hand over leaderships, answer requests in progress, within the timeout, and close everything."""
         timeout_ms = self.config.broker.shutdown_timeout_ms if timeout_ms is None else timeout_ms
         lifecycle = self.lifecycle
         if lifecycle.state is BrokerState.RUNNING:
             lifecycle.change(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
             began_ms = self.clock.monotonic_ms()
-            await self.attention.begin()  # what others lead from now on
+            await self.attention.begin()  # follow the log, to learn the new leaders
             await self.membership.hand_over(timeout_ms)
             used_ms = self.clock.monotonic_ms() - began_ms
             timeout_ms = max(timeout_ms - used_ms, min(timeout_ms, FAILED_TIMEOUT_MS))
-        # Having failed, nothing is acknowledged any more; errors that are on their way still go out.
+        # A failed broker acknowledges nothing; errors that are being sent still go out.
         failed = lifecycle.has_failed
         await self.network.stop(min(timeout_ms, FAILED_TIMEOUT_MS) if failed else timeout_ms)
-        if not lifecycle.has_failed:  # it may fail at any time, also while it stops
+        if not lifecycle.has_failed:  # it may also fail while it stops
             lifecycle.change(BrokerState.SHUTTING_DOWN)
         self.follower.stop()
         for component in reversed(self._started):

@@ -1,9 +1,9 @@
 """The command `sparklog-server`: its options, and exit codes.
 
-Exit codes: 0 stopped as asked, 1 failed, 2 wrong settings, 3 stopped at once by a second signal.
+Exit codes: 0 stopped gracefully, 1 failed, 2 wrong settings, 3 stopped immediately by a second signal.
 Ready: one line per listener on stdout, `sparklog-server: listening on PLAINTEXT://127.0.0.1:40123`, once
-clients are accepted; so a port of 0 can be used by whoever starts the broker.
-Not here: what a broker needs, which is imported when one is to run (running.py): so `--help` answers at once.
+clients are accepted; so the parent process can use port 0 and read the port.
+Not here: the broker, which is only imported to run one (running.py), so that `--help` is fast.
 """
 
 import contextlib
@@ -25,8 +25,10 @@ EXIT_SETTINGS = 2
 @click.argument(
     "properties", metavar="[FILE]", required=False, type=click.Path(path_type=Path, dir_okay=False)
 )
-@click.option("--root", metavar="DIR", help="The root (log.dirs); made if it is not there.")
-@click.option("--listeners", metavar="LIST", help="Where to listen, such as PLAINTEXT://localhost:9092.")
+@click.option("--root", metavar="DIR", help="The root (log.dirs); created if it does not exist.")
+@click.option(
+    "--listeners", metavar="LIST", help="Addresses to listen on, such as PLAINTEXT://localhost:9092."
+)
 @click.option(
     "--config",
     "file",
@@ -48,16 +50,16 @@ def cli(
 ) -> None:
     """Serve a root to Kafka clients.
 
-    FILE is a server.properties, as --config; Kafka's own starts a broker too.
+    FILE is a server.properties, as --config; Kafka's own files work too.
 
-    Settings come from flags, else from the environment (SPARKLOG_SERVER_NUM_PARTITIONS for num.partitions),
-    else from --config, else they have the defaults of conf/server.properties.
+    Precedence of settings: flags, the environment (SPARKLOG_SERVER_NUM_PARTITIONS for num.partitions),
+    --config, the defaults of conf/server.properties.
     """
     if properties is not None:
         if context.get_parameter_source("file") is ParameterSource.COMMANDLINE:
             raise click.UsageError("Give the file once: as FILE, or with --config.")
         file = properties
-    with _naming_what_is_missing():
+    with _missing_package_errors():
         from sparklog_server import running  # noqa: PLC0415 - see the module's docstring
     config = running.load_config(
         file=file, environment=os.environ, flags=_flag_settings(root, listeners, overrides)
@@ -66,7 +68,7 @@ def cli(
         raise click.UsageError("Give exactly one root: --root DIR, or log.dirs=DIR.")
     code = running.run(config)
     if code == running.EXIT_FAILED:
-        # A thread may hang in the storage that has just failed; Python would wait for it.
+        # Do not wait for threads, as Python would: one may hang in the failed storage.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -74,7 +76,7 @@ def cli(
 
 
 def main() -> None:
-    """Console script."""
+    """Run the console script."""
     try:
         cli(prog_name="sparklog-server")
     except SparklogError as error:
@@ -84,18 +86,18 @@ def main() -> None:
 
 def _flag_settings(root: str | None, listeners: str | None, overrides: tuple[str, ...]) -> dict[str, str]:
     settings = {}
-    for one in overrides:
-        key, found, value = one.partition("=")
+    for override in overrides:
+        key, found, value = override.partition("=")
         if not found:
-            raise click.UsageError(f"--override: found {shown(one, one)}, expected key=value.")
+            raise click.UsageError(f"--override: found {shown(override, override)}, expected key=value.")
         settings[key.strip()] = value.strip()
     given = {"log.dirs": root, "listeners": listeners}
     return settings | {key: flag for key, flag in given.items() if flag is not None}
 
 
 @contextlib.contextmanager
-def _naming_what_is_missing() -> Iterator[None]:
-    """Imports under this say what to install, instead of ending in a traceback."""
+def _missing_package_errors() -> Iterator[None]:
+    """Turn a missing package into an error that names the package to install."""
     try:
         yield
     except ModuleNotFoundError as error:

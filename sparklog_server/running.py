@@ -1,8 +1,8 @@
-"""Running a broker as a process: logs, the event loop, signals.
+"""Runs a broker as a process: logs, the event loop, signals.
 
-What the extra `server` brings is imported from here on, so that the command (main.py) can say so when it is
-missing, and `--help` need not wait for it.
-Not here: what a broker does (broker.py), the command's options (main.py).
+The packages of the extra `server` are imported here, not in main.py: so the command can report a missing one,
+and `--help` is fast.
+Not here: the broker (broker.py), the command's options (main.py).
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from sparklog_server.runtime.log_files import close_logs, configure_logs
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.sources import load_config
 
-__all__ = ["EXIT_AT_ONCE", "EXIT_FAILED", "load_config", "run", "serve"]
+__all__ = ["EXIT_FAILED", "EXIT_IMMEDIATELY", "load_config", "run", "serve"]
 
 EXIT_FAILED = 1
-EXIT_AT_ONCE = 3
+EXIT_IMMEDIATELY = 3
 _log = logging.getLogger("sparklog_server")
 
 
 def run(config: ServerConfig) -> int:
-    """Run a broker until it is asked to stop; the exit code."""
-    # Requests of some megabytes come and go: without this glibc would map and unmap each of them, and the
-    # first touch of every fresh page is very slow on virtual machines (figures: allocator.py).
+    """Run a broker until it is asked to stop; return the exit code."""
+    # Without this glibc would map and unmap memory for each request of some megabytes, and the first access
+    # to a fresh page is very slow on virtual machines (figures: allocator.py).
     keep_freed_memory()
     _allow_many_files()
     handlers = configure_logs(config.logs)
@@ -45,7 +45,7 @@ def run(config: ServerConfig) -> int:
     except (SparklogError, OSError) as error:
         _log.critical("cannot start: %s", "; ".join([str(error), *getattr(error, "__notes__", ())]))
         return EXIT_FAILED
-    except Exception:  # noqa: BLE001 - a fault of ours: its exit must not wait for threads either (main.py)
+    except Exception:  # noqa: BLE001 - a bug: the exit must not wait for threads either (main.py)
         _log.critical("the broker has ended", exc_info=True)
         return EXIT_FAILED
     finally:
@@ -53,7 +53,7 @@ def run(config: ServerConfig) -> int:
 
 
 async def serve(config: ServerConfig) -> int:
-    """Run a broker until it is asked to stop; the exit code."""
+    """Run a broker until it is asked to stop; return the exit code."""
     clock = SystemClock()
     with open_log(
         config.broker.log_dirs,
@@ -66,27 +66,27 @@ async def serve(config: ServerConfig) -> int:
         try:
             await broker.start()
             gc.collect()
-            gc.freeze()  # what is there now stays: collections need not look at it again
+            gc.freeze()  # these objects live as long as the process: exempt them from collections
             for listener in broker.network.listeners:
                 click.echo(f"sparklog-server: listening on {listener.address}")
             await broker.lifecycle.wait_for_stop()
         except SparklogError as error:
             if broker.lifecycle.has_failed or not broker.lifecycle.is_stop_requested:
                 raise
-            _log.info("stopped before it had started: %s", error)  # it waited for another process's end
+            _log.info("stopped before it had started: %s", error)  # it waited for another process to end
         finally:
             await broker.stop()
     return EXIT_FAILED if broker.lifecycle.has_failed else 0
 
 
 def _handle_signals(broker: Broker) -> None:
-    """The first SIGTERM or SIGINT stops gracefully, the second at once: what was acknowledged is durable."""
+    """Stop gracefully with the first SIGTERM or SIGINT, immediately with the second (acks are durable)."""
 
     def stop(name: str) -> None:
         if broker.lifecycle.is_stop_requested:
-            _log.warning("%s again: stopping at once", name)
+            _log.warning("%s again: stopping immediately", name)
             logging.shutdown()
-            os._exit(EXIT_AT_ONCE)
+            os._exit(EXIT_IMMEDIATELY)
         _log.info("%s: stopping", name)
         broker.lifecycle.request_stop()
 
@@ -96,14 +96,14 @@ def _handle_signals(broker: Broker) -> None:
 
 
 def _allow_many_files() -> None:
-    """Every connection is an open file; systems often start processes with room for 1,024."""
+    """Raise the limit of open files, one per connection: the default is often 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
-        import uvloop  # noqa: PLC0415 - there is none for every platform
+        import uvloop  # noqa: PLC0415 - not available for every platform
     except ImportError:
         return None
     return uvloop.new_event_loop

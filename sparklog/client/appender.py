@@ -1,17 +1,17 @@
-"""Rows in, drafts out: groups rows by partition, encodes, appends, within a memory budget.
+"""Appends rows: groups them by partition, encodes and writes them, within a memory budget.
 
     appender = PartitionedAppender(image, writer, clock, options)
     appender.add(arrow_batch, topic="events")      # as often as needed
-    staged = appender.finish()                     # durable now, visible to nobody
+    staged = appender.finish()                     # durable now, not visible yet
     publish(metadata, [staged], txn=(application, version))
 
 Invariants: rows of a partition keep the order in which they were added; nothing is returned before it is
     durable; after an error only `abort` is allowed.
-Memory: rows that wait point into the caller's batches and keep them alive, whole, however few rows of a
-    batch are left. So it is batches that are counted: above `buffer_bytes` everything is written out. What
-    encoding takes comes on top: of one partition, or of some that are small together (waiting_rows.py).
-Extents: one for each partition that has rows, each time that everything is written out; once they are many,
-    what comes later waits on the local disk, and goes by partition in the end (waiting_rows.py).
+Memory: buffered rows point into the caller's batches and keep whole batches alive. So the limit counts the
+    bytes of batches: above `buffer_bytes` all rows are written. Encoding takes memory on top of that, for
+    one large partition or several small ones (waiting_rows.py).
+Extents: each flush of the buffer writes one for each partition that has rows. Once there are many, later
+    batches go to a spool on the local disk, and `finish` writes them by partition (waiting_rows.py).
 Not here: visibility (publish.py).
 Concurrency: one thread; the LogWriter may be shared.
 Sources: docs/design.md; Kafka RecordAccumulator.
@@ -50,10 +50,10 @@ from sparklog.metadata import SEQUENCES, DraftExtent, Image, Topic, is_internal
 
 # --- sequencer ---------------------------------------------------------------------------------------
 #
-# Sequence numbers of a producer's records: what makes a batch that is staged twice one batch.
+# Sequence numbers of a producer's records: a batch that is staged twice counts once.
 #
 # Invariants: in each partition they count from 0, without gaps, in the order in which batches are written.
-# Not here: who gives out producer ids and epochs (metadata), what a sequence means there.
+# Not here: producer ids and epochs, and the check of sequences (metadata).
 # Concurrency: one thread.
 # Sources: FORMAT.md#record-batch; Kafka TransactionManager; KIP-890: each transaction begins with 0.
 
@@ -70,11 +70,11 @@ class Sequencer:
     next_sequence: dict[TopicPartition, int] = dataclasses.field(default_factory=dict)
 
     def following(self, topic_id: str, partition: int) -> int:
-        """The sequence of the partition's next record."""
+        """Return the sequence of the partition's next record."""
         return self.next_sequence.get((topic_id, partition), 0)
 
     def options(self, options: EncodeOptions, base_sequence: int) -> EncodeOptions:
-        """To encode batches as this producer's, in a transaction."""
+        """Return `options` with this producer's fields, for transactional batches."""
         return dataclasses.replace(
             options,
             producer_id=self.producer_id,
@@ -84,7 +84,11 @@ class Sequencer:
         )
 
     def written(self, draft: DraftExtent, extends: DraftExtent | None = None) -> DraftExtent:
-        """The draft of batches that were written with the partition's next sequences, as this producer's."""
+        """Return the draft with this producer's fields, and advance the partition's next sequence.
+
+        Args:
+            extends: the draft that `draft` replaces; it includes its records.
+        """
         place = draft.topic_id, draft.partition
         before = 0 if extends is None else extends.record_count
         sequence = self.following(*place)
@@ -97,7 +101,7 @@ class Sequencer:
         )
 
     def go_back(self, next_sequence: Mapping[TopicPartition, int]) -> None:
-        """What was written since these were the next ones is going to be written again."""
+        """Reset the next sequences, to write the same batches again."""
         self.next_sequence = dict(next_sequence)
 
 
@@ -105,21 +109,25 @@ class Sequencer:
 
 
 MIB = 1 << 20
-CHUNK_BYTES = 4 * MIB  # a table is taken in pieces of about this size
+CHUNK_BYTES = 4 * MIB  # a table is processed in slices of about this size
 MAX_EXTENT_RECORDS = (1 << 31) - 1
-# With more, an appender orders what it writes by partition. Larger: less is written twice; smaller: more
-# tasks fit into a commit, which has room for 1,024 times as many.
+# With more extents, an appender spools batches. Larger: fewer bytes are written twice; smaller: more tasks
+# fit into a commit, which has room for 1,024 times as many extents.
 SCATTERED_EXTENTS = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AppendOptions:
-    """How to write. `compression` counts where the topic's compression.type is producer.
+    """Options of an appender.
 
-    Larger `batch_bytes`: better compression, quicker writing; smaller: less to read for a single record.
-    What is None is as the topic or the root says: `max_record_bytes` (never more than the topic's
-    max.message.bytes), `flush_messages` and `flush_ms` between the syncs that publishing needs anyway,
-    `auto_create_topics`, and `num_partitions` and `topic_configs` of topics that do not exist.
+    Fields:
+        compression: used if the topic's compression.type is producer.
+        batch_bytes: larger: better compression, faster writes; smaller: fewer bytes to read for one record.
+        max_record_bytes: None: the topic's max.message.bytes, which it can only lower.
+        flush_messages, flush_ms: limits between syncs, besides the sync before publishing; None: the
+            topic's.
+        auto_create_topics: None: the root's setting.
+        num_partitions, topic_configs: of topics that are created; None: the root's num.partitions.
     """
 
     compression: str = "none"
@@ -143,14 +151,12 @@ class StagedAppend:
 
     @property
     def record_count(self) -> int:
-        """Records in all drafts."""
+        """The number of records in all drafts."""
         return sum(int(draft.record_count) for draft in self.drafts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A topic's rows that wait to be encoded."""
-
     target: TopicTarget
     rows: WaitingRows
 
@@ -168,9 +174,12 @@ class PartitionedAppender:
         sticky_turn: int = 0,
         sequencer: Sequencer | None = None,
     ) -> None:
-        """`sticky_turn`: where rows without key start; different tasks give different numbers.
+        """Write to topics as they are in `image`.
 
-        `sequencer`: of the transaction in which the rows are; None: they are in none.
+        Args:
+            sticky_turn: the first partition for rows without a key, modulo the partitions; tasks use
+                different numbers.
+            sequencer: the sequencer of the rows' transaction; None: no transaction.
         """
         self._sequencer = sequencer
         self._writer = writer
@@ -188,8 +197,8 @@ class PartitionedAppender:
         self._sticky: dict[str, StickyPartitioner] = {}
         self._waiting: dict[str, _Waiting] = {}  # by topic id
         self._drafts: dict[tuple[str, int], list[DraftExtent]] = {}
-        self._spool: PartitionSpool | None = None  # once extents become many: all that comes later
-        self._held_bytes = 0  # of the caller's batches that waiting rows may point into
+        self._spool: PartitionSpool | None = None  # for later batches, once there are many extents
+        self._held_bytes = 0  # of the caller's batches that buffered rows may point into
         self._usable = True
 
     def __enter__(self) -> Self:
@@ -199,17 +208,17 @@ class PartitionedAppender:
         self.abort()
 
     def add(self, rows: pa.RecordBatch | pa.Table, topic: str | None = None, *, state: bool = False) -> None:
-        """Take rows; they may be written to storage now or later.
+        """Buffer rows, and write the buffer if it is full.
 
         Args:
             rows: columns as rows.py describes.
-            topic: where all of them go; None: the topic column says it.
-            state: they are what groups keep in an internal topic, not a user's rows.
+            topic: the topic of all rows; None: the topic column has it.
+            state: the rows are state of groups, for an internal topic.
 
         Raises:
-            InvalidRequestError: a column, topic, partition, timestamp or record that cannot be.
-            UnknownTopicError: no such topic, and it may not be created.
-            StorageError: storage full, failed, ...
+            InvalidRequestError: an invalid column, topic, partition, timestamp or record.
+            UnknownTopicError: the topic does not exist, and may not be created.
+            StorageError: storage is full or failed.
         """
         assert self._usable, "the appender has finished, failed or been aborted"
         self._usable = False
@@ -224,7 +233,7 @@ class PartitionedAppender:
         self._usable = True
 
     def finish(self) -> StagedAppend:
-        """Write what is buffered and make everything durable; the drafts are then ready to publish."""
+        """Write the buffer and make all rows durable; return the drafts, ready to publish."""
         assert self._usable, "the appender has finished, failed or been aborted"
         self._usable = False
         self._flush_all()
@@ -239,11 +248,11 @@ class PartitionedAppender:
 
     @property
     def waiting(self) -> list[Piece]:
-        """Rows that are not written yet, as they were added."""
-        return [piece for one in self._waiting.values() for piece in one.rows.pieces]
+        """The buffered rows that are not written yet, in the order of `add`."""
+        return [piece for waiting in self._waiting.values() for piece in waiting.rows.pieces]
 
     def abort(self) -> None:
-        """Forget everything. What was written stays in the segment; nothing refers to it."""
+        """Drop the buffer and the drafts. Batches in the segment stay, unreferenced."""
         self._usable = False
         self._waiting.clear()
         self._drafts.clear()
@@ -289,17 +298,20 @@ class PartitionedAppender:
         self._held_bytes = 0
 
     def _flush_together(self, target: TopicTarget, part: PartitionRows) -> bool:
-        """Encode and append the rows of several partitions at once, an extent of each; false: one by one."""
+        """Encode and append the rows of several partitions in one call, as an extent each.
+
+        Return False if each partition has to be written by itself.
+        """
         if len(part.partition) == 1:
             return False
         sequences = {self._sequence(target, partition) for partition in part.partition.tolist()}
         if len(sequences) > 1:
-            return False  # they are encoded with the same one
+            return False  # all partitions are encoded with the same sequence
         options = self._encode_options(target, sequences.pop())
         try:
             encoded = encode_partitions(_columns(part.piece), part.rows, options)
         except InvalidRequestError:
-            return False  # one partition's rows will say the same, and which it is
+            return False  # encoding by partition raises the same error with the partition's name
         if encoded is None:
             return False
         if self._is_spooled(target, part.partition.tolist(), encoded):
@@ -311,7 +323,6 @@ class PartitionedAppender:
         return True
 
     def _flush(self, target: TopicTarget, partition: int, piece: Piece) -> None:
-        """Encode and append a partition's rows."""
         columns = _columns(piece)
 
         def encoded(base_offset: int) -> EncodedBatches:
@@ -327,10 +338,10 @@ class PartitionedAppender:
     def _append(
         self, target: TopicTarget, partition: int, records: int, encoded: Callable[[int], EncodedBatches]
     ) -> None:
-        """Append batches, as a continuation of the partition's last extent where possible.
+        """Append batches; extend the partition's last extent where possible.
 
         Args:
-            encoded: the batches, with offsets that count from a number.
+            encoded: returns the batches, given their base offset within the extent.
         """
         drafts = self._drafts.setdefault((target.topic_id, partition), [])
         last = drafts[-1] if drafts else None
@@ -363,13 +374,13 @@ class PartitionedAppender:
             raise InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix) from error
 
     def _new_spool(self) -> PartitionSpool | None:
-        """If there would be many extents. Not in a transaction: each of its extents is a batch."""
+        """Return a spool if there would be many extents; never in a transaction: its extents are batches."""
         extents = sum(map(len, self._drafts.values()))
         extents += sum(waiting.rows.partitions for waiting in self._waiting.values())
         return PartitionSpool() if self._sequencer is None and extents > SCATTERED_EXTENTS else None
 
     def _is_spooled(self, target: TopicTarget, partitions: list[int], encoded: EncodedPartitions) -> bool:
-        """Do these batches wait now? If there is no room for them, nothing does."""
+        """Return True if the batches were spooled. A full spool is written first."""
         if self._spool is None:
             return False
         if self._spool.add(target.topic_id, partitions, encoded):
@@ -378,12 +389,12 @@ class PartitionedAppender:
         return self._spool.add(target.topic_id, partitions, encoded)
 
     def _write_spooled(self) -> None:
-        """Append what waits, partition by partition."""
+        """Append the spooled batches by partition."""
         if self._spool is not None:
             for topic_id, partition, spooled in self._spool.take_all():
                 target = self._waiting[topic_id].target
                 records = spooled.batches.record_count
-                self._append(target, partition, records, spooled.counting_from)
+                self._append(target, partition, records, spooled.with_base_offset)
 
     def _sequence(self, target: TopicTarget, partition: int) -> int:
         return (
@@ -418,7 +429,7 @@ def _columns(piece: Piece) -> RecordColumns:
 
 
 def _config_overrides(options: AppendOptions) -> dict[str, int]:
-    """The topic settings that the caller overrides for this append."""
+    """Return the topic settings that the caller overrides for this append."""
     given = {
         "max_message_bytes": options.max_record_bytes,
         "flush_messages": options.flush_messages,
@@ -428,9 +439,9 @@ def _config_overrides(options: AppendOptions) -> dict[str, int]:
 
 
 def _arrow_batches(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Pieces of bounded size, however many rows share a value; and about how many bytes each is."""
+    """Yield (slice of bounded size, about its bytes). Values that rows share count once for each row."""
     if rows.num_rows == 0:
-        normalise_rows(pa.RecordBatch.from_pylist([], schema=rows.schema))  # a wrong column is an error still
+        normalise_rows(pa.RecordBatch.from_pylist([], schema=rows.schema))  # raise for wrong columns
     for arrow_batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches():
         if arrow_batch.num_rows == 0:
             continue
@@ -442,7 +453,7 @@ def _arrow_batches(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[pa.RecordB
 
 
 def _split_by_topic(rows: Rows, topic: str | None) -> Iterator[tuple[str, Rows]]:
-    """(topic, its rows in order). A topic that is given beats the column."""
+    """Yield (topic, its rows in order). A given topic takes precedence over the column."""
     if topic is not None:
         yield topic, rows
         return
@@ -461,15 +472,16 @@ def _split_by_topic(rows: Rows, topic: str | None) -> Iterator[tuple[str, Rows]]
 
 # --- unstaged rows -----------------------------------------------------------------------------------
 #
-# Rows of a transaction that are not staged yet: they gather in an appender, and can be written once more.
+# Rows of a transaction that are not staged yet. An appender collects them; they can be written again.
 #
-# Staging is a metadata commit; rows of several appends share one, or the end's. What was written before may
-# have been swept by then (STAGING_EXPIRED), so the rows are kept until they are staged.
+# Staging is a metadata commit; the rows of several appends share one, or share the transaction's last
+# commit. A sweep may remove their segment before it (STAGING_EXPIRED), so the rows are kept until they are
+# staged.
 #
-# Invariants: each row is in the drafts of the last `finish` once, with the sequence numbers that follow those
-#     of what was staged before.
-# Memory: the caller's Arrow data, `held_bytes` of it; whoever uses it stages in time.
-# Not here: the commit (transaction.py), which topics there are.
+# Invariants: each row is in the drafts of the last `finish` once, with the sequence numbers that follow the
+#     staged ones.
+# Memory: `held_bytes` of the caller's Arrow data; the caller limits it by staging.
+# Not here: commits and missing topics (transaction.py).
 # Concurrency: one thread.
 
 
@@ -480,21 +492,21 @@ class UnstagedRows:
     """See the comment at the head of this section."""
 
     def __init__(self, new_appender: NewAppender, sequencer: Sequencer) -> None:
-        """`new_appender`: for topics as they are when it is called."""
+        """`new_appender` returns an appender for topics as they are at that time."""
         self._new_appender = new_appender
         self._sequencer = sequencer
-        self._sequences = dict(sequencer.next_sequence)  # as of what is staged
+        self._sequences = dict(sequencer.next_sequence)  # after the last staged record
         self._given: list[tuple[str, pa.Table | pa.RecordBatch]] = []
         self._appender: PartitionedAppender | None = None
         self._drafts: list[DraftExtent] = []
         self.held_bytes = 0
 
     def __len__(self) -> int:
-        """How often something was appended."""
+        """Return the number of appends."""
         return len(self._given)
 
     def append(self, topic: str, rows: pa.Table | pa.RecordBatch) -> None:
-        """Take rows of a topic that exists; whether rows may be there was asked before."""
+        """Append rows to an existing topic; the caller has checked that it is no internal one."""
         if not rows.num_rows:
             return
         self._given.append((topic, rows))
@@ -502,36 +514,36 @@ class UnstagedRows:
         self._write(topic, rows)
 
     def expect(self, topic: Topic) -> None:
-        """Rows of this topic come next. It may have been made, by anybody, since the first rows came."""
+        """Prepare for rows of this topic: replace the appender if the topic is newer than its image."""
         if self._appender is not None and not self._appender.topics.knows(topic):
-            self._begin_anew()
+            self._finish_appender()
 
-    def _begin_anew(self) -> None:
+    def _finish_appender(self) -> None:
         if self._appender is not None:
             self._drafts += self._appender.finish().drafts
             self._appender = None
 
     def finish(self) -> list[DraftExtent]:
-        """Make all rows durable; the same again if nothing was appended since."""
-        self._begin_anew()
+        """Make all rows durable, and return their drafts. Repeatable."""
+        self._finish_appender()
         return self._drafts
 
     def write_again(self) -> None:
-        """What was written is gone, or not to be used."""
+        """Write all rows again, to another segment, with the same sequences."""
         self._drop()
         self._sequencer.go_back(self._sequences)
         for topic, rows in self._given:
             self._write(topic, rows)
 
     def staged(self) -> None:
-        """What `finish` has returned is staged, and no longer looked after here."""
+        """Drop the rows and drafts after a successful staging."""
         self._given.clear()
         self._drafts = []
         self._sequences = dict(self._sequencer.next_sequence)
         self.held_bytes = 0
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Drop all rows."""
         self._drop()
         self.staged()
 

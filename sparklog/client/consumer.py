@@ -1,10 +1,9 @@
 """Reading a partition as Arrow tables, in bounded memory.
 
-Columns: key, value, topic, partition, offset, timestamp, timestamp_type, and headers when asked for: the
-    names and meanings of Spark's Kafka source, with timestamps in milliseconds, UTC.
-Invariants: offsets ascend; a read returns at least one record if there is one, whatever the limits. What
-    is read is what the given image has; a newer one is looked at only if files have gone
-    (log/partition_reader.py).
+Columns: key, value, topic, partition, offset, timestamp, timestamp_type, and optionally headers: the names
+    and meanings of Spark's Kafka source, with timestamps in milliseconds, UTC.
+Invariants: offsets ascend; a read returns at least one record if there is one, whatever the limits. Reads use
+    the given image, and a newer one only if files were deleted (log/partition_reader.py).
 Not here: groups (groups.py), following the log (the caller refreshes).
 Concurrency: any number of threads.
 """
@@ -41,10 +40,10 @@ _FIRST_WINDOW_OFFSETS = 1 << 16
 def partition_reader(
     metadata: MetadataLog, image: Image, topic: str, partition: int, *, skip_expired: bool = False
 ) -> PartitionReader:
-    """Reads a partition as the image has it.
+    """Return a reader of the partition as it is in the image.
 
     Args:
-        skip_expired: pass over offsets that expire before they are read, instead of OFFSET_OUT_OF_RANGE.
+        skip_expired: skip offsets that expire before they are read, instead of raising OFFSET_OUT_OF_RANGE.
     """
     state = image.partition(topic, partition)
     return PartitionReader(
@@ -53,12 +52,12 @@ def partition_reader(
         topic=topic,
         partition=partition,
         state=state,
-        on_expired=_pass_over if skip_expired else None,
+        on_expired=_ignore_expired if skip_expired else None,
     )
 
 
-def _pass_over(_start: int, _end: int) -> None:
-    """What has expired is not missed."""
+def _ignore_expired(_start: int, _end: int) -> None:
+    pass
 
 
 def read_batches(
@@ -73,14 +72,14 @@ def read_batches(
     skip_expired: bool = False,
     step_bytes: int = STEP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """All records of [start_offset, end_offset), step by step; by default all that the image has.
+    """Yield the records of [start_offset, end_offset) in batches; by default all records of the image.
 
     Args:
         skip_expired: as partition_reader.
 
     Raises:
-        OffsetOutOfRangeError: before the first batch, if an offset is outside the log; later, if what is
-            still to be read has expired meanwhile.
+        OffsetOutOfRangeError: before the first batch, if an offset is outside the log; later, if offsets
+            have expired before they were read.
         UnknownTopicError, DataLossError, CorruptLogError.
     """
     reader = partition_reader(metadata, image, topic, partition, skip_expired=skip_expired)
@@ -88,7 +87,7 @@ def read_batches(
     end = reader.state.log_end_offset if end_offset is None else end_offset
     plan = reader.plan(start, end)
     decoded = reader.read(start, end, plan=plan, include_headers=include_headers, step_bytes=step_bytes)
-    return (to_arrow_batch(one, topic, partition, include_headers=include_headers) for one in decoded)
+    return (to_arrow_batch(records, topic, partition, include_headers=include_headers) for records in decoded)
 
 
 def read_table(
@@ -102,11 +101,11 @@ def read_table(
     max_bytes: int | None = None,
     include_headers: bool = False,
 ) -> pa.Table:
-    """Records from `start_offset` on, up to a limit; an empty table only at the log's end.
+    """Return records from `start_offset` on, up to a limit; an empty table only at the log's end.
 
     Args:
-        max_records: at most so many.
-        max_bytes: at most about so many bytes of keys and values, but always one record.
+        max_records: None: no limit.
+        max_bytes: of keys and values, approximate; at least one record is returned.
     """
     for name, limit in (("max_records", max_records), ("max_bytes", max_bytes)):
         if limit is not None and limit < 1:
@@ -126,8 +125,8 @@ def read_table(
     start = start_offset
     while start < log_end_offset and not limits.reached():
         end = min(start + max(1, window), log_end_offset)
-        for one in reader.read(start, end, include_headers=include_headers, step_bytes=step_bytes):
-            limits.take(to_arrow_batch(one, topic, partition, include_headers=include_headers))
+        for records in reader.read(start, end, include_headers=include_headers, step_bytes=step_bytes):
+            limits.take(to_arrow_batch(records, topic, partition, include_headers=include_headers))
             if limits.reached():
                 break
         start = end
@@ -137,7 +136,7 @@ def read_table(
 
 
 class _Limits:
-    """Takes batches until a limit is reached, cutting the last."""
+    """Collects batches until a limit is reached; slices the last one."""
 
     def __init__(self, max_records: int | None, max_bytes: int | None) -> None:
         self.taken: list[pa.RecordBatch] = []
@@ -146,7 +145,6 @@ class _Limits:
         self._bytes_left = max_bytes
 
     def reached(self) -> bool:
-        """Is there room for no more records?"""
         return self._reached
 
     def take(self, arrow_batch: pa.RecordBatch) -> None:
@@ -178,7 +176,7 @@ def _row_bytes(arrow_batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[n
 def to_arrow_batch(
     records: DecodedRecords, topic: str, partition: int, *, include_headers: bool
 ) -> pa.RecordBatch:
-    """Decoded records with the columns of SCHEMA."""
+    """Return decoded records with the columns of SCHEMA."""
     rows = records.num_rows
     columns = [
         records.key,

@@ -1,16 +1,14 @@
-"""Patterns that clients send, to choose transactional ids by, or topics: in time that grows with the text,
-not with powers of it.
+"""Regular expressions from clients, for transactional ids or topics, matched in linear time.
 
-An expression of a client is its program, run by us. The engine is RE2 (it comes with Arrow), which knows no
-backtracking: of Kafka's, which is RE2 for Java, the syntax and the promises are the same. But what it has
-compiled may be far larger than the text, and once its states do not fit in its memory, each character costs
-as many steps as there are states.
-Invariants: an id matches whole or not at all. What cannot be understood is refused, never guessed.
-Bounds: MOST_CHARACTERS of a pattern, MOST_STATES of what it becomes; for those who search on behalf of
-    others, CPU, since what a search takes depends on the ids as well. They search slice by slice, SLICE_STEPS
-    each: 50 ms at worst, and a tenth of that where states fit in memory.
-Memory: texts become Arrow's by our own hand. Its converter imports pandas for the first of a process, if it
-    is installed: 40 MB, and a third of a second.
+A client's expression is untrusted code. The engine is RE2 (part of Arrow), which does not backtrack; Kafka
+uses RE2 for Java, with the same syntax and guarantees. But a compiled expression may be far larger than its
+text, and once its states do not fit in RE2's memory, each character costs as many steps as there are states.
+Invariants: a pattern matches a whole text or not at all. An invalid pattern is refused.
+Bounds: MOST_CHARACTERS of a pattern, MOST_STATES of its compiled form; for servers, CPU time, since the cost
+    of a search also depends on the texts. They search in slices of SLICE_STEPS: 50 ms at worst, and a tenth
+    of that if the states fit in memory.
+Memory: `_arrow` builds Arrow's strings directly. pyarrow's converter imports pandas, if it is installed, on
+    its first use: 40 MB, and a third of a second.
 Concurrency: pure; with many ids in a storage thread.
 Sources: KIP-1152 (which took RE2/J for it); https://github.com/google/re2/wiki/Syntax.
 """
@@ -28,24 +26,23 @@ from sparklog.errors import InvalidRequestError, why_not_utf8
 
 # --- pattern size ------------------------------------------------------------------------------------
 #
-# How large an expression becomes when RE2 compiles it, before it does.
+# Estimates the compiled size of an expression without compiling it.
 #
-# `x{0,1000}` is a thousand copies of x, and RE2 writes them all down: forty times `.{0,1000}` are 360
-# characters, and an automaton whose states do not fit in its memory any more. What it costs to search with
-# that grows with the states for each character, and took seconds for a few ids.
-# Invariants: what RE2 expands is counted at least as often as it does; what it refuses may get any size.
-# Concurrency: pure; time that grows with the text.
+# RE2 expands `x{0,1000}` to a thousand copies of x: forty times `.{0,1000}` has 360 characters, and an
+# automaton whose states do not fit in RE2's memory. A search with it took seconds for a few ids.
+# Invariants: the estimate is at least RE2's own size; for an invalid expression it is arbitrary.
+# Concurrency: pure, in linear time.
 # Sources: https://github.com/google/re2/wiki/Syntax; RE2's parse.cc.
 
 
 # \pL has hundreds of ranges: a millisecond to compile, as fifty negated classes take.
 UNICODE_CLASS: Final = 50
-MEMBERS: Final = 4  # of a class: they are ways into a state
+MEMBERS: Final = 4  # of a class that count as a state
 _COUNTED: Final = re.compile(r"\{(\d{0,9})(,(\d{0,9}))?\}", re.ASCII)
 
 
 class _Sizes:
-    """Of the groups that are open: how large each is yet, and its last part, which may be repeated."""
+    """The sizes of the open groups so far, and of the last part of each, which may be repeated."""
 
     def __init__(self) -> None:
         self._open: list[tuple[int, int]] = []
@@ -68,7 +65,7 @@ class _Sizes:
         self.size = self._last = 0
 
     def end(self) -> None:
-        """One that was never begun is RE2's to refuse."""
+        """Close a group. RE2 refuses an unbalanced one."""
         inner = self.size + 1
         if self._open:
             self.size, self._last = self._open.pop()
@@ -76,7 +73,7 @@ class _Sizes:
 
 
 def compiled_size(pattern: str) -> int:
-    """About how many states it takes: one for each character, class and operator, as often as is repeated."""
+    """Return about how many states a pattern takes: one for each character, class and operator, repeated."""
     sizes = _Sizes()
     at = 0
     while at < len(pattern):
@@ -104,9 +101,9 @@ def compiled_size(pattern: str) -> int:
 
 
 def _escaped(pattern: str, at: int, sizes: _Sizes) -> int:
-    """Count in what begins with this backslash; where it ends."""
+    """Count the escape sequence at this backslash; return its end."""
     kind = pattern[at + 1 : at + 2]
-    if kind == "Q":  # up to \\E nothing has a meaning
+    if kind == "Q":  # literal up to \\E
         end = pattern.find("\\E", at + 2)
         end = len(pattern) if end < 0 else end
         quoted = end - at - 2
@@ -122,7 +119,7 @@ def _escaped(pattern: str, at: int, sizes: _Sizes) -> int:
 
 
 def _bracketed(pattern: str, at: int, sizes: _Sizes) -> int:
-    """Count in the class that begins with this bracket; where it ends."""
+    """Count the class at this bracket; return its end."""
     members = classes = 0
     start = at + 1 + pattern.startswith("^", at + 1)
     at = start
@@ -148,30 +145,30 @@ def _bracketed(pattern: str, at: int, sizes: _Sizes) -> int:
 MOST_CHARACTERS: Final = 1_024
 MOST_STATES: Final = MOST_CHARACTERS  # as many as a text without repetitions has
 SLICE_STEPS: Final = 500_000  # states x characters
-SECONDS_PER_TEXT: Final = 2e-6  # there and back again; to list it takes more
+SECONDS_PER_TEXT: Final = 2e-6  # conversion to and from Arrow; listing a text takes longer
 _IDS = "transactional ids"
 
 
 class CpuBudget:
-    """How much CPU a search may take in its thread."""
+    """A limit of the CPU time of a search in its thread."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.thread_time) -> None:
         self._clock = clock
         self._end = clock() + seconds
 
     def is_spent(self, searched: int) -> bool:
-        """Has it taken as much, beside what so many texts take anyway? To be asked in the same thread."""
+        """Return True if the search of so many texts exceeds the limit. Call it in the searching thread."""
         return self._clock() > self._end + searched * SECONDS_PER_TEXT
 
 
 def matching(
     pattern: str, texts: Sequence[str], *, of: str = _IDS, budget: CpuBudget | None = None
 ) -> list[bool]:
-    """Which of these texts the pattern matches, each as a whole.
+    """Return for each text whether the pattern matches it as a whole.
 
     Args:
-        of: what they are, for a message.
-        budget: None: whoever asks pays for it.
+        of: the kind of texts, for messages.
+        budget: None: no limit of CPU time.
 
     Raises:
         InvalidRequestError: INVALID_PATTERN.
@@ -184,19 +181,19 @@ def matching(
     if size > MOST_STATES:
         raise _invalid(
             of,
-            f"found some {size} states once its repetitions are written out, expected at most {MOST_STATES}",
-            fix="repeat less, as in .* instead of .{0,1000}",
+            f"found about {size} states after expanding its repetitions, expected at most {MOST_STATES}",
+            fix="use smaller repetition counts, or .* instead of .{0,1000}",
         )
     answers: list[bool] = []
     try:
-        # By itself first: `a)|(b` is none, but would become one between our brackets.
+        # First without our brackets: `a)|(b` is invalid, but would be valid between them.
         pc.match_substring_regex(_arrow([""]), pattern=pattern)
         for some in [texts] if budget is None else _slices(texts, max(1, SLICE_STEPS // max(1, size))):
             if budget is not None and budget.is_spent(len(answers)):
                 raise _invalid(
                     of,
-                    f"found what takes too long to look for in {len(texts)} of them",
-                    fix="use a simpler one, or other filters beside it",
+                    f"it takes too much CPU time to search {len(texts)} of them",
+                    fix="use a simpler pattern, or add other filters",
                 )
             answers += pc.match_substring_regex(_arrow(some), pattern=rf"\A(?:{pattern})\z").to_pylist()
     except pa.ArrowInvalid as error:
@@ -205,7 +202,7 @@ def matching(
 
 
 def _slices(texts: Sequence[str], characters: int) -> Iterator[Sequence[str]]:
-    """Of so many characters each, or of one text that has more."""
+    """Yield slices of at most so many characters, or of one longer text."""
     start = size = 0
     for index, text in enumerate(texts):
         size += len(text)
@@ -216,14 +213,14 @@ def _slices(texts: Sequence[str], characters: int) -> Iterator[Sequence[str]]:
 
 
 def _arrow(texts: Sequence[str]) -> pa.StringArray:
-    """See the module's docstring, Memory."""
+    """Convert without importing pandas (see the module's docstring)."""
     encoded = [text.encode() for text in texts]
     ends = np.zeros(len(encoded) + 1, np.int32)
-    np.cumsum([len(one) for one in encoded], out=ends[1:])
+    np.cumsum([len(data) for data in encoded], out=ends[1:])
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 
 
-_SYNTAX = "write it in RE2's syntax, without look-around and references back"
+_SYNTAX = "use RE2's syntax, without look-around and back-references"
 
 
 def _invalid(of: str, problem: str, fix: str = _SYNTAX) -> InvalidRequestError:

@@ -1,6 +1,6 @@
-"""What callers hand over to be appended: Arrow columns, brought into the form the encoder takes.
+"""Rows to append: validates the caller's Arrow columns, and converts them for the encoder.
 
-Columns (all optional but one of key and value): key and value (string or binary), headers (list of
+Columns (at least one of key and value): key and value (string or binary), headers (list of
     key and value), partition (integer), timestamp (timestamp, or int64 milliseconds), topic (string).
 Invariants: after `normalise_rows` key and value are binary, partition is int64, timestamps are
     int64 milliseconds with no gaps, headers are list<struct<key, value>>.
@@ -36,15 +36,15 @@ class Rows:
     headers: pa.Array | None
     partition: pa.Array | None
     topic: pa.Array | None
-    timestamp_ms: npt.NDArray[np.int64]  # -1, of null: the time of the append
+    timestamp_ms: npt.NDArray[np.int64]  # -1 (from null): the time of the append
 
     @property
     def num_rows(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return int(self.timestamp_ms.size)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Rows":
-        """These rows, copied."""
+        """Return these rows, copied."""
         index = pa.array(rows)
         return Rows(
             key=None if self.key is None else self.key.take(index),
@@ -58,7 +58,7 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Rows of a topic that wait to be encoded. Keys and values still lie in the caller's buffers."""
+    """Rows of a topic that wait to be encoded. Keys and values are still in the caller's buffers."""
 
     key: ByteViews | None
     value: ByteViews | None
@@ -67,7 +67,7 @@ class Piece:
 
     @classmethod
     def of(cls, rows: Rows, timestamp_ms: npt.NDArray[np.int64]) -> Self:
-        """All of `rows`, with other timestamps."""
+        """Return all of `rows`, with these timestamps."""
         return cls(
             key=None if rows.key is None else ByteViews.of(rows.key),
             value=None if rows.value is None else ByteViews.of(rows.value),
@@ -77,7 +77,7 @@ class Piece:
 
     @classmethod
     def joined(cls, pieces: Sequence["Piece"]) -> "Piece":
-        """One after the other; a column that no piece has stays None."""
+        """Return the pieces concatenated; a column that no piece has stays None."""
         if len(pieces) == 1:
             return pieces[0]
         return cls(
@@ -89,18 +89,18 @@ class Piece:
 
     @property
     def num_rows(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return int(self.timestamp_ms.size)
 
     @property
     def data_bytes(self) -> int:
-        """About how many bytes the rows' keys, values, headers and timestamps are."""
+        """The approximate bytes of the rows' keys, values, headers and timestamps."""
         views = sum(int(column.length.sum()) for column in (self.key, self.value) if column is not None)
         headers = 0 if self.headers is None else int(self.headers.nbytes)
         return int(self.timestamp_ms.nbytes) + views + headers
 
     def row_bytes(self) -> npt.NDArray[np.int64]:
-        """About how many bytes each row is; together they are `data_bytes`, but for what division leaves."""
+        """Return the approximate bytes of each row; their sum is `data_bytes`, but for rounding."""
         headers = 0 if self.headers is None else int(self.headers.nbytes) // max(1, self.num_rows)
         sizes = np.full(self.num_rows, self.timestamp_ms.itemsize + headers, np.int64)
         for column in (self.key, self.value):
@@ -109,7 +109,7 @@ class Piece:
         return sizes
 
     def slice(self, start: int, end: int) -> "Piece":
-        """Some consecutive rows."""
+        """Return the rows of [start, end)."""
         return Piece(
             key=None if self.key is None else self.key.slice(start, end),
             value=None if self.value is None else self.value.slice(start, end),
@@ -118,7 +118,7 @@ class Piece:
         )
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Piece":
-        """These rows; the bytes of keys and values are not copied."""
+        """Return these rows; the bytes of keys and values are not copied."""
         return Piece(
             key=None if self.key is None else self.key.take(rows),
             value=None if self.value is None else self.value.take(rows),
@@ -128,10 +128,10 @@ class Piece:
 
 
 def normalise_rows(arrow_batch: pa.RecordBatch) -> Rows:
-    """Check names and types, and bring the columns into the encoder's form.
+    """Check names and types, and convert the columns for the encoder.
 
     Raises:
-        InvalidRequestError: an unknown column, a type that cannot be used, neither key nor value.
+        InvalidRequestError: an unknown column, a wrong type, or neither key nor value.
     """
     names = arrow_batch.schema.names
     _validate_names(names)
@@ -153,17 +153,17 @@ def normalise_rows(arrow_batch: pa.RecordBatch) -> Rows:
 
 
 def validate_rows(rows: object) -> None:
-    """Refuse what is no table of Arrow."""
+    """Raise unless `rows` is an Arrow table or record batch."""
     if not isinstance(rows, pa.Table | pa.RecordBatch):
         raise InvalidRequestError(
             "INVALID_ROWS",
             f"found rows of type {type(rows).__name__}, expected pyarrow.Table or pyarrow.RecordBatch",
-            fix='give Arrow rows, for instance pyarrow.table({"value": ["a", "b"]})',
+            fix='pass an Arrow table, for instance pyarrow.table({"value": ["a", "b"]})',
         )
 
 
 def with_partition(rows: pa.Table | pa.RecordBatch, partition: int) -> pa.Table:
-    """The rows, all of them for this partition."""
+    """Return the rows with this number in the partition column."""
     if isinstance(partition, bool) or not isinstance(partition, int | np.integer):
         raise InvalidRequestError(
             "INVALID_ROWS",
@@ -177,7 +177,7 @@ def with_partition(rows: pa.Table | pa.RecordBatch, partition: int) -> pa.Table:
 
 
 def validate_timestamps(timestamp_ms: npt.NDArray[np.int64], config: TopicConfig, now_ms: int) -> None:
-    """Refuse CreateTime timestamps too far from now, as the topic's settings say."""
+    """Refuse CreateTime timestamps outside the range that the topic's settings allow."""
     if config.message_timestamp_type == TimestampMode.LOG_APPEND_TIME or timestamp_ms.size == 0:
         return
     newest = int(timestamp_ms.max())
@@ -198,7 +198,7 @@ def validate_timestamps(timestamp_ms: npt.NDArray[np.int64], config: TopicConfig
 
 
 def validate_keys(key: pa.Array | None, rows: int, config: TopicConfig) -> None:
-    """Refuse records without a key in a compacted topic: compaction could never tell what they replace."""
+    """Refuse records without a key in a compacted topic: compaction works by key."""
     if "compact" not in config.cleanup_policy or rows == 0 or (key is not None and not key.null_count):
         return
     row = 0 if key is None else pc.index(key.is_null(), True).as_py()
@@ -283,7 +283,7 @@ def _timestamps(found: pa.Array | None, rows: int) -> npt.NDArray[np.int64]:
         return np.full(rows, _NOW, dtype=np.int64)
     if pa.types.is_timestamp(found.type):
         wanted = pa.timestamp("ms", found.type.tz)
-        if found.type.unit == "s":  # too many for milliseconds
+        if found.type.unit == "s":  # raises if it overflows milliseconds
             found = _cast("timestamp", found, wanted)
             assert found is not None
         _refuse_negative(found.cast(pa.int64()), found.type.unit)
@@ -299,7 +299,7 @@ def _timestamps(found: pa.Array | None, rows: int) -> npt.NDArray[np.int64]:
 
 
 def _refuse_negative(times: pa.Array, unit: str) -> None:
-    """As Kafka's producers do, from the smallest part of a millisecond before 1970 on."""
+    """Refuse times before 1970, as Kafka's producers do, fractions of a millisecond included."""
     oldest = pc.min(times).as_py()
     if oldest is None or oldest >= 0:
         return

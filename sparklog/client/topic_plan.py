@@ -1,8 +1,8 @@
-"""Which topic rows go to: one that exists, or one that is planned and created with the first append.
+"""Resolves topic names to existing topics, or to planned ones, which the first append creates.
 
-Invariants: a planned topic's id is made up when it is planned; at publication all plans of one name,
-    from any number of tasks, become one topic, and drafts that carry a planned id are moved to it. What users
-    write is in no internal topic.
+Invariants: a planned topic's id is generated when it is planned. At publication all plans of one name, from
+    any number of tasks, become one topic, and drafts with a planned id are moved to it. Users cannot write
+    to internal topics.
 Not here: the commit (publish.py).
 Concurrency: values are immutable; a `TopicPlanner` belongs to one thread.
 """
@@ -17,11 +17,10 @@ from sparklog.metadata import Image, Topic, is_internal, new_id, plan_create_top
 
 # --- offsets topic -----------------------------------------------------------------------------------
 #
-# What __consumer_offsets is made with, whoever makes it: a coordinator, a commit, a write, or by name.
+# The settings of __consumer_offsets: a coordinator, a commit, a write or an administrator may create it.
 #
-# Invariants: it is compacted, and by nothing else does a record go: under a retention, committed offsets of
-#     groups that are quiet would be lost.
-#     How many partitions it has is for ever: groups are found by it.
+# Invariants: only compaction removes its records: a retention would lose the offsets of idle groups.
+#     Its number of partitions never changes: a group's partition depends on it.
 # Not here: its records (groups.py), altering topics (admin.py).
 # Sources: Kafka GroupCoordinator.groupMetadataTopicConfigs.
 
@@ -31,10 +30,10 @@ OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 
 
 def validate_partitions(image: Image, name: str, total: int) -> None:
-    """Refuse another number of partitions than __consumer_offsets has.
+    """Refuse to change the number of partitions of __consumer_offsets.
 
-    A group's offsets are in the partition that its name and this number choose: by another one they would not
-    be found any more, and every group would begin anew.
+    A group's partition is computed from its name and this number. With another number its committed offsets
+    would not be found, and every group would start over.
 
     Raises:
         InvalidRequestError: INVALID_PARTITION_COUNT.
@@ -43,14 +42,14 @@ def validate_partitions(image: Image, name: str, total: int) -> None:
     if name == OFFSETS_TOPIC and topic is not None and total != len(topic.partitions):
         raise InvalidRequestError(
             "INVALID_PARTITION_COUNT",
-            f"topic {name!r}: found {total} partitions, expected {len(topic.partitions)}, as it has: by "
-            "another number groups' committed offsets would not be found any more",
-            fix="leave it; a new root makes it with offsets.topic.num.partitions",
+            f"topic {name!r}: found {total} partitions, expected {len(topic.partitions)}: its number cannot "
+            "change, since committed offsets of groups would be lost",
+            fix="keep the number; a new root uses offsets.topic.num.partitions",
         )
 
 
 def validate_settings(image: Image, name: str, changes: Mapping[str, str | None]) -> None:
-    """Refuse a change by which __consumer_offsets would lose records otherwise than by compaction.
+    """Refuse a cleanup.policy of __consumer_offsets other than compact.
 
     Raises:
         InvalidRequestError: INVALID_CONFIG_VALUE.
@@ -65,15 +64,15 @@ def validate_settings(image: Image, name: str, changes: Mapping[str, str | None]
 
 
 def partitions_of_new(name: str, root: RootConfig) -> int:
-    """How many partitions a topic is made with, where nobody says it."""
+    """Return the default number of partitions of a new topic."""
     return root.offsets_topic_num_partitions if name == OFFSETS_TOPIC else root.num_partitions
 
 
 def configs_of_new(name: str, asked: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The settings of a topic to be made, of those that were asked for, which are legal.
+    """Return the settings of a new topic, given the requested ones, which are valid.
 
     Raises:
-        InvalidRequestError: INVALID_CONFIG_VALUE, the topic cannot be made with them.
+        InvalidRequestError: INVALID_CONFIG_VALUE, not allowed for __consumer_offsets.
     """
     if name != OFFSETS_TOPIC:
         return dict(asked or {})
@@ -89,7 +88,7 @@ def _validate_policy(name: str, overrides: Mapping[str, str], root: Mapping[str,
             "INVALID_CONFIG_VALUE",
             f"topic {name!r}: found cleanup.policy={','.join(policy)}, expected compact: groups' committed "
             "offsets would be lost",
-            fix="leave it at cleanup.policy=compact",
+            fix="keep cleanup.policy=compact",
         )
 
 
@@ -120,7 +119,7 @@ class TopicTarget:
 
 
 class TopicPlanner:
-    """Resolves names against one image, and remembers what it planned."""
+    """Resolves names against one image, and remembers the planned topics."""
 
     def __init__(
         self,
@@ -131,12 +130,15 @@ class TopicPlanner:
         configs: Mapping[str, str] | None = None,
         overrides: Mapping[str, int] | None = None,
     ) -> None:
-        """`auto_create` and `num_partitions`: instead of the root's; `configs`: of topics that have to be
-        created, other than __consumer_offsets; `overrides`: fields of TopicConfig, which can only lower a
-        topic's limits.
+        """Resolve names against `image`.
+
+        Args:
+            auto_create, num_partitions: None: the root's settings.
+            configs: of topics that are created, other than __consumer_offsets.
+            overrides: fields of TopicConfig; they can only lower a topic's limits.
 
         Raises:
-            InvalidRequestError: a topic cannot have these `configs`.
+            InvalidRequestError: invalid `configs`.
         """
         validate_topic_configs(configs or {})
         self._image = image
@@ -148,14 +150,14 @@ class TopicPlanner:
         self._targets: dict[str, TopicTarget] = {}
 
     def target(self, name: str, *, state: bool = False) -> TopicTarget:
-        """The topic called `name`, planned if it does not exist.
+        """Return the topic, planned if it does not exist.
 
         Args:
-            state: for what groups keep: it may be internal, and is planned even where rows create no topics.
+            state: for state of groups: the topic may be internal, and is planned without auto_create.
 
         Raises:
-            InvalidRequestError: INTERNAL_TOPIC, it is for state only; or no topic can have this name.
-            UnknownTopicError: there is none, and it may not be created.
+            InvalidRequestError: INTERNAL_TOPIC, or an invalid name.
+            UnknownTopicError: the topic does not exist, and may not be created.
         """
         if not state:
             refuse_internal(name)
@@ -166,12 +168,12 @@ class TopicPlanner:
         return found
 
     def knows(self, topic: Topic) -> bool:
-        """Was it there when these names began to be resolved?"""
+        """Return True if this planner's image has the topic, with the same id."""
         found = self._image.topics.get(topic.name)
         return found is not None and found.topic_id == topic.topic_id
 
     def planned(self) -> tuple[PlannedTopic, ...]:
-        """What has to be created at publication."""
+        """Return the topics to create at publication."""
         return tuple(
             dataclasses.replace(target.planned, keyed=target.keyed)
             for target in self._targets.values()
@@ -193,10 +195,10 @@ class TopicPlanner:
         if not (state or self._auto_create):
             raise unknown_topic(name)
         partitions, configs = self._num_partitions, self._configs
-        if name == OFFSETS_TOPIC:  # what the planner was told is for rows' topics
+        if name == OFFSETS_TOPIC:  # the planner's own settings are for topics of rows
             partitions, configs = partitions_of_new(name, self._root), configs_of_new(name)
         topic_id = new_id()
-        plan_create_topic(self._image, name, partitions, topic_id=topic_id, configs=configs)  # is it legal?
+        plan_create_topic(self._image, name, partitions, topic_id=topic_id, configs=configs)  # validates
         plan = PlannedTopic(
             name=name,
             topic_id=topic_id,
@@ -218,9 +220,9 @@ class TopicPlanner:
 
 
 def refuse_internal(name: str) -> None:
-    """Keep rows out of the topics in which groups and brokers keep their state, as Kafka's brokers do.
+    """Refuse rows in internal topics, as Kafka's brokers do.
 
-    One record there that is none of theirs, and the groups of its partition could not be loaded any more.
+    A single foreign record would make the groups of its partition impossible to load.
 
     Raises:
         InvalidRequestError: INTERNAL_TOPIC.
@@ -234,7 +236,7 @@ def refuse_internal(name: str) -> None:
 
 
 def unknown_topic(name: str) -> UnknownTopicError:
-    """The error for a topic that is not there and may not be created."""
+    """Return the error for a topic that does not exist and may not be created."""
     return UnknownTopicError(
         "TOPIC_MISSING",
         f"found no topic {name!r}",

@@ -1,26 +1,25 @@
-"""A transaction of Python, without a broker: appends to any topics and offsets of groups, all or nothing.
+"""Transactions without a broker: appends to any topics and offsets of groups, all or nothing.
 
     txn = log.transaction("totals")
     while ...:
         with txn:                                        # commits at its end, aborts on an exception
-            done = log.committed_offsets("totals")       # after `with`: nobody else can commit from here on
+            done = log.committed_offsets("totals")       # inside `with`: older owners of the id are fenced
             ...
             txn.append("totals", table)
             txn.commit_offsets("totals", {("orders", 0): end_offset})
 
-Who enters first takes the transactional id: the process that had it before is fenced, and what it had open is
-aborted. The object is used again for the next transaction, without taking the id again.
+The first `with` acquires the transactional id: it fences the previous owner and aborts its open transaction.
+Later transactions of the same object keep the id.
 
-Rows are durable and staged at the latest with the commit, by the same metadata commit, so that a small
-transaction costs one. What is large, or takes long, is staged before (STAGE_BYTES, STAGE_AFTER_MS); only then
-others know that it is open.
-Invariants: nothing is visible before the commit; after it all is, from one commit on. What cannot be
-    committed is aborted, or its id is taken by somebody else; nobody is told that it is committed who did not
-    do so (a fork, a clone of the machine).
-Not here: gathering rows (appender.py), who aborts what takes too long (brokers, `sparklog transactions
+A small transaction costs one metadata commit, which stages and commits its rows. A large or long one stages
+rows before (STAGE_BYTES, STAGE_AFTER_MS); from then on others can see that it is open.
+Invariants: nothing is visible before the commit; all of it is visible from that commit on. A transaction
+    that cannot be committed is aborted, unless another process has acquired its id. `commit` returns only to
+    the process that committed, not to a fork of it or a clone of its machine.
+Not here: buffering rows (appender.py), aborting transactions that time out (brokers, `sparklog transactions
     abort`).
-Concurrency: one thread, or one after the other. Not to be used in a forked child.
-After a crash: what was not committed never is; the next one to take the id aborts it.
+Concurrency: one thread at a time. Not usable in a forked child.
+After a crash: an uncommitted transaction stays uncommitted; the next owner of the id aborts it.
 Sources: docs/adr/0028; Kafka KafkaProducer (initTransactions, sendOffsetsToTransaction), TransactionManager.
 """
 
@@ -67,14 +66,14 @@ from sparklog.metadata import (
 
 # --- transaction plans -------------------------------------------------------------------------------
 #
-# What a transaction of Python asks of the metadata log, as plans: begin, stage, commit, abort, go on.
+# The metadata changes of a transaction, as plans: begin, continue, stage, commit, abort.
 #
-# Each transaction has an epoch of its own (KIP-890): its end raises the epoch, whatever becomes of it. The
-# image says who had the one before, if that producer raised it itself; so a commit that was tried, and whose
-# outcome is not known, is found in the next image.
+# Each transaction has an epoch of its own (KIP-890): a commit or an abort raises the epoch. The image has the
+# previous producer and epoch if that producer raised it itself; so the next image shows the outcome of a
+# commit whose answer was lost.
 #
-# Invariants: a plan is pure; what it says besides its actions counts if they are published.
-# Not here: what may be done at all (metadata/model).
+# Invariants: a plan is pure; its results are valid once its actions are published.
+# Not here: the validation of actions (metadata/model).
 # Concurrency: pure functions.
 # Sources: docs/adr/0028; Kafka TransactionManager; KIP-360, KIP-890.
 
@@ -84,11 +83,12 @@ Producer = tuple[int, int]  # producer id, producer epoch
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose transaction it is.
+    """The producer of a transaction.
 
     Fields:
-        staged_extents: how many it has staged. More of them are those of a clone of its process.
-        has_tried: to commit it, so that it may be committed.
+        staged_extents: the number that it has staged. If the image has more, a clone of the process is
+            active.
+        has_tried: True if a commit was tried, and may have succeeded.
     """
 
     transactional_id: str
@@ -99,22 +99,22 @@ class Owner:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What stages."""
+    """The actions that stage drafts."""
 
     actions: Sequence[Action]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """What an end amounts to.
+    """The plan of a commit or an abort.
 
     Fields:
-        producer: who goes on.
-        commit: that has it; None: nothing is committed.
-        ranges: (topic id, partition) -> base offset, how many offsets; of what is committed.
-        transaction: as it was when it was committed, with what it has staged.
-        is_duplicate: it was aborted, since its version is in the log already.
-        is_over: an attempt before this has committed it, as it had planned.
+        producer: the producer id and epoch of the next transaction.
+        commit: the metadata commit; None: nothing is committed.
+        ranges: (topic id, partition) -> (base offset, number of offsets), of the committed records.
+        transaction: the transaction before its end, with its staged extents.
+        is_duplicate: True if it was aborted because its version is in the log already.
+        is_over: True if an earlier attempt has committed it.
     """
 
     actions: Sequence[Action]
@@ -126,15 +126,15 @@ class Ending:
     is_over: bool = False
 
 
-def plan_going_on(image: Image, owner: Owner, *, is_settled: bool, timeout_ms: int, now_ms: int) -> Begun:
-    """Who may begin the next transaction; what is open still is aborted.
+def plan_continue(image: Image, owner: Owner, *, is_settled: bool, timeout_ms: int, now_ms: int) -> Begun:
+    """Plan the next transaction of this owner; abort its open one.
 
     Args:
-        is_settled: it is known how the last one ended, and that the owner followed. Who has followed the
-            owner then is a clone of its process.
+        is_settled: True if the outcome of the last one is known and `owner` has its next epoch. A later epoch
+            in the image is then that of a clone of the process.
 
     Raises:
-        FencedError: PRODUCER_FENCED, another process has taken the id since.
+        FencedError: PRODUCER_FENCED, another process has acquired the id.
     """
     name = owner.transactional_id
     known = image.transactions.get(name)
@@ -165,10 +165,10 @@ def plan_staging(
     now_ms: int,
     again: bool,
 ) -> Staged:
-    """Stage these, and say whose offsets are among them.
+    """Stage drafts, and add the groups whose offsets are among them.
 
     Args:
-        again: an attempt before may have staged them.
+        again: True if an earlier attempt may have staged them.
 
     Raises: as `plan_commit`.
     """
@@ -186,11 +186,12 @@ def plan_staging(
 def plan_commit(
     image: Image, owner: Owner, drafts: Sequence[DraftExtent], version: WriterVersion | None, *, now_ms: int
 ) -> Ending:
-    """Commit what is staged, and these, and the version that it is of: one commit.
+    """Commit the staged extents, these drafts and the version, in one metadata commit.
 
     Raises:
         FencedError: PRODUCER_FENCED.
-        RetriableError: TRANSACTION_ABORTED, by somebody else. STAGING_EXPIRED: write these drafts again.
+        RetriableError: TRANSACTION_ABORTED, by a broker or an administrator. STAGING_EXPIRED: write these
+            drafts again.
         InvalidRequestError: VERSION_OUTDATED, a later version is in the log.
         UnknownTopicError: a topic of these drafts was deleted.
     """
@@ -228,7 +229,7 @@ def plan_commit(
 
 
 def plan_abort(image: Image, owner: Owner, *, now_ms: int) -> Ending:
-    """Drop what is staged; there is nothing to do if that is nothing, or no longer this producer's."""
+    """Abort the transaction; no action if it is not open, or no longer this producer's."""
     known = image.transactions.get(owner.transactional_id)
     if known is None or not known.is_of(*owner.producer) or not known.is_ongoing:
         return Ending(actions=(), producer=owner.producer)
@@ -243,14 +244,14 @@ def _after(image: Image, actions: Sequence[Action]) -> Image:
 
 
 def _plan_version(image: Image, transaction: Transaction, version: WriterVersion) -> WriterTxn | None:
-    """What notes the version for the topics of a transaction; None: one has it, so that all of it is there.
+    """Return the action that records the version for the transaction's topics; None: it is a duplicate.
 
-    Internal topics count only where there are no others.
+    The version is recorded for internal topics only if there are no others.
     """
     staged = dict.fromkeys(topic_id for topic_id, _ in transaction.staged)
-    topic_ids = [one for one in staged if not is_internal(image.topic_by_id[one].name)] or list(staged)
-    found = [image.applied(version.application, version.version, one) for one in topic_ids]
-    newest = max((one.version for one in found if one is not None), default=None)
+    topic_ids = [id_ for id_ in staged if not is_internal(image.topic_by_id[id_].name)] or list(staged)
+    found = [image.applied(version.application, version.version, id_) for id_ in topic_ids]
+    newest = max((applied.version for applied in found if applied is not None), default=None)
     if newest is None:
         return plan_writer_txn(
             image, version.application, version.version, topic_ids, content=version.content
@@ -266,11 +267,11 @@ def _plan_version(image: Image, transaction: Transaction, version: WriterVersion
     )
 
 
-# --- whose it is -------------------------------------------------------------------------------------
+# --- ownership ---------------------------------------------------------------------------------------
 
 
 def _require_own(image: Image, owner: Owner) -> Transaction:
-    """The transaction of this producer, which nobody has followed."""
+    """Return the transaction; raise if it is no longer this producer's."""
     known = image.transactions.get(owner.transactional_id)
     is_own = known is not None and known.is_of(*owner.producer)
     if known is None or not is_own or known.staged_extents > owner.staged_extents:
@@ -279,20 +280,20 @@ def _require_own(image: Image, owner: Owner) -> Transaction:
 
 
 def _lost(known: Transaction | None, owner: Owner) -> SparklogError:
-    """Why it is not this producer's any more."""
+    """Return the error for a transaction that is no longer this producer's."""
     name = owner.transactional_id
     if known is None:
         return RetriableError(
             "TRANSACTION_ABORTED",
-            f"transactional id {name!r}: found none, it was not used for transactional.id.expiration.ms",
-            fix="do the transaction again, from its `with` on",
+            f"transactional id {name!r} expired: it was unused for transactional.id.expiration.ms",
+            fix="repeat the transaction, beginning at its `with`",
         )
     if _is_aborted_by_others(known, owner):
         return RetriableError(
             "TRANSACTION_ABORTED",
             f"transactional id {name!r}: transaction {known.number} was aborted by a broker, since it took "
             f"longer than {known.timeout_ms} ms, or by an administrator",
-            fix="do the transaction again, from its `with` on; give it a larger timeout_ms if it takes long",
+            fix="repeat the transaction, beginning at its `with`; raise timeout_ms if it takes long",
         )
     producer_id, producer_epoch = owner.producer
     return FencedError(
@@ -305,9 +306,9 @@ def _lost(known: Transaction | None, owner: Owner) -> SparklogError:
 
 
 def _is_aborted_by_others(known: Transaction, owner: Owner) -> bool:
-    """Return True if somebody else aborted what was open, and nobody has taken the id since.
+    """Return True if this owner's transaction was aborted by others, and the id has no newer owner.
 
-    It was this owner's: each of its transactions has an epoch of its own, and that was the one before.
+    Each transaction has its own epoch: the aborted one had this owner's, which is the previous epoch.
     """
     return (
         known.phase is TransactionPhase.ABORTED
@@ -317,7 +318,7 @@ def _is_aborted_by_others(known: Transaction, owner: Owner) -> bool:
 
 
 def _has_followed(known: Transaction, owner: Owner) -> bool:
-    """Is who has it now what this producer itself became, by an end or by going on?"""
+    """Return True if this producer itself raised the epoch, by an end or by continuing."""
     before = known.previous_producer_id, known.previous_producer_epoch
     return before == owner.producer and _is_next(known, owner.producer)
 
@@ -331,9 +332,9 @@ def _is_next(known: Transaction, producer: Producer) -> bool:
 
 # --- transaction steps -------------------------------------------------------------------------------
 #
-# Steps of a transaction: missing topics, plans whose outcome is not known at once, drafts that expire.
+# Steps of a transaction: missing topics, publishes with an unresolved outcome, drafts that expire.
 #
-# Concurrency: any thread; nothing is kept here.
+# Concurrency: any thread; stateless.
 
 
 _ATTEMPTS = 3
@@ -349,7 +350,7 @@ ResultT = TypeVar("ResultT")
 
 
 def create_topic(metadata: MetadataLog, topic: str) -> None:
-    """Create a topic that is missing, if it may be; that is in no transaction, as in Kafka.
+    """Create a missing topic, outside of the transaction, as in Kafka.
 
     Raises:
         UnknownTopicError: auto.create.topics.enable is false.
@@ -366,10 +367,11 @@ def create_topic(metadata: MetadataLog, topic: str) -> None:
 
 
 def publish_planned(metadata: MetadataLog, plan: Callable[[Image, bool], PlannedT]) -> PlannedT:
-    """Publish what is planned, and return it.
+    """Publish a plan's actions, and return the plan's result.
 
     Args:
-        plan: pure; told whether an attempt before may have been published. If it was, no actions.
+        plan: pure; its second argument is True if an earlier attempt may have been published. It returns no
+            actions if it was.
     """
     for attempt in range(_ATTEMPTS):
         planned: list[PlannedT] = []
@@ -394,7 +396,7 @@ def publish_planned(metadata: MetadataLog, plan: Callable[[Image, bool], Planned
 def publish_drafts(
     metadata: MetadataLog, rows: UnstagedRows, publish: Callable[[Sequence[DraftExtent]], ResultT]
 ) -> ResultT:
-    """Write rows, and publish where they are; once more if what was written is gone by then."""
+    """Write rows and publish their drafts; write them again if a sweep has removed the segment."""
     for attempt in range(_ATTEMPTS):
         try:
             if attempt:
@@ -409,12 +411,12 @@ def publish_drafts(
 
 
 def is_unresolved(error: BaseException) -> bool:
-    """Is it unknown whether a publish has happened?"""
+    """Return True if the outcome of a publish is unknown."""
     return isinstance(error, StorageError) and error.code == "PUBLISH_UNRESOLVED"
 
 
 def result_of(ending: Ending, image: Image, now_ms: int) -> AppendResult:
-    """Where everything is, by name."""
+    """Return the result of a commit, by topic name."""
     topics = image.topic_by_id
     ranges = {
         (topics[topic_id].name, partition): AppendedRange(base_offset=base, record_count=count)
@@ -423,7 +425,7 @@ def result_of(ending: Ending, image: Image, now_ms: int) -> AppendResult:
     }
     expired: dict[str, int] = {}
     if ending.transaction is not None:
-        staged = (one for extents in ending.transaction.staged.values() for one in extents)
+        staged = (extent for extents in ending.transaction.staged.values() for extent in extents)
         expired = past_retention(image, staged, now_ms)
     return AppendResult(
         commit=ending.commit, duplicate=ending.is_duplicate, ranges=ranges, past_retention=expired
@@ -437,11 +439,11 @@ _log = logging.getLogger(__name__)
 TopicPartition = tuple[str, int]
 DEFAULT_TIMEOUT_MS = 60_000  # Kafka's transaction.timeout.ms
 MIB = 1 << 20
-# What is not staged yet is kept, to be written again if need be.
+# Unstaged rows stay in memory, to be written again if need be.
 STAGE_BYTES = 32 * MIB
-# What is older is staged, so that no sweep takes it, and others see that it is open.
+# Older rows are staged: a sweep then keeps them, and others see that the transaction is open.
 STAGE_AFTER_MS = 10_000
-_MAX_AGE_MS = 1000  # on a remote store: of what is known of topics when a transaction begins
+_MAX_AGE_MS = 1000  # on a remote store: the image's age at the begin of a transaction
 
 
 class LogTransaction:
@@ -458,9 +460,9 @@ class LogTransaction:
         version: WriterVersion | None,
         note: Callable[[Mapping[str, int]], None],
     ) -> None:
-        """`note`: told what is past its retention already, when it is committed."""
+        """`note` is called after a commit, with the topics whose records are past their retention."""
         self.transactional_id = transactional_id
-        self.result: AppendResult | None = None  # of the last one that was committed
+        self.result: AppendResult | None = None  # of the last commit
         self._metadata = metadata
         self._clock = clock
         self._new_appender = new_appender
@@ -470,10 +472,10 @@ class LogTransaction:
         self._pid = os.getpid()
         self._owner: Owner | None = None
         self._fenced: FencedError | None = None
-        self._is_settled = False  # how the last one ended is known, and what follows it
-        # Of the one that is open; rows None: there is none.
+        self._is_settled = False  # as in `plan_continue`
+        # Of the open transaction; rows None: none is open.
         self._rows: UnstagedRows | None = None
-        self._groups: dict[str, None] = {}  # with offsets among these rows
+        self._groups: dict[str, None] = {}  # those with offsets among these rows
         self._waits_since_ms = 0
         self._may_be_staged = False
         self._failure: BaseException | None = None
@@ -484,13 +486,13 @@ class LogTransaction:
     # --- beginning and ending ----------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        """Begin a transaction; the first time, take the transactional id.
+        """Begin a transaction; the first call acquires the transactional id.
 
         Raises:
-            FencedError: PRODUCER_FENCED, another process has taken it since.
+            FencedError: PRODUCER_FENCED, another process has acquired the id.
             InvalidRequestError: INVALID_TRANSACTIONAL_ID, INVALID_TRANSACTION_TIMEOUT,
-                TRANSACTION_STATE, one is open; TRANSACTION_FORKED.
-            StorageError: none is begun.
+                TRANSACTION_STATE, a transaction is open; TRANSACTION_FORKED.
+            StorageError: no transaction was begun.
         """
         self._require_same_process()
         if self._rows is not None:
@@ -513,9 +515,9 @@ class LogTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Commit; abort if there is an exception. Raises as `commit`."""
+        """Commit, or abort after an exception. Raises as `commit`."""
         if self._rows is None:
-            return  # it was ended by hand
+            return  # the block called `commit` or `abort`
         try:
             if error is None:
                 self.commit()
@@ -527,17 +529,17 @@ class LogTransaction:
             raise
 
     def commit(self) -> AppendResult:
-        """Make all of it visible, in one metadata commit, and say where the records are.
+        """Make the transaction visible, in one metadata commit; return the ranges of its records.
 
-        `with` does so at its end. After an error nothing is committed, unless it says otherwise.
+        The end of `with` calls it. After an error nothing is committed, except PUBLISH_UNRESOLVED.
 
         Raises:
-            FencedError: PRODUCER_FENCED, another process has taken the id.
-            RetriableError: TRANSACTION_ABORTED, by a broker since it took too long, or by an administrator:
-                do it again.
-            InvalidRequestError: VERSION_OUTDATED; TRANSACTION_STATE, an append before has failed.
+            FencedError: PRODUCER_FENCED, another process has acquired the id.
+            RetriableError: TRANSACTION_ABORTED, by a broker after its timeout or by an administrator; repeat
+                it.
+            InvalidRequestError: VERSION_OUTDATED; TRANSACTION_STATE, an earlier append failed.
             UnknownTopicError: a topic was deleted before its records were staged.
-            StorageError: nothing is committed. PUBLISH_UNRESOLVED: that is not known.
+            StorageError: nothing is committed. PUBLISH_UNRESOLVED: the outcome is unknown.
         """
         rows = self._require_open()
         try:
@@ -552,10 +554,10 @@ class LogTransaction:
         return result
 
     def abort(self) -> None:
-        """Drop all of it. The end of `with` has nothing to commit then.
+        """Abort the transaction. The end of `with` does nothing then.
 
         Raises:
-            StorageError: it may be open still; who takes the id next aborts it.
+            StorageError: it may still be open; the next owner of the id aborts it.
         """
         self._require_open()
         owner = self._owned
@@ -572,14 +574,14 @@ class LogTransaction:
     # --- within ------------------------------------------------------------------------------------------
 
     def append(self, topic: str, rows: pa.Table | pa.RecordBatch, *, partition: int | None = None) -> None:
-        """Append rows when it is committed; as `SparkLog.append` does, which says what rows are.
+        """Append rows as part of the transaction; `rows` are as for `SparkLog.append`.
 
-        Where they will be is known after the commit: `result`.
+        Their offsets are known after the commit: `result`.
 
         Raises:
             InvalidRequestError, UnknownTopicError: as SparkLog.append; the transaction can only be aborted.
-            StorageError: the same.
-            FencedError, RetriableError: as `commit`, if it is time to stage.
+            StorageError: likewise.
+            FencedError, RetriableError: as `commit`, if rows are staged.
         """
         self._require_open()
         refuse_internal(topic)
@@ -591,10 +593,10 @@ class LogTransaction:
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | None], *, metadata: str = ""
     ) -> None:
-        """Store the next offsets that `group` wants to read when it is committed; None deletes one.
+        """Commit the group's next offsets with the transaction; None deletes an offset.
 
-        Of several for one partition the last one counts. Brokers do not check that a member of the group
-        asks, as they would for one of Kafka's consumers.
+        The last offset of a partition counts. There is no check that the caller is a member of the group,
+        as brokers do for Kafka's consumers.
         """
         self._require_open()
         validate_group(group)
@@ -611,9 +613,9 @@ class LogTransaction:
         self._take_in(OFFSETS_TOPIC, rows)
 
     def flush(self) -> None:
-        """Stage what there is by now: others see that the transaction is open, and nothing of what is in it.
+        """Stage the rows so far: others see that the transaction is open, but none of its rows.
 
-        It is not needed. Raises: as `append`.
+        Optional. Raises: as `append`.
         """
         rows = self._require_open()
         try:
@@ -643,12 +645,12 @@ class LogTransaction:
     # --- what is published -------------------------------------------------------------------------------
 
     def _take(self, owner: Owner | None) -> None:
-        """Take the transactional id, or find out who has it."""
+        """Acquire the transactional id, or continue with it."""
 
         def plan(image: Image, _: bool) -> Begun:
             now_ms = self._clock.now_ms()
             if owner is not None:
-                return plan_going_on(
+                return plan_continue(
                     image, owner, is_settled=self._is_settled, timeout_ms=self._timeout_ms, now_ms=now_ms
                 )
             return plan_begin_producer(
@@ -663,7 +665,7 @@ class LogTransaction:
         failpoint("transaction.begun")
         producer = begun.producer_id, begun.producer_epoch
         taken = Owner(transactional_id=self.transactional_id, producer=producer)
-        self._owner, self._is_settled = taken, True  # no interrupt comes between, as in `_close`
+        self._owner, self._is_settled = taken, True  # one statement: no interrupt between, as in `_close`
 
     def _stage(self, rows: UnstagedRows) -> None:
         if not rows.held_bytes:
@@ -716,14 +718,14 @@ class LogTransaction:
         return self._owner
 
     def _close(self, ending: Ending | None) -> None:
-        """It is over; None: nobody knows how."""
+        """End the transaction; None: its outcome is unknown."""
         if self._rows is not None:
             self._rows.clear()
         owner = self._owned if ending is None else dataclasses.replace(self._owned, producer=ending.producer)
         self._rows, self._owner, self._is_settled = None, owner, ending is not None
 
     def _abort_quietly(self, *, is_unresolved: bool = False) -> None:
-        """While another error is on its way."""
+        """Abort while another error is being raised; log a failure."""
         if is_unresolved:
             self._close(None)
             return
@@ -733,7 +735,7 @@ class LogTransaction:
             _log.warning("transaction of %r was not aborted: %s", self.transactional_id, error)
 
     def _note_fence(self, error: BaseException) -> None:
-        """Another process has the id, and this one does not take it back."""
+        """Remember that another process has the id: this object does not acquire it again."""
         if isinstance(error, FencedError) and error.code == "PRODUCER_FENCED":
             self._fenced = error
 

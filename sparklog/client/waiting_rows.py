@@ -1,12 +1,12 @@
-"""Rows of one topic that wait to be encoded, ordered by partition; no step for each while they gather.
+"""Buffers the rows of one topic until they are encoded; chooses their partitions; spools encoded batches.
 
-What is added at once is sorted by partition once, and stays one piece. When rows are taken out, small
-partitions come together, as many as are encoded at once (format/encode_partitions.py), and large ones alone.
+Rows of one `add` are sorted by partition and stay together as a piece. `take_all` returns small partitions
+in groups, as many as are encoded in one call (format/encode_partitions.py), and large ones by themselves.
 
-Invariants: rows of a partition come out once, in the order in which they were added.
+Invariants: each row is returned once; rows of a partition in the order in which they were added.
 Not here: encoding and budgets (appender.py).
-Memory: keys and values lie in the caller's buffers, which a piece keeps alive until all is taken. To gather
-    rows of several pieces takes 40 bytes a row more, while `take_all` runs.
+Memory: keys and values stay in the caller's buffers, which a piece keeps alive until all its rows are taken.
+    `take_all` needs 40 bytes a row more while it gathers rows of several pieces.
 Concurrency: one thread.
 """
 
@@ -35,13 +35,13 @@ from sparklog.storage.local_files import write_all
 
 # --- partitioner -------------------------------------------------------------------------------------
 #
-# Which partition a row goes to: the explicit one, else by its key's hash, else the sticky one.
+# The partition of a row: the explicit one, else by its key's hash, else the sticky one.
 #
 # Invariants: the same key goes to the same partition as with Kafka's Java client (murmur2), as long as
 #     the number of partitions stays; every result is in [0, partitions).
 # Sticky: rows without a key go to one partition for a run of about `run_bytes`, then to the next, so
 #     that batches stay large and, over time, all partitions get the same share.
-# Concurrency: `partition_rows` is pure but for the `StickyPartitioner` it advances; one thread at a time.
+# Concurrency: `partition_rows` is pure, but advances the `StickyPartitioner`; one thread at a time.
 # Sources: Kafka BuiltInPartitioner (KIP-480, KIP-794).
 
 
@@ -51,14 +51,14 @@ RUN_BYTES = 1 << 20  # one full record batch
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class StickyPartitioner:
-    """Where rows without a key go next; `turn` counts runs and may start anywhere (at the task's number)."""
+    """The partition of the next rows without a key; `turn` counts runs and starts at the task's number."""
 
     turn: int = 0
     run_bytes: int = RUN_BYTES
     used_bytes: int = 0
 
     def assign(self, rows: int, row_bytes: float, partitions: int) -> Int32Array:
-        """Partitions of the next `rows` rows of about `row_bytes` each, and advance."""
+        """Return the partitions of the next `rows` rows of about `row_bytes` each, and advance."""
         ends = self.used_bytes + row_bytes * np.arange(rows, dtype=np.float64)
         runs = (ends // self.run_bytes).astype(np.int64)
         assigned = ((self.turn + runs) % partitions).astype(np.int32)
@@ -78,11 +78,11 @@ def partition_rows(
     row_bytes: float = 100.0,
     topic: str = "",
 ) -> Int32Array:
-    """The partition of each row.
+    """Return the partition of each row.
 
     Args:
-        key: binary; null rows have no key. None: no row has one.
-        explicit: integers; null rows leave the choice to the key. None: no row has one.
+        key: binary, null for a row without a key. None: no row has one.
+        explicit: integers, null for a row without one. None: no row has one.
         row_bytes: average size of a row, to measure the sticky partition's run.
         topic: for the error.
 
@@ -120,11 +120,10 @@ def partition_rows(
 def order_rows(
     partition: npt.NDArray[np.integer],
 ) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The rows of one partition after the other, for at least one row.
+    """Return the order of at least one row by partition, vectorised.
 
-    Returns: the rows in that order, or None for "as they are, all of one partition"; the partitions that have
-        rows, ascending; where the rows of each begin in that order, and where the last one's end.
-    The sort is stable, so the order of a partition's rows is kept. No loop over rows.
+    Returns: (order, partitions that have rows, ascending; bounds of each one's rows in that order). The
+        sort is stable. None as the order: all rows are of one partition.
     """
     if (partition == partition[0]).all():
         return None, partition[:1].astype(np.int64), np.array([0, partition.size], np.int64)
@@ -136,7 +135,7 @@ def order_rows(
 
 
 def group_rows(partition: npt.NDArray[np.integer]) -> list[tuple[int, npt.NDArray[np.int64] | None]]:
-    """(partition, its rows in order) for each partition that has rows; rows is None for "all of them"."""
+    """Return (partition, its rows in order) for each partition that has rows; None stands for all rows."""
     if partition.size == 0:
         return []
     order, found, bounds = order_rows(partition)
@@ -151,19 +150,18 @@ def group_rows(partition: npt.NDArray[np.integer]) -> list[tuple[int, npt.NDArra
 
 # --- partition spool ---------------------------------------------------------------------------------
 #
-# Each time that the buffer of an appender is full, each partition that has rows gets an extent. A task of
-# 256 MB with keys of 1,000 partitions would have 8,000, of 32 KB each; and 200 such tasks more than a commit
-# has room for. So where extents are many, batches wait here, and are written to the segment one partition
-# after the other: one extent for each, however often the buffer was full.
+# Each flush of an appender's buffer gives each partition that has rows an extent. A task of 256 MB with keys
+# of 1,000 partitions would have 8,000 extents of 32 KB; 200 such tasks have more than a commit has room for.
+# So batches of many extents wait here, and are written to the segment by partition: one extent for each,
+# however often the buffer was full.
 #
-# Invariants: what comes out are the bytes that went in, but for base offsets: of a partition in the order in
-#     which they were added, counting from where the caller says. Nothing is durable here.
-#     The file has no name: it belongs to this process alone, and goes with it.
-# Memory: 40 bytes a batch, and 48 for each partition of each `add`; GROUP_BYTES while batches are taken out.
-# Disk: SPOOL_BYTES at most, and a sixteenth of what is free where temporary files lie (TMPDIR), asked for
-# with
-#     each `add`: other tasks fill the same disk, and what waits has to be written once more, maybe there.
-# Not here: when it is worth while (appender.py).
+# Invariants: only base offsets of batches change: a partition's batches keep their order, and their offsets
+#     count from the caller's number. Nothing is durable here.
+#     The file has no name: only this process can open it, and it ends with the process.
+# Memory: 40 bytes a batch, and 48 for each partition of each `add`; GROUP_BYTES while batches are read back.
+# Disk: SPOOL_BYTES at most, and a sixteenth of the free space of TMPDIR, which each `add` checks: other
+#     tasks fill the same disk, and the segment may lie there too.
+# Not here: the decision to spool (appender.py).
 # Concurrency: one thread.
 
 
@@ -175,21 +173,21 @@ _Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _Added:
-    """What one call has added, and where it lies."""
+    """The batches of one `add`, without their bytes."""
 
-    place: int
+    position: int  # in the file
     partition: _Int64Array
     encoded: EncodedPartitions  # without data
 
 
 @dataclass(frozen=True, slots=True)
 class SpooledBatches:
-    """Batches of one partition, to be written one after the other."""
+    """Batches of one partition, in order."""
 
     batches: EncodedBatches
 
-    def counting_from(self, base_offset: int) -> EncodedBatches:
-        """With base offsets from there on; may be asked again."""
+    def with_base_offset(self, base_offset: int) -> EncodedBatches:
+        """Return the batches with offsets from `base_offset` on. Repeatable."""
         counts = self.batches.batch_record_count
         offsets = np.cumsum(counts) - counts + base_offset
         (data,) = self.batches.data
@@ -201,14 +199,14 @@ class PartitionSpool(Closing):
     """Encoded batches of many partitions on the local disk, until they are written by partition."""
 
     def __init__(self, *, limit_bytes: int | None = None) -> None:
-        """`limit_bytes`: by default SPOOL_BYTES."""
+        """`limit_bytes`: None: SPOOL_BYTES."""
         self._limit_bytes = SPOOL_BYTES if limit_bytes is None else limit_bytes
         self._file: IO[bytes] | None = None
         self._end = 0
         self._added: dict[str, list[_Added]] = {}  # by topic id
 
     def add(self, topic_id: str, partitions: Sequence[int], encoded: EncodedPartitions) -> bool:
-        """Keep batches, after what these partitions have; False: there is no room, and nothing was kept."""
+        """Write batches to the file; return False if there is no room."""
         size = encoded.batches.size_bytes
         if self._end + size > min(self._limit_bytes, _share(self._end)):
             return False
@@ -216,48 +214,48 @@ class PartitionSpool(Closing):
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="sparklog-", buffering=0)  # noqa: SIM115 - `close`
             write_all(self._file.fileno(), [memoryview(chunk) for chunk in encoded.batches.data], self._end)
-        except OSError:  # the disk is full, or there is none: as if there had never been room
+        except OSError:  # the disk is full or missing: spool nothing more
             self._limit_bytes = 0
             return False
         kept = dataclasses.replace(encoded, batches=replace(encoded.batches, data=[]))
-        one = _Added(self._end, np.array(partitions, np.int64), kept)
-        self._added.setdefault(topic_id, []).append(one)
+        added = _Added(self._end, np.array(partitions, np.int64), kept)
+        self._added.setdefault(topic_id, []).append(added)
         self._end += size
         return True
 
     def take_all(self) -> Iterator[tuple[str, int, SpooledBatches]]:
-        """(topic id, partition, its batches): a partition's in groups, one after the other. It is empty then.
+        """Yield (topic id, partition, a group of its batches), in order, and empty the spool.
 
-        Raises: StorageError, the disk did not give what it was given.
+        Raises:
+            StorageError: the file cannot be read.
         """
         for topic_id, added in self._added.items():
             for partition, group in _by_partition(added):
                 yield topic_id, partition, SpooledBatches(self._read(group))
         self._added, self._end = {}, 0
         if self._file is not None:
-            with contextlib.suppress(OSError):  # others have use for the space; all of it was read
+            with contextlib.suppress(OSError):  # it only frees disk space early
                 os.ftruncate(self._file.fileno(), 0)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all batches and the file."""
         self._added, self._end = {}, 0
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _read(self, group: Sequence[tuple[_Added, int]]) -> EncodedBatches:
-        """The batches of these partitions of what was added, one after the other."""
+        """Return the batches of these (added, index of a partition in it), concatenated."""
         assert self._file is not None, "something was added"
-        own = [(one, _rows_of(one.encoded, index)) for one, index in group]
-        size = np.concatenate([one.encoded.batches.size[rows] for one, rows in own])
-        counts = np.concatenate([one.encoded.batches.batch_record_count[rows] for one, rows in own])
-        newest = np.concatenate([one.encoded.batches.batch_max_timestamp_ms[rows] for one, rows in own])
-        data, at = memoryview(bytearray(int(size.sum()))), 0
-        for one, rows in own:
-            batches = one.encoded.batches
-            end = at + int(batches.size[rows].sum())
-            self._read_into(data[at:end], one.place + int(batches.position[rows.start]))
-            at = end
+        own = [(added.encoded.batches, _batches_of(added.encoded, index)) for added, index in group]
+        size = np.concatenate([batches.size[rows] for batches, rows in own])
+        counts = np.concatenate([batches.batch_record_count[rows] for batches, rows in own])
+        newest = np.concatenate([batches.batch_max_timestamp_ms[rows] for batches, rows in own])
+        data, start = memoryview(bytearray(int(size.sum()))), 0
+        for (added, _), (batches, rows) in zip(group, own, strict=True):
+            end = start + int(batches.size[rows].sum())
+            self._read_into(data[start:end], added.position + int(batches.position[rows.start]))
+            start = end
         return EncodedBatches(
             data=[data],
             size_bytes=len(data),
@@ -270,22 +268,22 @@ class PartitionSpool(Closing):
             batch_max_timestamp_ms=newest,
         )
 
-    def _read_into(self, buffer: memoryview, place: int) -> None:
+    def _read_into(self, buffer: memoryview, position: int) -> None:
         assert self._file is not None, "something was added"
         try:
-            count = os.preadv(self._file.fileno(), [buffer], place)
+            count = os.preadv(self._file.fileno(), [buffer], position)
         except OSError as error:
             raise _unreadable(str(error.strerror)) from error
         if count != len(buffer):
-            raise _unreadable(f"found {count} bytes at {place}, expected {len(buffer)}")
+            raise _unreadable(f"found {count} bytes at {position}, expected {len(buffer)}")
 
 
 def _by_partition(added: Sequence[_Added]) -> Iterator[tuple[int, list[tuple[_Added, int]]]]:
-    """(partition, some of what was added for it, in order), ascending."""
-    partition = np.concatenate([one.partition for one in added])
-    number = np.repeat(np.arange(len(added)), [len(one.partition) for one in added])
-    index = np.concatenate([np.arange(len(one.partition)) for one in added])
-    size = np.concatenate([one.encoded.size_bytes for one in added])
+    """Yield (partition, a group of (added, index of the partition in it)), partitions ascending, in order."""
+    partition = np.concatenate([call.partition for call in added])
+    number = np.repeat(np.arange(len(added)), [len(call.partition) for call in added])
+    index = np.concatenate([np.arange(len(call.partition)) for call in added])
+    size = np.concatenate([call.encoded.size_bytes for call in added])
     order = np.argsort(partition, kind="stable")
     columns = (partition[order].tolist(), number[order].tolist(), index[order].tolist(), size[order].tolist())
     before, group, group_bytes = -1, list[tuple[_Added, int]](), 0
@@ -301,8 +299,7 @@ def _by_partition(added: Sequence[_Added]) -> Iterator[tuple[int, list[tuple[_Ad
         yield before, group
 
 
-def _rows_of(encoded: EncodedPartitions, index: int) -> slice:
-    """Its batches."""
+def _batches_of(encoded: EncodedPartitions, index: int) -> slice:
     return slice(int(encoded.first_batch[index]), int(encoded.first_batch[index + 1]))
 
 
@@ -315,7 +312,7 @@ def _unreadable(problem: str) -> StorageError:
 
 
 def _share(own_bytes: int) -> int:
-    """Of what the disk has left beside the files of others."""
+    """Return this spool's share of the disk's free space, its own file included, in bytes."""
     try:
         return (shutil.disk_usage(tempfile.gettempdir()).free + own_bytes) // _FREE_SHARE
     except OSError:
@@ -326,7 +323,7 @@ def _share(own_bytes: int) -> int:
 
 
 Int64Array = npt.NDArray[np.int64]
-GROUP_BYTES = 4 << 20  # of rows that are encoded at once
+GROUP_BYTES = 4 << 20  # of rows that are encoded in one call
 PIECE_BYTES = 2048  # objects of a piece, and 16 bytes a row for key, value and timestamp each
 ROW_BYTES = 40
 PARTITION_BYTES = 32  # of a piece
@@ -337,18 +334,18 @@ class _Sorted:
     """A piece whose rows are ordered by partition."""
 
     piece: Piece
-    partition: Int64Array  # whose rows are in it, ascending
-    first_row: Int64Array  # of each
-    rows: Int64Array  # of each; none once they were taken
+    partition: Int64Array  # those with rows in it, ascending
+    first_row: Int64Array  # of each partition
+    rows: Int64Array  # number of rows of each partition; 0 once they were taken
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRows:
-    """The rows of one partition after the other.
+    """The rows of several partitions, concatenated.
 
-    Args:
-        partition: whose they are.
-        rows: how many each partition has; at least one.
+    Fields:
+        partition: the partitions, ascending.
+        rows: the number of rows of each partition; at least one.
     """
 
     partition: Int64Array
@@ -356,7 +353,7 @@ class PartitionRows:
     piece: Piece
 
     def split(self) -> Iterator[tuple[int, Piece]]:
-        """Each partition by itself."""
+        """Yield (partition, its rows)."""
         start = 0
         for partition, count in zip(self.partition.tolist(), self.rows.tolist(), strict=True):
             yield partition, self.piece.slice(start, start + count)
@@ -364,14 +361,14 @@ class PartitionRows:
 
 
 class WaitingRows:
-    """See the module's docstring."""
+    """Buffered rows of one topic."""
 
     def __init__(self, partitions: int) -> None:
         self._size_bytes = np.zeros(partitions, np.int64)
         self._sorted: list[_Sorted] = []
 
     def add(self, piece: Piece, partition: npt.NDArray[np.integer]) -> int:
-        """Take rows and the partition of each; returns about how much memory they take by themselves."""
+        """Buffer rows, given the partition of each; return the bytes of the buffer's own objects."""
         if not piece.num_rows:
             return 0
         order, found, bounds = order_rows(partition)
@@ -385,16 +382,16 @@ class WaitingRows:
 
     @property
     def pieces(self) -> list[Piece]:
-        """What waits, as it was added."""
-        return [one.piece for one in self._sorted]
+        """The buffered pieces, in the order of `add`."""
+        return [part.piece for part in self._sorted]
 
     @property
     def partitions(self) -> int:
-        """How many have rows that wait."""
+        """The number of partitions with buffered rows."""
         return int(np.count_nonzero(self._size_bytes))
 
     def at_least(self, size_bytes: int) -> list[int]:
-        """Partitions of the piece that was added last that hold as much as that."""
+        """Return those partitions of the last piece that have at least `size_bytes` of buffered rows."""
         if not self._sorted:
             return []
         last = self._sorted[-1].partition
@@ -402,35 +399,35 @@ class WaitingRows:
         return full
 
     def take(self, partition: int) -> Piece:
-        """All rows of one partition that has some."""
+        """Remove and return all rows of one partition, which has at least one."""
         pieces = []
-        for one in self._sorted:
-            at = int(np.searchsorted(one.partition, partition))
-            if at < len(one.partition) and one.partition[at] == partition and one.rows[at]:
-                first, count = int(one.first_row[at]), int(one.rows[at])
-                pieces.append(one.piece.slice(first, first + count))
-                one.rows[at] = 0
+        for part in self._sorted:
+            at = int(np.searchsorted(part.partition, partition))
+            if at < len(part.partition) and part.partition[at] == partition and part.rows[at]:
+                first, count = int(part.first_row[at]), int(part.rows[at])
+                pieces.append(part.piece.slice(first, first + count))
+                part.rows[at] = 0
         self._size_bytes[partition] = 0
-        self._sorted = [one for one in self._sorted if one.rows.any()]
+        self._sorted = [part for part in self._sorted if part.rows.any()]
         return Piece.joined(pieces)
 
     def take_all(self) -> Iterator[PartitionRows]:
-        """All rows, of one partition or several at once, ascending; none may be added meanwhile."""
+        """Remove and yield all rows, partitions ascending. No row may be added until the iterator ends."""
         waiting = self._sorted  # `take` makes another list
         if not waiting:
             return
-        partition = np.concatenate([one.partition for one in waiting])
-        rows = np.concatenate([one.rows for one in waiting])
-        offsets = np.cumsum([0, *(one.piece.num_rows for one in waiting[:-1])])
+        partition = np.concatenate([part.partition for part in waiting])
+        rows = np.concatenate([part.rows for part in waiting])
+        offsets = np.cumsum([0, *(part.piece.num_rows for part in waiting[:-1])])
         first_row = np.concatenate(
-            [one.first_row + offset for one, offset in zip(waiting, offsets.tolist(), strict=True)]
+            [part.first_row + offset for part, offset in zip(waiting, offsets.tolist(), strict=True)]
         )
         order = np.argsort(partition, kind="stable")
         order = order[rows[order] > 0]
         partition, rows, first_row = partition[order], rows[order], first_row[order]
         starts = np.flatnonzero(np.concatenate(([True], partition[1:] != partition[:-1])))
         found, count = partition[starts], np.add.reduceat(rows, starts)
-        stretches = np.append(starts, len(partition))
+        bounds = np.append(starts, len(partition))
         joined: Piece | None = None
         for start, end in _groups(count, self._size_bytes[found]):
             own = slice(start, end)
@@ -438,23 +435,23 @@ class WaitingRows:
                 yield PartitionRows(partition=found[own], rows=count[own], piece=self.take(int(found[start])))
                 continue
             if joined is None:
-                joined = Piece.joined([one.piece for one in waiting])
-            stretch = slice(int(stretches[start]), int(stretches[end]))
+                joined = Piece.joined([part.piece for part in waiting])
+            runs = slice(int(bounds[start]), int(bounds[end]))
             yield PartitionRows(
                 partition=found[own],
                 rows=count[own],
-                piece=_gathered(joined, first_row[stretch], rows[stretch]),
+                piece=_gather_runs(joined, first_row[runs], rows[runs]),
             )
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Drop all rows."""
         self._sorted.clear()
         self._size_bytes[:] = 0
 
 
 def _groups(rows: Int64Array, size_bytes: Int64Array) -> Iterator[tuple[int, int]]:
-    """Partitions that may be encoded together: at least one, and more while rows and bytes are few enough."""
+    """Yield [start, end) of partitions to encode in one call: at least one, more while the limits allow."""
     all_rows, all_bytes = np.cumsum(rows), np.cumsum(size_bytes)
     start, done_rows, done_bytes = 0, 0, 0
     while start < len(rows):
@@ -467,8 +464,8 @@ def _groups(rows: Int64Array, size_bytes: Int64Array) -> Iterator[tuple[int, int
         start, done_rows, done_bytes = end, int(all_rows[end - 1]), int(all_bytes[end - 1])
 
 
-def _gathered(piece: Piece, first_row: Int64Array, rows: Int64Array) -> Piece:
-    """Stretches of rows, one after the other."""
+def _gather_runs(piece: Piece, first_row: Int64Array, rows: Int64Array) -> Piece:
+    """Return runs of consecutive rows, concatenated."""
     if (first_row[1:] == first_row[:-1] + rows[:-1]).all():
         return piece.slice(int(first_row[0]), int(first_row[-1] + rows[-1]))
     before = np.cumsum(rows) - rows

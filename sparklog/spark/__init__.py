@@ -1,6 +1,6 @@
 """sparklog for Spark: ``register(spark)``, ``configure(builder)``, ``StreamingLagListener``.
 
-Importing this package does not import pyspark; what needs it does.
+Importing this package does not import pyspark; its lazy attributes do.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        import importlib  # noqa: PLC0415 - only when one of them is asked for
+        import importlib  # noqa: PLC0415 - only on access
 
         require_pyspark()
         return getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,4 +1,4 @@
-"""The batch source: plans all tasks against one image, so that a query sees one moment of the log."""
+"""The batch source: plans all tasks against one image, so that a query sees one version of the log."""
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,21 +49,21 @@ class SparklogBatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks; an empty list of ranges still gives Spark one empty task."""
+        """Return the tasks. For an empty list Spark runs one empty task."""
         return retrying(self._options, SystemClock(), self._planned)
 
     def _planned(self) -> list[InputPartition]:
         options = self._options
         log = open_root(options.root, create=False, storage=options.storage, rules=options.rules)
-        image = log.image  # the only one: to look at what is missing there may take a newer one
+        image = log.image  # for the whole plan: planning around missing files may refresh `log`
         return plan_input_partitions(log, image, self._pruned(self._ranges(log, image), image), options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; runs on executors."""
+        """Yield the rows of one task; runs on executors."""
         return read_input_partition(partition, self._options)
 
     def _pruned(self, ranges: list[OffsetRange], image: Image) -> list[OffsetRange]:  # noqa: ARG002 - batch_reader.py
-        """The ranges without what no row of interest can be in."""
+        """Return the ranges that the filters leave."""
         return ranges
 
     def _ranges(self, log: SparkLog, image: Image) -> list[OffsetRange]:
@@ -85,9 +85,9 @@ class SparklogBatchReader(DataSourceReader):
 
 # --- pushdown ----------------------------------------------------------------------------------------
 #
-# Filter pushdown of a batch read: which offsets can be left out.
+# Filter pushdown of a batch read: skips offsets that the filters exclude.
 #
-# Conditions on topic, partition and offset decide by themselves; a lower bound on the timestamp only
+# Conditions on topic, partition and offset are applied completely. A lower bound on the timestamp only
 # prunes extents whose largest timestamp is below it, so Spark still filters the rows.
 
 
@@ -96,7 +96,7 @@ _MAX_OFFSET = 2**63 - 1
 
 
 class Pruning:
-    """The conjunction of the filters that were taken."""
+    """The conjunction of the filters that prune."""
 
     def __init__(self) -> None:
         self._keep: list[Callable[[OffsetRange], bool]] = []
@@ -105,7 +105,7 @@ class Pruning:
         self._min_timestamp_ms: int | None = None
 
     def add(self, condition: Filter) -> bool:
-        """Take what can be used of a filter; True when it is then wholly applied."""
+        """Add a filter; return True if pruning applies it completely."""
         if isinstance(condition, IsNotNull):
             return condition.attribute[-1] in ("topic", "partition", "offset")
         column = getattr(condition, "attribute", ("",))
@@ -120,7 +120,7 @@ class Pruning:
         return False
 
     def prune(self, ranges: Sequence[OffsetRange], image: Image) -> list[OffsetRange]:
-        """The ranges without what no row of interest can be in."""
+        """Return the ranges that the filters leave."""
         pruned: list[OffsetRange] = []
         for r in ranges:
             if not all(keep(r) for keep in self._keep):
@@ -131,7 +131,7 @@ class Pruning:
         return pruned
 
     def _prune_by_time(self, r: OffsetRange, image: Image) -> list[OffsetRange]:
-        """The parts of a range in extents that reach the timestamp; neighbours are joined again."""
+        """Return the parts of a range whose extents reach the timestamp; adjacent parts are joined."""
         if self._min_timestamp_ms is None:
             return [r]
         kept: list[OffsetRange] = []
@@ -195,7 +195,7 @@ class Pruning:
 
 
 def _to_ms(value: object) -> int | None:
-    """Spark hands timestamps out as datetimes; rounded down, so that nothing is pruned too early."""
+    """Convert Spark's datetime, rounded down, so that no matching row is pruned."""
     if not isinstance(value, dt.datetime):
         return None
     moment = value if value.tzinfo is not None else value.astimezone(dt.UTC)
@@ -204,10 +204,10 @@ def _to_ms(value: object) -> int | None:
 
 @plain_errors
 class SparklogPushdownReader(SparklogBatchReader):
-    """The batch source with filter pushdown, for Sparks that have it (4.1 and newer).
+    """The batch source with filter pushdown, for Spark 4.1 and newer.
 
-    A class of its own, handed out only on request: Spark fails every read of a reader that defines
-    pushFilters while spark.sql.python.filterPushdown.enabled is false, which is the default.
+    Only used with the option filterPushdown: Spark fails every read of a reader that defines pushFilters
+    while spark.sql.python.filterPushdown.enabled is false, which is the default.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -215,7 +215,7 @@ class SparklogPushdownReader(SparklogBatchReader):
         self._pruning = Pruning()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep what prunes; return the filters that Spark must still apply to the rows."""
+        """Use the filters for pruning; return those that Spark must still apply to the rows."""
         return [condition for condition in filters if not self._pruning.add(condition)]
 
     def _pruned(self, ranges: list[OffsetRange], image: Image) -> list[OffsetRange]:

@@ -1,6 +1,6 @@
-"""Spark's classes for Python data sources, whatever its version from 4.0 on.
+"""Spark's classes for Python data sources, for every version from 4.0 on.
 
-What a version lacks (features.py) is replaced by what it has instead; nobody else asks for versions.
+Missing classes are replaced here (features.py lists what a version lacks); no other module checks versions.
 """
 
 import functools
@@ -18,11 +18,11 @@ if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
 else:
 
     class StreamWriterBase(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):
-        """Spark 4.0 has no class for it, but hands Arrow batches to whatever is a DataSourceArrowWriter,
-        in a stream as well (pyspark/sql/worker/write_into_data_source.py).
+        """Spark 4.0 passes Arrow batches to every DataSourceArrowWriter, also in a stream
+        (pyspark/sql/worker/write_into_data_source.py).
         """
 
-    STREAM_WRITER_MAY_GET_ROWS = True  # that is nowhere promised
+    STREAM_WRITER_MAY_GET_ROWS = True  # Spark 4.0 does not document that it passes batches
 
 CAN_PUSH_FILTERS = hasattr(datasource, "Filter")
 CAN_LIMIT_READS = hasattr(datasource.DataSourceStreamReader, "getDefaultReadLimit")
@@ -32,12 +32,11 @@ __all__ = ["CAN_LIMIT_READS", "CAN_PUSH_FILTERS", "STREAM_WRITER_MAY_GET_ROWS", 
 
 # --- plain errors ------------------------------------------------------------------------------------
 #
-# Errors as Spark's user sees them: one frame of ours above the message, not the way it came from inside.
+# Shortens the tracebacks of SparklogErrors that users see.
 #
-# Spark prints the whole traceback of what its Python workers raise, and what that was raised from. A
-# SparklogError says itself what is wrong and what to do; 30 lines of our own calls above it hide that. So
-# each method that Spark calls raises it anew, from None. Any other exception is a fault of ours, and keeps
-# its traceback.
+# Spark prints the whole traceback of an exception in its Python workers, and of its causes. A SparklogError
+# has the problem and the fix in its message; 30 lines of internal calls would hide it. So each method that
+# Spark calls raises it again, from None. Any other exception is a bug here, and keeps its traceback.
 # Concurrency: no state.
 
 
@@ -45,7 +44,7 @@ C = TypeVar("C", bound=type)
 
 
 def plain_errors(cls: C) -> C:
-    """Class decorator for what Spark calls: of the class's own public methods."""
+    """Class decorator: shorten the errors of the class's own public methods."""
     for name, member in list(vars(cls).items()):
         if callable(member) and not name.startswith("_"):
             setattr(cls, name, _plainly(member))

@@ -1,9 +1,9 @@
-"""The data source that Spark knows as ``sparklog``: batch and stream, read and write.
+"""The data source ``sparklog`` of Spark: batch and stream, read and write.
 
-Spark makes a new instance for every plan, in several processes, from the options alone; so it holds
-nothing else, and each method parses them for its own kind of query.
-Each of those processes is started for one question, so what answers the others is not imported: Arrow,
-NumPy and the client take a quarter of a second of processor time.
+Spark makes a new instance for every plan, in several processes, from the options alone; so an instance holds
+nothing else, and each method parses the options for its kind of query.
+Spark starts each of those processes for one call. So each method imports only what it needs: Arrow, NumPy
+and the client take a quarter of a second of CPU time.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class SparklogDataSource(DataSource):
         if not options.filter_pushdown:
             return SparklogBatchReader(options)
         if not CAN_PUSH_FILTERS:
-            self._say_in_vain(FILTER_PUSHDOWN, ["filterPushdown"])
+            self._warn_missing(FILTER_PUSHDOWN, ["filterPushdown"])
             return SparklogBatchReader(options)
         from sparklog.spark.batch_reader import SparklogPushdownReader
 
@@ -68,7 +68,7 @@ class SparklogDataSource(DataSource):
 
             return LimitedStreamReader(options)
         limits = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger")
-        self._say_in_vain(ADMISSION_CONTROL, [name for name in limits if name.lower() in self._given()])
+        self._warn_missing(ADMISSION_CONTROL, [name for name in limits if name.lower() in self._given()])
         return SparklogStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> "SparklogBatchWriter":
@@ -80,16 +80,16 @@ class SparklogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> "SparklogStreamWriter":  # noqa: ARG002
         from sparklog.spark.stream_writer import SparklogStreamWriter
 
-        # Spark says "overwrite" for the output mode complete: every micro-batch holds the whole
-        # result again. Kafka's sink appends it, and so do we; readers take the latest per key.
+        # Spark sets `overwrite` for the output mode complete: every micro-batch has the whole result again.
+        # As Kafka's sink does, this one appends it; readers take the latest record of a key.
         return SparklogStreamWriter(schema, parse_sink_options(self._given(), streaming=True))
 
     def _include_headers(self) -> bool:
         return parse_bool(self._given(), "includeHeaders", default=False)
 
-    def _say_in_vain(self, feature: Feature, asked: list[str]) -> None:
-        if asked:
-            text = f"{', '.join(asked)}: this Spark has no {feature.name}: {feature.without}"
+    def _warn_missing(self, feature: Feature, options: list[str]) -> None:
+        if options:
+            text = f"{', '.join(options)}: this Spark has no {feature.name}: {feature.without}"
             Notices(self._given()).warn(text)
 
     def _given(self) -> Mapping[str, str]:
@@ -101,6 +101,6 @@ def _refuse_overwrite(mode: str | None) -> None:
     if mode is not None:
         raise InvalidRequestError(
             "UNSUPPORTED_SAVE_MODE",
-            f"{mode} is not supported: a log is only ever appended to",
+            f"{mode} is not supported: a log can only be appended to",
             fix='use .mode("append"); to start over, delete the topic first (sparklog topics delete)',
         )

@@ -1,9 +1,9 @@
-"""What a task reads: planned on the driver, carried to an executor, read there without metadata.
+"""Input partitions: planned on the driver, pickled to an executor, read there without metadata.
 
-Executors open only the storage: byte ranges come along. But a job may run for hours, and what was planned may
-be merged or expire meanwhile, and its files be removed: a task that misses one opens the metadata log and
-plans the rest of its offsets anew (log/partition_reader.py). What has expired, or was deleted with its topic,
-is for failOnDataLoss to judge.
+A plan has byte ranges, so executors only open the storage. But a job may run for hours; its extents may be
+merged or expire, and their files be removed. A task that misses a file opens the metadata log and plans the
+rest of its offsets again (log/partition_reader.py). Expired offsets and deleted topics are subject to
+failOnDataLoss.
 Memory of a task is bounded by the reader's step, whatever the range's size (log/reader.py).
 """
 
@@ -20,7 +20,7 @@ from sparklog.format.decode import DecodedRecords
 from sparklog.log.partition_reader import Newest, PartitionReader
 from sparklog.log.read_plan import RangePlan
 from sparklog.metadata import Image, PartitionState
-from sparklog.spark.notices import settle_in
+from sparklog.spark.notices import prepare_worker
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.ranges import (
     DataLossPolicy,
@@ -60,12 +60,14 @@ class SparklogInputPartition(InputPartition):
 def plan_input_partitions(
     log: SparkLog, image: Image, ranges: Sequence[OffsetRange], options: SourceOptions
 ) -> list[InputPartition]:
-    """The tasks that read these ranges, in their order: cut and put together as minPartitions, maxPartitions
-    and maxRecordsPerPartition say, or else as many as run at the same time, if that is known (task_slots.py).
+    """Return the tasks that read these ranges, in order.
+
+    minPartitions, maxPartitions and maxRecordsPerPartition decide how ranges are split and joined; without
+    them, the number of tasks that run at the same time, if it is known (task_slots.py).
 
     Args:
-        image: what the ranges are of. The log's own may move on while it is planned, and then have another
-            topic of that name, or none.
+        image: the image of the ranges. The log's own may be refreshed during planning, and have another topic
+            of the same name, or none.
     """
     max_records = options.max_records_per_partition
     pieces = split_ranges(ranges, min_partitions=options.min_partitions, max_records=max_records)
@@ -90,11 +92,11 @@ def plan_input_partitions(
 
 
 def read_input_partition(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The rows of an input partition, those of each topic's partition in offset order. Runs on executors."""
+    """Yield the rows of an input partition, each topic's partition in offset order. Runs on executors."""
     if not isinstance(partition, SparklogInputPartition):
-        # Spark makes up an empty partition when there is nothing to read.
+        # Spark passes an empty partition if there is nothing to read.
         return
-    settle_in()
+    prepare_worker()
     key = (os.getpid(), partition.root, options.storage)
     store = _stores.get(key)
     if store is None:
@@ -110,7 +112,7 @@ def read_input_partition(partition: InputPartition, options: SourceOptions) -> I
 def _read(
     store: Store, root: str, r: OffsetRange, plan: RangePlan, options: SourceOptions, loss: DataLossPolicy
 ) -> Iterator[DecodedRecords]:
-    """The records of a range, as planned or, should files be missing, wherever they are now."""
+    """Yield the records of a range, as planned, or by a newer image if files are missing."""
 
     def newest() -> PartitionState:
         log = open_root(root, create=False, storage=options.storage, rules=options.rules)
@@ -133,7 +135,7 @@ def _reader(
     state: PartitionState | None = None,
 ) -> PartitionReader:
     def on_expired(start: int, end: int) -> None:
-        loss.report(f"{r.topic}-{r.partition}: offsets {start} to {end} have expired while they were read")
+        loss.report(f"{r.topic}-{r.partition}: offsets {start} to {end} expired while they were read")
 
     return PartitionReader(
         store, newest, topic=r.topic, partition=r.partition, state=state, on_expired=on_expired

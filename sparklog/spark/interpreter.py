@@ -1,11 +1,11 @@
 """``sparklog-python``: this environment's Python, for Spark's workers.
 
-Spark puts the zip of pyspark that lies inside the installed pyspark before everything else on its workers'
-PYTHONPATH. A zip keeps no compiled modules, so each of the six or so processes that a query starts compiles
-them anew: 0.5 s of processor time each (measured: 3.5 s until the first micro-batch of a streaming query).
-Without that entry the same modules come, compiled, from the directory beside it.
+Spark puts the zip of pyspark inside the installed pyspark first on its workers' PYTHONPATH. Python does not
+cache compiled modules of a zip, so each of the six or so processes of a query compiles them again: 0.5 s of
+CPU time each (measured: 3.5 s until the first micro-batch of a streaming query). Without that entry Python
+imports the same modules, compiled, from site-packages.
 
-Another Spark's zip (SPARK_HOME) is left where it is.
+The zip of another Spark (SPARK_HOME) stays on the path.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Become Python, with the same arguments."""
+    """Replace this process by Python, with the same arguments."""
     path = os.environ.get("PYTHONPATH")
     if path is not None:
         os.environ["PYTHONPATH"] = without_installed_zips(path, Path(sysconfig.get_path("purelib")))
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def without_installed_zips(path: str, packages: Path) -> str:
-    """A PYTHONPATH without zips of the pyspark (and of py4j, which it needs) that `packages` has unpacked.
+    """Return a PYTHONPATH without the zips of the pyspark (and its py4j) that is installed in `packages`.
 
     Args:
         path: entries separated by os.pathsep.
@@ -39,6 +39,6 @@ def without_installed_zips(path: str, packages: Path) -> str:
 
 
 def worker_python() -> str:
-    """What PYSPARK_PYTHON should be: `sparklog-python` if it lies beside this Python, else this Python."""
-    beside = Path(sys.executable).with_name("sparklog-python")
-    return str(beside) if os.access(beside, os.X_OK) else sys.executable
+    """Return the value for PYSPARK_PYTHON: `sparklog-python` of this Python's directory, or this Python."""
+    script = Path(sys.executable).with_name("sparklog-python")
+    return str(script) if os.access(script, os.X_OK) else sys.executable

@@ -1,8 +1,8 @@
-"""StreamingLagListener: how far each streaming query is behind the log's end.
+"""StreamingLagListener: the lag of each streaming query, in records.
 
-Python sources cannot report metrics of their own, but every progress report carries the source's
-end offset and the log's latest one; their difference is the lag. Sparks before 4.2 do not ask a Python source
-for the latter, and report the end of the micro-batch in its place: nothing is known of such a query.
+Python sources cannot report metrics of their own, but every progress report has the source's end offset and
+the log's latest offset; their difference is the lag. Spark before 4.2 does not ask a Python source for the
+latest offset, and reports the end of the micro-batch instead: the lag is unknown then.
 """
 
 import json
@@ -62,28 +62,28 @@ class StreamingLagListener(StreamingQueryListener):
         self._unknown: set[str] = set()
 
     def lag(self, query_id: object) -> QueryLag | None:
-        """The latest lag of a query, or None before its first progress report, or if Spark cannot tell."""
+        """Return the latest lag of a query; None before its first progress report, or if it is unknown."""
         with self._lock:
             return self._latest.get(str(query_id))
 
     def all(self) -> list[QueryLag]:
-        """The latest lag of every query seen."""
+        """Return the latest lag of every query."""
         with self._lock:
             return list(self._latest.values())
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Take the lag from a progress report."""
+        """Compute the lag from a progress report."""
         progress = event.progress
         if not CAN_LIMIT_READS and any(_is_ours(source.endOffset) for source in progress.sources):
-            self._say_unknown(progress.name or str(progress.id))
+            self._warn_unknown(progress.name or str(progress.id))
             return
         by_partition: dict[tuple[str, int], int] = {}
         for source in progress.sources:
             for tp, records in lag_between(source.endOffset, source.latestOffset).items():
-                # Several sources of one topic: the query is as far behind as the slowest of them.
+                # Several sources of one topic: the lag is that of the slowest one.
                 by_partition[tp] = max(records, by_partition.get(tp, 0))
         lag = QueryLag(
             query_id=str(progress.id),
@@ -100,21 +100,21 @@ class StreamingLagListener(StreamingQueryListener):
         if self._on_lag is not None:
             self._on_lag(lag)
 
-    def _say_unknown(self, query: str) -> None:
+    def _warn_unknown(self, query: str) -> None:
         if query not in self._unknown:
             self._unknown.add(query)
             logger.warning(
-                "no lag of query %s: this Spark has no %s, and does not report where the log ends; with the "
-                "option kafka.group.id `sparklog groups describe` shows it",
+                "the lag of query %s is unknown: this Spark has no %s, and does not report the log's end; "
+                "with the option kafka.group.id `sparklog groups describe` shows it",
                 query,
                 ADMISSION_CONTROL.name,
             )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing new: the last report still holds."""
+        """Keep the last lag: an idle query reads nothing new."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The last lag stays, to be looked at."""
+        """Keep the last lag, for `lag` and `all`."""
 
 
 def _is_ours(offset: str | None) -> bool:
@@ -122,10 +122,10 @@ def _is_ours(offset: str | None) -> bool:
 
 
 def lag_between(end: str | None, latest: str | None) -> dict[tuple[str, int], int]:
-    """Records by partition between two offsets as a progress report gives them (JSON text).
+    """Return the records by partition between two offsets of a progress report (JSON text).
 
-    A partition that has not been read at all counts from offset 0. Text that is not an offset of
-    sparklog or Kafka gives nothing.
+    A partition that was never read counts from offset 0. The result is empty if a text is not an offset of
+    sparklog or Kafka.
     """
     ends, latests = _positions(end), _positions(latest)
     return {tp: max(0, offset - ends.get(tp, 0)) for tp, offset in latests.items()}

@@ -166,9 +166,9 @@ def _task(root: str, storage_options: StorageOptions, cluster_id: str, rewrite: 
     """Return what an executor does with some works. It needs the store, and no metadata."""
 
     def run(works: Any) -> Any:
-        from sparklog.spark.notices import settle_in  # noqa: PLC0415 - on the executor
+        from sparklog.spark.notices import prepare_worker  # noqa: PLC0415 - on the executor
 
-        settle_in()
+        prepare_worker()
         store = open_store(root, create=False, storage_options=storage_options, clock=SystemClock())
         found = open_properties(store, create=False, new_cluster_id="")
         if found != cluster_id:

@@ -1,10 +1,10 @@
-"""What a query's user is told without being stopped: once a query, with a time and a level.
+"""Warnings of a query, once for each query, and the preparation of Spark's Python workers.
 
 Spark parses a query's options again for every plan and every micro-batch, in several processes. A process
-tells each thing once for the same options: its memory holds no options, only their hash.
-Spark's own Python workers have no logging set up, and Python would print bare messages there: in them, and
-nowhere else, the logger `sparklog` gets a handler, which stands back as soon as somebody sets up another.
-Concurrency: Spark's workers are single-threaded; elsewhere a race tells a thing twice.
+logs each warning once for the same options; it keeps only a hash of them.
+Spark's Python workers have no logging configured, so Python would print messages without time and level.
+Only there the logger `sparklog` gets a handler, which is inactive once the root logger has one.
+Concurrency: Spark's workers are single-threaded; elsewhere a race may log a warning twice.
 """
 
 import gc
@@ -17,33 +17,33 @@ from sparklog.allocator import keep_freed_memory
 
 logger = logging.getLogger("sparklog.spark")
 _MAX_REMEMBERED = 10_000
-_told: set[tuple[int, str]] = set()
+_logged: set[tuple[int, str]] = set()
 
 
 class Notices:
-    """Where the parsing of one query's options puts what is worth saying."""
+    """Logs warnings about one query's options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._query = hash(frozenset(options.items()))
 
     def warn(self, text: str) -> None:
-        """Log a warning, unless this process has done so for a query with these options."""
-        told = (self._query, text)
-        if told in _told:
+        """Log a warning, unless this process has logged it for a query with these options."""
+        key = (self._query, text)
+        if key in _logged:
             return
-        if len(_told) >= _MAX_REMEMBERED:
-            _told.clear()
-        _told.add(told)
+        if len(_logged) >= _MAX_REMEMBERED:
+            _logged.clear()
+        _logged.add(key)
         logger.warning("%s", text)
 
 
-def start_anew() -> None:
-    """As a process that has told nothing yet."""
-    _told.clear()
+def reset() -> None:
+    """Forget all logged warnings, as in a new process."""
+    _logged.clear()
 
 
 def log_with_time_and_level() -> None:
-    """In a Python worker of Spark: give the logger `sparklog` a form; elsewhere that is the application's."""
+    """In a Python worker of Spark, add a handler with a format; elsewhere the application configures it."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is None or not str(spec.name).startswith("pyspark."):
         return
@@ -57,19 +57,19 @@ def log_with_time_and_level() -> None:
 
 # --- workers -----------------------------------------------------------------------------------------
 #
-# Spark's Python workers go from task to task: what makes their next one cheap.
+# Spark's Python workers run many tasks; this makes the later ones cheaper.
 #
-# Spark runs a full garbage collection after each task, and after each question to the driver's workers. It
-# looks at everything that was ever imported: 90,000 objects, 20 to 30 ms, in two workers for each task of a
-# micro-batch. What is there when the second task begins stays for the worker's life, so it is taken out of
-# the collector's sight; a collection takes microseconds then. What tasks make is collected as before.
+# Spark runs a full garbage collection after each task, and after each call of the driver's workers. It
+# traverses everything that was ever imported: 90,000 objects, 20 to 30 ms, in two workers for each task of a
+# micro-batch. Objects that exist when the second task begins stay for the worker's life, so `gc.freeze`
+# exempts them; a collection then takes microseconds. Objects of later tasks are collected as before.
 
 
-_turns = itertools.count(1)
+_tasks = itertools.count(1)
 
 
-def settle_in() -> None:
-    """Call it where a task begins."""
+def prepare_worker() -> None:
+    """Prepare the process for many tasks; called at the begin of each."""
     keep_freed_memory()
-    if next(_turns) == 2:  # the first task has imported all that tasks need
+    if next(_tasks) == 2:  # the first task has imported all modules
         gc.freeze()

@@ -1,8 +1,8 @@
 """The options of the Spark source and sink, one declaration each: docs/options.md is generated from them.
 
 Names and defaults are those of Spark's Kafka connector, so that changing ``format("kafka")`` suffices;
-``path`` or ``kafka.bootstrap.servers`` says where the log is.
-Not here: parsing (options.py); what is passed on to Kafka clients elsewhere (options.py).
+``path`` or ``kafka.bootstrap.servers`` names the log.
+Not here: parsing, and Kafka's client options (options.py).
 Sources: Spark's structured-streaming-kafka-integration guide and KafkaSourceProvider.
 """
 
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option: its name as users type it, its default, what it does, where it applies."""
+    """An option of the source or the sink, as documented."""
 
     name: str
     default: str
     doc: str
-    only: str = ""  # "stream" or "batch" when it has no meaning elsewhere
+    only: str = ""  # "stream" or "batch": the only kind of query with this option
 
 
-WITHOUT_EFFECT = "Accepted with a warning; has no effect, since no consumer of Kafka's is at work."
+WITHOUT_EFFECT = "Accepted with a warning; has no effect, since there is no Kafka consumer."
 BOOTSTRAP_SERVERS = Option(
     name="kafka.bootstrap.servers",
     default="",
     doc="host:port of a sparklog broker, or several separated by commas, instead of path. The driver "
     "asks the broker for its root once for each plan; records go to the storage directly. Has no "
-    "effect together with path. Whoever answers there decides what is opened with the query's "
+    "effect together with path. The server at this address decides which root is opened with the query's "
     "credentials: see clusterId and allowedRoots.",
 )
 
@@ -34,14 +34,14 @@ CLUSTER_ID = Option(
     default="",
     doc="The cluster id that the root must have (sparklog root describe shows it), whether path or a "
     "broker names the root. Any other root is refused, and none is created. Takes precedence over "
-    "what a sink's checkpoint remembers.",
+    "the cluster id in a sink's checkpoint.",
 )
 
 ALLOWED_ROOTS = Option(
     name="allowedRoots",
     default="",
-    doc="Paths and URLs separated by commas (s3://bucket/prefix,/data/logs). A root that lies under "
-    "none of them, given by path or by a broker, is refused before it is looked at. The environment "
+    doc="Paths and URLs separated by commas (s3://bucket/prefix,/data/logs). A root that is not under one "
+    "of them, given by path or by a broker, is refused before it is opened. The environment "
     "variable SPARKLOG_ALLOWED_ROOTS does the same for all queries of a driver; both must allow the "
     "root (docs/deploy.md).",
 )
@@ -49,8 +49,8 @@ ALLOWED_ROOTS = Option(
 STORAGE = Option(
     name="s3.<option>",
     default="the environment's",
-    doc="How to reach an s3:// root, by s3fs's names: s3.key, s3.secret, s3.token, s3.endpoint_url, "
-    "s3.profile, ... (docs/s3.md); the usual ones also without s3., and Hadoop's fs.s3a.access.key, "
+    doc="How to access an s3:// root, by s3fs's names: s3.key, s3.secret, s3.token, s3.endpoint_url, "
+    "s3.profile, ... (docs/s3.md); the common ones also without s3., and Hadoop's fs.s3a.access.key, "
     "fs.s3a.secret.key, fs.s3a.session.token, fs.s3a.endpoint, fs.s3a.endpoint.region, "
     "fs.s3a.path.style.access and fs.s3a.connection.ssl.enabled.",
 )
@@ -82,14 +82,14 @@ SOURCE_OPTIONS = (
         name="subscribePattern",
         default="",
         doc="Regular expression of Python's re. As with Kafka's connector it may match any part of a topic's "
-        "name (^name$ is one topic). What Java reads otherwise ([a-z&&[^b]]) is refused. Internal topics are "
-        "never found.",
+        "name (^name$ is one topic). Syntax with another meaning in Java ([a-z&&[^b]]) is refused. Internal "
+        "topics never match.",
     ),
     Option(name="assign", default="", doc='Partitions to read, as JSON: {"topic": [0, 1]}.'),
     Option(
         name="startingOffsets",
         default="latest (stream), earliest (batch)",
-        doc="Where a new query starts; one that has a checkpoint goes on where it was. earliest, latest "
+        doc="Where a new query starts; a query with a checkpoint continues from it. earliest, latest "
         '(streams only), group, or JSON {"topic": {"0": 23, "1": -2}, "other": "earliest"} with -2 for '
         "earliest and -1 for latest. It must name all partitions that are read; earliest or latest for a "
         "topic is for all of its partitions.",
@@ -103,7 +103,7 @@ SOURCE_OPTIONS = (
     Option(
         name="startingOffsetsByTimestampStrategy",
         default="error",
-        doc="What to do when no record is that late: error, or latest.",
+        doc="If no record has that timestamp or a later one: error, or latest.",
     ),
     Option(
         name="endingOffsets",
@@ -117,8 +117,8 @@ SOURCE_OPTIONS = (
     Option(
         name="failOnDataLoss",
         default="true",
-        doc="true: fail when records that should be there are gone, or when a stream no longer subscribes "
-        "to what it was reading. false: warn, and continue with the next record. Positions outside the log "
+        doc="true: fail if records to read are gone, or if a stream no longer subscribes to a topic that it "
+        "was reading. false: warn, and continue with the next record. Positions outside the log "
         "count as such a loss: startingOffsets of a stream, the checkpoint's, and a group's "
         "(startingOffsets=group). If one is past the log's end, false continues at that end, and with a "
         "group at the beginning.",
@@ -127,7 +127,7 @@ SOURCE_OPTIONS = (
         name="minPartitions",
         default="",
         doc="Split the ranges into at least about this many tasks. 1 gives each partition a task of its "
-        "own, as with Kafka's connector; maxPartitions says what happens without it.",
+        "own, as with Kafka's connector; maxPartitions describes the default.",
     ),
     Option(
         name="maxPartitions",
@@ -143,8 +143,8 @@ SOURCE_OPTIONS = (
     Option(
         name="maxOffsetsPerTrigger",
         default="",
-        doc="At most about this many records per micro-batch, shared out by backlog: a partition with a "
-        "backlog always gets one at least.",
+        doc="At most about this many records per micro-batch, divided by backlog: a partition with a "
+        "backlog always gets at least one.",
         only="stream",
     ),
     Option(
@@ -156,18 +156,23 @@ SOURCE_OPTIONS = (
     Option(
         name="minOffsetsPerTrigger",
         default="",
-        doc="Wait until this many records are there. The first micro-batch after a start does not wait.",
+        doc="Wait until this many records are available. The first micro-batch after a start does not wait.",
         only="stream",
     ),
-    Option(name="maxTriggerDelay", default="15m", doc="... but no longer than this.", only="stream"),
+    Option(
+        name="maxTriggerDelay",
+        default="15m",
+        doc="The longest wait for minOffsetsPerTrigger.",
+        only="stream",
+    ),
     Option(name="includeHeaders", default="false", doc="Add the column headers."),
     Option(
         name="kafka.group.id",
         default="",
         doc="In streams: record the query's progress in __consumer_offsets under this group, so that its "
-        "lag can be seen. It overwrites what the group has committed: give each query one of its own. "
-        "In batch queries: the group of startingOffsets=group and endingOffsets=group, and nothing else; "
-        "nothing is recorded.",
+        "lag can be seen. It overwrites the group's committed offsets: give each query its own group. "
+        "In batch queries: only the group of startingOffsets=group and endingOffsets=group; nothing is "
+        "recorded.",
     ),
     Option(name="group.id", default="", doc="The same as kafka.group.id."),
     Option(name="groupIdPrefix", default="spark-kafka-source", doc=WITHOUT_EFFECT),
@@ -175,10 +180,10 @@ SOURCE_OPTIONS = (
     Option(
         name="fetchOffset.numRetries",
         default="3",
-        doc="How often a plan is tried again when the storage is busy; each try waits as long as the "
-        "store's own retry_timeout says.",
+        doc="The number of retries of a plan while the storage is unavailable; each try waits for up to the "
+        "store's own retry_timeout.",
     ),
-    Option(name="fetchOffset.retryIntervalMs", default="10", doc="Pause before each of these tries."),
+    Option(name="fetchOffset.retryIntervalMs", default="10", doc="The pause before each retry."),
     Option(
         name="filterPushdown",
         default="false",
@@ -208,7 +213,7 @@ SINK_OPTIONS = (
     Option(
         name="compression.type",
         default="none",
-        doc="none, gzip, snappy, lz4 or zstd, unless the topic's compression.type says otherwise; "
+        doc="none, gzip, snappy, lz4 or zstd, used if the topic's compression.type is producer; "
         "kafka.compression.type means the same.",
     ),
     Option(
@@ -233,16 +238,16 @@ SINK_OPTIONS = (
     Option(
         name="num.partitions",
         default="the root's (1)",
-        doc="Partitions of a topic that the write creates. One that exists keeps its own (sparklog topics "
-        "alter --partitions).",
+        doc="Partitions of a topic that the write creates. An existing topic keeps its number (sparklog "
+        "topics alter --partitions).",
     ),
     TOPIC_CONFIG,
     Option(
         name="maintenance",
         default="the session's spark.sparklog.maintenance, SPARKLOG_MAINTENANCE, auto",
-        doc="auto: when the root is due for it, a process of low priority beside the driver merges small "
-        "extents, and removes what is past its retention if the root allows automatic removal "
-        "(docs/maintenance.md). off: leave it to others (`sparklog maintain`, a broker), or to nobody. "
+        doc="auto: when maintenance is due, a process of low priority next to the driver merges small "
+        "extents, and removes records past their retention if the root allows automatic removal "
+        "(docs/maintenance.md). off: the query runs none (use `sparklog maintain` or a broker). "
         'For all queries of a session: spark.conf.set("spark.sparklog.maintenance", "off").',
         only="stream",
     ),
@@ -252,7 +257,7 @@ SINK_OPTIONS = (
         doc="Spark's. If the driver can read it as files, or if it is in S3 and the root is too, two things "
         "are refused: a micro-batch whose number was written before with other offsets (a restored or "
         "copied checkpoint), and a root whose cluster id is not the one that the query has written to "
-        "(noted in the file sparklog-sink there; see clusterId).",
+        "(recorded in the checkpoint's file sparklog-sink; see clusterId).",
         only="stream",
     ),
     Option(name="queryName", default="", doc="Spark's; passed to every sink.", only="stream"),
@@ -274,15 +279,15 @@ SINK_OPTIONS = (
         default="",
         doc="With txnVersion: apply this write to each topic at most once. A topic remembers the 10,000 "
         "applications that wrote to it last, so give a job one name, not one per run. In foreachBatch "
-        "let the name contain the query's id: with a new checkpoint the batch ids begin at 0 again, and "
-        "under the old name they would be left out (docs/migrate-from-kafka.md).",
+        "include the query's id in the name: with a new checkpoint the batch ids begin at 0 again, and "
+        "would be skipped under the old name (docs/migrate-from-kafka.md).",
         only="batch",
     ),
     Option(
         name="txnVersion",
         default="",
-        doc="Grows with every write of txnAppId. A topic that already has this version, or a later one, is "
-        "left out, with a warning. A write to several topics is refused if one has a later version and "
+        doc="Increases with every write of txnAppId. A topic that already has this version, or a later one, "
+        "is skipped, with a warning. A write to several topics is refused if one has a later version and "
         "another lacks this one (VERSION_OUTDATED).",
         only="batch",
     ),

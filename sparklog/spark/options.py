@@ -1,7 +1,7 @@
-"""Options of the Spark source and sink (option_table.py): parsed once, unknown ones refused.
+"""Parses the options of the Spark source and sink (option_table.py); refuses unknown ones.
 
 Precedence is that of Spark's Kafka connector.
-Not here: what the offsets mean against a root (ranges.py), who calls whom (datasource.py).
+Not here: resolving offsets against a root (ranges.py), the callers (datasource.py).
 Sources: Spark's structured-streaming-kafka-integration guide and KafkaSourceProvider.
 """
 
@@ -41,15 +41,15 @@ from sparklog.storage.root_rules import ANY_ROOT, RootRules, root_rules
 
 # --- kafka options -----------------------------------------------------------------------------------
 #
-# Options with the prefix ``kafka.``: what Kafka's connector would pass on to a Kafka client.
+# Options with the prefix ``kafka.``, which Kafka's connector passes on to a Kafka client.
 #
-# Nothing is passed on here, because nothing is between Spark and the storage. (``kafka.bootstrap.servers``
-# only helps to find the storage; option_table.py declares it.) So each of them is
-#     served            under this name (option_table.py),
-#     satisfied         it asks for what is done anyway, or for less: accepted without a word,
-#     without effect    tuning of a network client: accepted, and said so,
-#     refused           it promises something else; with the reason.
-# A test compares the names with Kafka's own ConfigDefs where its jar is at hand.
+# There is no Kafka client here. (``kafka.bootstrap.servers`` only helps to find the storage; option_table.py
+# declares it.) So each of these options is
+#     served            has an effect here (option_table.py),
+#     satisfied         requests a guarantee that holds anyway: accepted silently,
+#     without effect    tunes a network client: accepted, with a warning,
+#     refused           requests something that is not available: an error, with the reason.
+# A test compares the names with Kafka's own ConfigDefs if its jar is available.
 # Sources: ConsumerConfig, ProducerConfig and AdminClientConfig of Kafka 4.3; KafkaSourceProvider.
 
 
@@ -58,36 +58,36 @@ _SERVED = {
     "source": {"kafka.group.id"},
     "sink": {"kafka.compression.type", "kafka.batch.size", "kafka.max.request.size"},
 }
-_ACCESS = "without a broker, access is what the storage's permissions say"
+_ACCESS = "without a broker, the storage's permissions control access"
 _EXACTLY_ONCE = "every commit of the sink is atomic and exactly once already"
-# Setting -> (the values that what is done anyway satisfies, what is done anyway).
+# Setting -> (the values that are satisfied, the guarantee that holds anyway).
 SATISFIED = {
     "acks": ({"all", "-1", "1", "0"}, "a commit is always on storage before it is acknowledged"),
     "enable.auto.commit": ({"false"}, "the query's checkpoint holds its progress; kafka.group.id shows it"),
     "enable.idempotence": ({"true", "false"}, _EXACTLY_ONCE),
     "isolation.level": (
         {"read_committed", "read_uncommitted"},
-        "nothing that is not committed is ever visible",
+        "uncommitted records are never visible",
     ),
-    "partitioner.ignore.keys": ({"false"}, "the key decides; leave it null, or give the column partition"),
+    "partitioner.ignore.keys": ({"false"}, "the key decides; use null keys, or the column partition"),
     "security.protocol": ({"plaintext"}, _ACCESS),
     "transaction.two.phase.commit.enable": ({"false"}, _EXACTLY_ONCE),
 }
-# Reasons Kafka's connector itself gives for refusing, and ours.
+# Setting -> the reason for refusing it: that of Kafka's connector, or ours.
 REFUSED = {
-    "auto.offset.reset": "use startingOffsets: the query's checkpoint decides where to go on",
+    "auto.offset.reset": "use startingOffsets; a query with a checkpoint continues from it",
     "bootstrap.controllers": "name the root with path, or a broker with kafka.bootstrap.servers",
-    "config.providers": "values are taken as they are, and nothing in them is replaced",
+    "config.providers": "placeholders in values are not replaced",
     "key.deserializer": "keys are always binary: cast the column",
     "value.deserializer": "values are always binary: cast the column",
     "key.serializer": "keys are strings or binary: cast the column",
     "value.serializer": "values are strings or binary: cast the column",
     "interceptor.classes": "interceptors could change the data: use DataFrame operations",
     "transactional.id": _EXACTLY_ONCE,
-    "partitioner.class": "give the column partition, or let the key decide as in Kafka's Java client",
+    "partitioner.class": "use the column partition, or keys, which are hashed as by Kafka's Java client",
 }
 _REFUSED_PREFIXES = {"security.": _ACCESS, "sasl.": _ACCESS, "ssl.": _ACCESS}
-# Tuning of a network client: no promise depends on it, so a migrated job may keep it.
+# Tuning of a network client: no guarantee depends on it, so a migrated job may keep it.
 KAFKA_WITHOUT_EFFECT = frozenset(
     {
         "allow.auto.create.topics",
@@ -179,7 +179,7 @@ def check_kafka_option(name: str, value: str, side: str, warn: Callable[[str], N
 
 
 def is_known_to_kafka(name: str) -> bool:
-    """Whether a name that starts with ``kafka.`` is an option of Kafka's clients, whatever comes of it."""
+    """Return True if a name that starts with ``kafka.`` is an option of Kafka's clients."""
     bare = name.removeprefix("kafka.")
     return (
         bare in KAFKA_WITHOUT_EFFECT
@@ -217,7 +217,7 @@ _SPARKS_OWN = (  # passed to every sink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What the source was asked for, checked; picklable."""
+    """The validated options of the source; picklable."""
 
     root: str
     rules: RootRules = ANY_ROOT
@@ -244,7 +244,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What the sink was asked for, checked; picklable."""
+    """The validated options of the sink; picklable."""
 
     root: str
     rules: RootRules = ANY_ROOT
@@ -265,7 +265,7 @@ class SinkOptions:
     checkpoint_location: str | None
     query_name: str | None
     maintenance: bool
-    maintenance_is_given: bool  # else the session's value comes first (write_task.py)
+    maintenance_is_given: bool  # if False, the session's value takes precedence (write_task.py)
 
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -283,7 +283,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         if spec.kind == "group" and group_id is None:
             raise InvalidRequestError(
                 "INVALID_OPTION",
-                f"{option}=group, but no group is named",
+                f"{option}=group requires a group",
                 fix="set kafka.group.id to the group whose offsets to use",
             )
     rules = root_rules(given.get("clusterid"), given.get("allowedroots"), os.environ)
@@ -342,17 +342,17 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     if (app_id is None) != (version is None):
         raise InvalidRequestError(
             "INVALID_OPTION",
-            "txnAppId and txnVersion make sense only together, and one is missing",
-            fix="set both: a name for the job, and a number that grows with every run",
+            "txnAppId and txnVersion must be set together, and one is missing",
+            fix="set both: a name for the job, and a number that increases with every run",
         )
     if app_id is not None and not app_id.strip():
-        # Here, and not by the commit when all tasks have written. One of blanks is as good as none.
-        raise invalid("txnAppId", app_id, "a name for the job, which no other job has")
+        # Refused here, before tasks write; the commit would refuse it too. A blank name is none.
+        raise invalid("txnAppId", app_id, "a unique name for the job")
     if parse_bool(given, "asyncProgressTrackingEnabled", default=False):
-        # Spark can be made to skip its own check. A micro-batch would come again with other offsets.
+        # Spark's own check can be disabled. A micro-batch could then be repeated with other offsets.
         raise InvalidRequestError(
             "INVALID_OPTION",
-            "asyncProgressTrackingEnabled=true, and this sink writes each micro-batch exactly once: for that "
+            "asyncProgressTrackingEnabled=true is not supported: to write each micro-batch exactly once, "
             "Spark has to write its offsets first",
             fix="remove asyncProgressTrackingEnabled; trigger(processingTime=...) makes fewer micro-batches",
         )
@@ -385,8 +385,9 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
 
 
 def _known(options: Mapping[str, str], side: str, notices: Notices, *, streaming: bool) -> dict[str, str]:
-    """The options by lower-case name that are for this side and this kind of query; others are refused,
-    but for those of the other side: one view may serve both directions.
+    """Return the options for this side and this kind of query, by lower-case name; refuse unknown ones.
+
+    Options of the other side are ignored with a warning: a view may be both read and written.
     """
     declared, others = _DECLARED[side], _DECLARED[OTHER_SIDE[side]]
     given, for_other_side = {}, []
@@ -405,7 +406,7 @@ def _known(options: Mapping[str, str], side: str, notices: Notices, *, streaming
             if side != "sink":
                 for_other_side.append(lower)
                 continue
-        elif storage_name(lower) is None:  # those are checked with the others of their kind
+        elif storage_name(lower) is None:  # `parse_storage` checks storage options
             raise _unknown(name, side)
         given[lower] = value
     if for_other_side:
@@ -414,7 +415,7 @@ def _known(options: Mapping[str, str], side: str, notices: Notices, *, streaming
 
 
 def _is_for(option: Option, notices: Notices, *, streaming: bool) -> bool:
-    """Does the option count in this kind of query?"""
+    """Return True if the option applies to this kind of query; raise or warn if not."""
     if option.doc == WITHOUT_EFFECT:
         notices.warn(f"{option.name} has no effect: sparklog reads the storage itself")
     if option.only == "batch" and streaming:
@@ -424,7 +425,7 @@ def _is_for(option: Option, notices: Notices, *, streaming: bool) -> bool:
             fix=f"remove {option.name}",
         )
     if option.only == "stream" and not streaming and option.name not in _SPARKS_OWN:
-        # Kafka's connector warns here as well, so that one option set serves both kinds of query.
+        # A warning, as in Kafka's connector: one set of options may serve both kinds of query.
         notices.warn(f"{option.name} is ignored in batch queries")
         return False
     return True
@@ -433,9 +434,9 @@ def _is_for(option: Option, notices: Notices, *, streaming: bool) -> bool:
 def _unknown(name: str, side: str) -> InvalidRequestError:
     fix = "correct or remove the option"
     if name.lower() == "paths":  # what Spark makes of load(["a", "b"])
-        hint, fix = "a query has one root", "load each root by itself, and put the rows together with union"
+        hint, fix = "a query has one root", "load each root by itself, and combine the rows with union"
     elif side == "sink" and _is_topic_setting(name.lower()):
-        hint = f"of topics that it creates it is {TOPIC_CONFIG_PREFIX}{name.lower()}"
+        hint = f"for topics that it creates, use {TOPIC_CONFIG_PREFIX}{name.lower()}"
     elif is_known_to_kafka(f"kafka.{name.lower()}"):
         hint = f"did you mean kafka.{name.lower()}?"
     else:
@@ -446,16 +447,16 @@ def _unknown(name: str, side: str) -> InvalidRequestError:
 
 
 def _is_topic_setting(name: str) -> bool:
-    from sparklog.log.config import is_topic_setting  # noqa: PLC0415 - only where something is wrong
+    from sparklog.log.config import is_topic_setting  # noqa: PLC0415 - only for an error
 
     return is_topic_setting(name)
 
 
 def _topic_configs(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The settings of topics that the write creates, by Kafka's names.
+    """Return the settings of topics that the write creates, by Kafka's names.
 
     Raises:
-        InvalidRequestError: no such setting, or not such a value.
+        InvalidRequestError: an unknown setting or an invalid value.
     """
     length = len(TOPIC_CONFIG_PREFIX)
     configs = {name[length:]: text for name, text in given.items() if name.startswith(TOPIC_CONFIG_PREFIX)}
@@ -480,14 +481,14 @@ def _root(given: Mapping[str, str], method: str, notices: Notices, rules: RootRu
     servers = given.get("kafka.bootstrap.servers", "").strip()
     if root := given.get("path", "").strip():
         if servers:
-            notices.warn("kafka.bootstrap.servers has no effect: the root is named by path")
+            notices.warn("kafka.bootstrap.servers has no effect: path names the root")
         rules.validate_place(root)
         return root
     if servers:
         return root_of_broker(servers, rules)
     raise InvalidRequestError(
         "MISSING_OPTION",
-        "no root directory is given, and no broker",
+        "neither a root nor a broker is given",
         fix=f"call {method}(root), or set option path to the log's directory, or kafka.bootstrap.servers to "
         "a sparklog broker; a table in Spark's catalog keeps no options: " + FIX,
     )

@@ -1,8 +1,8 @@
-"""Offset ranges of a query, and how they are cut: by rate, by size, by number of tasks.
+"""Offset ranges of a query, limited by rate and size, and split and joined into tasks.
 
-Pure functions over positions. The arithmetic follows Kafka's connector, so that the same options
-give the same micro-batches and tasks. What puts partitions together is ours: maxPartitions (join_neighbours);
-balance where it is known how many tasks run at a time, and join_small where it is not, and there are many.
+Pure functions over positions. The arithmetic follows Kafka's connector, so that the same options give the
+same micro-batches and tasks. Joining ranges is our own: `join_neighbours` for maxPartitions; `balance` if the
+number of tasks that run at a time is known; `join_small` if it is not, and there are many ranges.
 Sources: KafkaMicroBatchStream.rateLimit, KafkaOffsetRangeCalculator.
 """
 
@@ -30,11 +30,11 @@ from sparklog.spark.stream_offset import EARLIEST_OFFSET, LATEST_OFFSET, OffsetS
 
 # --- resolve -----------------------------------------------------------------------------------------
 #
-# From what the user said (OffsetSpec) to offsets in a root, for the start and end of a query.
+# Resolves an OffsetSpec to offsets in a root, for the start and the end of a query.
 #
-# Rules follow Kafka's connector: offsets or timestamps given per partition must name all the
-# partitions that are read; a timestamp no record reaches is an error for a start (unless the strategy
-# is latest) and the log's end for an end. A group's position outside the log is a matter of failOnDataLoss.
+# The rules follow Kafka's connector: offsets or timestamps by partition must name all partitions that are
+# read. A timestamp after the last record is an error for a start (unless the strategy is latest), and the
+# log's end for an end. A group's position outside the log is subject to failOnDataLoss.
 
 
 TopicPartition = tuple[str, int]
@@ -42,24 +42,22 @@ _NAMED = 10
 
 
 def partition_state(image: Image, tp: TopicPartition) -> PartitionState:
-    """The state of a partition that is known to exist."""
+    """Return the state of an existing partition."""
     return image.topics[tp[0]].partitions[tp[1]]
 
 
 def log_starts(image: Image, tps: Sequence[TopicPartition]) -> Positions:
-    """First offset kept of each."""
+    """Return the log start offsets."""
     return {tp: partition_state(image, tp).log_start_offset for tp in tps}
 
 
 def log_ends(image: Image, tps: Sequence[TopicPartition]) -> Positions:
-    """Next offset to be assigned of each."""
+    """Return the log end offsets."""
     return {tp: partition_state(image, tp).log_end_offset for tp in tps}
 
 
 class OffsetResolver:
-    """Resolves all that a query says against one image: of a topic that is written to, what two looks find
-    does not fit together.
-    """
+    """Resolves a query's start and end against one image: positions of two images may be inconsistent."""
 
     def __init__(
         self,
@@ -70,8 +68,11 @@ class OffsetResolver:
         group_id: str | None,
         report: Callable[[str], None],
     ) -> None:
-        """`tps`: those that are read. `report` is told of records that are gone, and raises if the
-        query is to fail.
+        """Resolve for these partitions.
+
+        Args:
+            tps: the partitions that are read.
+            report: called for lost records; raises if the query has to fail.
         """
         self._log = log
         self._image = image
@@ -81,16 +82,17 @@ class OffsetResolver:
         self._starts, self._ends = log_starts(image, tps), log_ends(image, tps)
 
     def starting(self, spec: OffsetSpec) -> Positions:
-        """Where a new query starts in each partition.
+        """Return the start of a new query in each partition.
 
         Raises:
-            InvalidRequestError: partitions named by the user and those read differ; no record is late enough.
+            InvalidRequestError: the named partitions are not those that are read; no record has the timestamp
+                or a later one.
             DataLossError: by `report`.
         """
         return self._resolve(spec, side="starting")
 
     def ending(self, spec: OffsetSpec) -> Positions:
-        """Where a batch query ends (exclusive) in each partition; raises like `starting`."""
+        """Return the end (exclusive) of a batch query in each partition; raises as `starting`."""
         return self._resolve(spec, side="ending")
 
     def _resolve(self, spec: OffsetSpec, *, side: Literal["starting", "ending"]) -> Positions:
@@ -101,7 +103,7 @@ class OffsetResolver:
             return ends
         if spec.kind == "group":
             committed = self._log.committed_offsets(self._group_id, image=self._image)
-            # A partition that the group has not committed counts as not read at all.
+            # A partition without a committed offset is read from its start.
             return {
                 tp: self._of_group(tp, committed[tp], side) if tp in committed else starts[tp]
                 for tp in self._tps
@@ -116,7 +118,7 @@ class OffsetResolver:
         return {tp: self._at_time(spec, tp) for tp in self._tps}
 
     def _of_group(self, tp: TopicPartition, committed: int, side: Literal["starting", "ending"]) -> int:
-        """The group's position, inside the log."""
+        """Return the group's position, moved into the log if necessary."""
         start, end = self._starts[tp], self._ends[tp]
         if start <= committed <= end:
             return committed
@@ -125,7 +127,7 @@ class OffsetResolver:
             self._report(f"{where}, and the log starts at {start}")
             return start
         self._report(f"{where}, and the log ends at {end}; was the topic deleted and created again?")
-        # Such a position is of another log. That nothing of this one was read is the only safe guess.
+        # The position belongs to another log, so assume that nothing of this one was read.
         return start if side == "starting" else end
 
     def _at_time(self, spec: OffsetSpec, tp: TopicPartition) -> int:
@@ -133,7 +135,7 @@ class OffsetResolver:
         assert timestamp_ms is not None, "a timestamp for every partition was checked"
         found = self._log.offset_for_time(*tp, timestamp_ms, image=self._image)
         if found is not None:
-            # It may be of a newer image, if files have gone meanwhile: those of here have expired then.
+            # It may be of a newer image, if files were deleted: the image's own records have expired then.
             return min(found, self._ends[tp])
         if spec.no_match_is_latest:
             return self._ends[tp]
@@ -150,7 +152,7 @@ def _check_partitions(given: set[TopicPartition], read: set[TopicPartition], sid
     missing, extra = sorted(read - given), sorted(given - read)
     problems = [
         f"{verb} {', '.join(f'{t}-{p}' for t, p in tps)}"
-        for verb, tps in (("lacks", missing), ("names also", extra))
+        for verb, tps in (("lacks", missing), ("also names", extra))
         if tps
     ]
     raise InvalidRequestError(
@@ -170,10 +172,10 @@ def _check_topics(given: set[str], read: set[str], side: str) -> None:
 
 
 def check_in_log(positions: Positions, image: Image, option: str) -> None:
-    """Offsets that the user named must lie inside the log.
+    """Check that offsets of the user are inside the log.
 
     Raises:
-        OffsetOutOfRangeError: one does not.
+        OffsetOutOfRangeError: an offset is outside.
     """
     for tp, offset in positions.items():
         state = partition_state(image, tp)
@@ -182,17 +184,17 @@ def check_in_log(positions: Positions, image: Image, option: str) -> None:
                 "OFFSET_OUT_OF_RANGE",
                 f"{option}: {tp[0]}-{tp[1]} has no offset {offset}; "
                 f"its log reaches from {state.log_start_offset} to {state.log_end_offset}",
-                fix="choose an offset inside, or earliest or latest",
+                fix="choose an offset in that range, or earliest or latest",
             )
 
 
 def check_ends_after_start(begin: Positions, end: Positions, image: Image) -> None:
-    """A batch query's range must not end before it starts; Kafka's connector refuses that too.
+    """Check that a batch query does not end before it starts, as Kafka's connector does.
 
-    An end that the log has left behind is lost data, and not looked at here.
+    An end before the log start offset is data loss, and not an error here.
 
     Raises:
-        InvalidRequestError: it does, in some partition.
+        InvalidRequestError: a partition's end is before its start.
     """
     wrong = sorted(
         tp
@@ -205,31 +207,29 @@ def check_ends_after_start(begin: Positions, end: Positions, image: Image) -> No
     more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
     raise InvalidRequestError(
         "INVALID_OPTION",
-        f"found a start after the end, expected it at or before: {named}{more} (offsets, also where "
-        "timestamps or a group were given)",
+        f"found a start after the end, expected it at or before: {named}{more} (offsets, also for options "
+        "with timestamps or a group)",
         fix="choose a later end, or an earlier start",
     )
 
 
 # --- data loss ---------------------------------------------------------------------------------------
 #
-# failOnDataLoss: what to do when records that a query should read are gone.
-#
-# Either fail with what is missing, or warn and read on with the first record that is there.
+# failOnDataLoss: if records to read are gone, either fail, or warn and continue with the next record.
 
 
 logger = logging.getLogger("sparklog.spark")
 
 
 class DataLossPolicy:
-    """Reports each loss once; raises when the query is to fail."""
+    """Reports each loss once; raises if the query has to fail."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
         self._reported: set[str] = set()
 
     def report(self, what: str) -> None:
-        """Tell of one loss.
+        """Log a loss, once.
 
         Raises:
             DataLossError: failOnDataLoss is true.
@@ -238,15 +238,15 @@ class DataLossPolicy:
             raise DataLossError(
                 "DATA_LOSS",
                 what,
-                fix="find out why (retention, a deleted or re-created topic, another root's checkpoint), "
-                "and set failOnDataLoss=false to go on without them",
+                fix="find the cause (retention, a deleted or re-created topic, another root's checkpoint), "
+                "and set failOnDataLoss=false to continue without them",
             )
         if what not in self._reported:
             self._reported.add(what)
             logger.warning("data loss ignored (failOnDataLoss=false): %s", what)
 
     def clamp_start(self, start: Positions, end: Positions, image: Image) -> Positions:
-        """Starting positions moved into the log; every move is reported."""
+        """Return starting positions moved into the log; report every move."""
         moved = {}
         for tp, offset in start.items():
             if tp not in end or tp[0] not in image.topics:
@@ -258,7 +258,7 @@ class DataLossPolicy:
         return moved
 
     def move_into_log(self, positions: Positions, image: Image, option: str) -> Positions:
-        """Offsets that the user named, moved to the nearest in the log; every move is reported."""
+        """Return the user's offsets moved to the nearest in the log; report every move."""
         moved = {}
         for tp, offset in positions.items():
             state = partition_state(image, tp)
@@ -270,7 +270,7 @@ class DataLossPolicy:
         return moved
 
     def existing(self, offset: StreamOffset, image: Image) -> Positions:
-        """The positions of those topics that still exist, as the same topic; others are reported."""
+        """Return the positions of topics that still exist, with the same id; report the others."""
         kept: Positions = {}
         for (topic, partition), position in offset.positions.items():
             current = image.topics.get(topic)
@@ -289,17 +289,18 @@ class DataLossPolicy:
 
 # --- retry -------------------------------------------------------------------------------------------
 #
-# fetchOffset.numRetries and .retryIntervalMs: patience of a plan with a storage that is busy.
+# fetchOffset.numRetries and .retryIntervalMs: retries of a plan while the storage is unavailable.
 #
-# Not here: the store's own patience with one request (storage/), which every try has anew.
+# Not here: the store's own retries of one request (storage/), which come in addition.
 
 
 T = TypeVar("T")
 
 
 def retrying(options: SourceOptions, clock: Clock, call: Callable[[], T]) -> T:
-    """Call again after a RetriableError, or while the store does not answer, as often and as patiently as
-    the options say. What is called changes nothing that a second call would be misled by.
+    """Retry `call` after a RetriableError, or while the store does not answer, as the options say.
+
+    `call` must be repeatable.
     """
     for _ in range(options.retries):
         try:
@@ -316,10 +317,10 @@ def retrying(options: SourceOptions, clock: Clock, call: Callable[[], T]) -> T:
 # --- ranges ------------------------------------------------------------------------------------------
 
 
-MANY_TASKS = 200  # as many as Spark makes of a shuffle
-SMALL_BYTES = 4 << 20  # what Spark takes the opening of a file to cost, in bytes read
-RECORD_BYTES = 200  # what a record costs beside its bytes: 0.5 us, where a byte costs 2.4 to 3.4 ns
-LARGE_BYTES = 256 << 20  # records included: 1.5 s of a copy, beside which a task's own 65 ms are little
+MANY_TASKS = 200  # Spark's default number of shuffle partitions
+SMALL_BYTES = 4 << 20  # Spark's estimate of the cost of opening a file, in bytes read
+RECORD_BYTES = 200  # cost of a record besides its bytes: 0.5 us; a byte costs 2.4 to 3.4 ns
+LARGE_BYTES = 256 << 20  # RECORD_BYTES included: 1.5 s of a copy; a task's overhead is 65 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,7 +338,7 @@ class OffsetRange:
 
 
 def backlog(start: Positions, end: Positions) -> dict[tuple[str, int], int]:
-    """Offsets to read by partition, where there are any."""
+    """Return the number of offsets to read by partition, if it is not 0."""
     return {tp: end[tp] - start[tp] for tp in end if tp in start and end[tp] > start[tp]}
 
 
@@ -361,15 +362,15 @@ def limit_records(start: Positions, end: Positions, max_records: int) -> Positio
 def split_ranges(
     ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """Cut ranges so that no task reads more than `max_records`, and there are about `min_partitions`.
+    """Split ranges into at least about `min_partitions`, none larger than `max_records`.
 
-    Empty ranges are left out; order by topic, partition and offset is kept.
+    Empty ranges are left out; the order is kept.
     """
     pieces = [piece for r in ranges if r.size > 0 for piece in _cut(r, _parts_for(r.size, max_records))]
     if min_partitions is None or len(pieces) >= min_partitions:
         return pieces
     total = sum(piece.size for piece in pieces)
-    # Small ranges stay whole; only what the large ones hold counts for sharing out the rest.
+    # Small ranges stay whole; the other tasks are divided among the large ones by their size.
     parts = [_share(piece.size, total, min_partitions) for piece in pieces]
     whole = [i for i, count in enumerate(parts) if count == 1]
     large_total = total - sum(pieces[i].size for i in whole)
@@ -386,8 +387,9 @@ def split_ranges(
 def join_neighbours(
     ranges: Sequence[OffsetRange], *, max_partitions: int | None, max_records: int | None
 ) -> list[list[OffsetRange]]:
-    """Which ranges one task reads: each its own, or neighbours together so that there are at most
-    `max_partitions` tasks of about the same size. More only where `max_records` for one task asks for it.
+    """Join adjacent ranges to at most `max_partitions` tasks of about the same size; return their ranges.
+
+    There are more tasks only if `max_records` of one task requires it. None: one range each.
     """
     if max_partitions is None or len(ranges) <= max_partitions:
         return [[r] for r in ranges]
@@ -396,7 +398,7 @@ def join_neighbours(
     before = in_task = 0
     last_share = -1
     for r in ranges:
-        share = (2 * before + r.size) * max_partitions // (2 * total)  # where the middle of the range lies
+        share = (2 * before + r.size) * max_partitions // (2 * total)  # by the middle of the range
         if share != last_share or (max_records is not None and in_task + r.size > max_records):
             tasks.append([])
             in_task, last_share = 0, share
@@ -409,14 +411,13 @@ def join_neighbours(
 def join_small(
     pieces: Sequence[tuple[OffsetRange, int]], *, max_records: int | None
 ) -> list[list[OffsetRange]]:
-    """Which of very many ranges one task reads, where nobody has said how many tasks there are to be.
+    """Join very many ranges to fewer tasks, without a given number of tasks; return their ranges.
 
-    A task costs some 15 ms, whatever it reads. From 2 * MANY_TASKS ranges on, neighbours are put together up
-    to SMALL_BYTES, into no fewer than MANY_TASKS tasks; below, and for a range of that size, it is one task a
-    range.
+    A task costs about 15 ms, whatever it reads. From 2 * MANY_TASKS ranges on, adjacent ranges are joined up
+    to SMALL_BYTES, to no fewer than MANY_TASKS tasks. Fewer ranges, and larger ones, are a task each.
 
     Args:
-        pieces: ranges, and the bytes that they have on storage.
+        pieces: (range, its bytes on storage).
     """
     most = max(1, len(pieces) // MANY_TASKS)
     tasks: list[list[OffsetRange]] = []
@@ -434,21 +435,21 @@ def join_small(
 def balance(
     pieces: Sequence[tuple[OffsetRange, int]], *, slots: int, max_records: int | None
 ) -> list[list[OffsetRange]]:
-    """Which ranges one task reads, where `slots` tasks run at the same time and nobody has said how many
-    there are to be: as many as run at the same time, or a multiple, so that each has about the same to do,
-    and ranges that share a task hold no more than LARGE_BYTES and `max_records`. No range is cut; those of a
-    task keep their order. The heaviest first, each to the task with the least (Graham 1969: at most a third
-    more than the best).
+    """Distribute ranges over `slots` tasks, which run at the same time, or a multiple; return their ranges.
+
+    Tasks have about the same weight. Ranges that share a task have at most LARGE_BYTES and `max_records`. No
+    range is split; those of a task keep their order. The heaviest range goes first, each to the lightest task
+    (Graham 1969: at most a third more than the optimum).
 
     Args:
-        pieces: ranges, and the bytes that they have on storage.
+        pieces: (range, its bytes on storage).
     """
     if len(pieces) <= slots:
         return [[piece] for piece, _ in pieces]
     weights = [size_bytes + RECORD_BYTES * piece.size for piece, size_bytes in pieces]
     count = slots * -(-sum(weights) // (slots * LARGE_BYTES))
-    tasks: list[list[int]] = []  # numbers of pieces
-    lightest: list[tuple[int, int, int]] = []  # weight, number of the task, records
+    tasks: list[list[int]] = []  # indexes of pieces
+    lightest: list[tuple[int, int, int]] = []  # a heap of (weight, index of the task, records)
     for at in sorted(range(len(pieces)), key=lambda at: (-weights[at], at)):
         weight, records = weights[at], pieces[at][0].size
         if len(tasks) >= count and _has_room(lightest[0], weight, records, max_records):
@@ -462,12 +463,12 @@ def balance(
 
 
 def _has_room(task: tuple[int, int, int], weight: int, records: int, max_records: int | None) -> bool:
-    """May a task of this weight, number and records take more?"""
+    """Return True if the task (weight, index, records) can take this range."""
     return task[0] + weight <= LARGE_BYTES and (max_records is None or task[2] + records <= max_records)
 
 
 def _share(size: int, total: int, parts: int) -> int:
-    """Return how many of `parts` a range of this size gets: at least one, and a half is rounded up."""
+    """Return the number of `parts` for a range of this size: at least one, a half is rounded up."""
     return max(1, math.floor(size / total * parts + 0.5))
 
 
@@ -476,14 +477,14 @@ def _parts_for(size: int, max_records: int | None) -> int:
 
 
 def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Cut into `parts` ranges whose sizes differ by at most one; at most one per offset."""
+    """Split into `parts` ranges whose sizes differ by at most one; at most one range per offset."""
     parts = max(1, min(parts, whole.size))
     bounds = [whole.start_offset + whole.size * i // parts for i in range(parts + 1)]
     return [replace(whole, start_offset=low, end_offset=high) for low, high in pairwise(bounds)]
 
 
 def ranges_between(start: Positions, end: Mapping[tuple[str, int], int]) -> list[OffsetRange]:
-    """The ranges with something to read, by topic and partition."""
+    """Return the non-empty ranges, by topic and partition."""
     return [
         OffsetRange(topic=topic, partition=partition, start_offset=start[topic, partition], end_offset=last)
         for (topic, partition), last in sorted(end.items())
@@ -493,9 +494,9 @@ def ranges_between(start: Positions, end: Mapping[tuple[str, int], int]) -> list
 
 # --- byte limit --------------------------------------------------------------------------------------
 #
-# maxBytesPerTrigger: how far a micro-batch may read for so many stored bytes.
+# maxBytesPerTrigger: limits a micro-batch by stored bytes.
 #
-# Bytes are those on storage, compressed as they are; extents know their sizes, so no data is read.
+# Bytes are compressed, as on storage; extents have their sizes, so no data is read.
 
 
 def limit_bytes(start: Positions, end: Positions, image: Image, max_bytes: int) -> Positions:

@@ -1,15 +1,13 @@
-"""Opened roots, one per process and directory, kept between the calls that Spark makes.
+"""Opened roots, one per process and directory, cached between Spark's calls.
 
-Spark's Python workers serve many micro-batches, and opening a root means reading its metadata; so
-each process keeps what it opened. A directory may be removed and made anew under the same path
-while a worker lives (tests and notebooks do it); then the kept state would be that of another log,
-and the next commit would land in the wrong one. Hence every use compares the cluster id on storage;
-readers of a remote one, where that is a request, do so once in a while. Whether the new one is meant is for
-the caller to know (sink_root.py).
+Spark's Python workers serve many micro-batches, and opening a root reads its metadata; so each process caches
+its open roots. A root may be removed and created again under the same path while a worker lives (tests and
+notebooks do it); the next commit of a cached root would then go to the wrong log. Hence every use compares
+the cluster id on storage; readers of a remote root, where that is a request, do so every few seconds. The
+caller decides whether a new root is acceptable (sink_root.py).
 
-A broker's root is asked for whenever a plan is made, on the driver's side only: what reaches executors
-and checkpoints is the root. The broker that was there before may be gone without need, so a process that
-has learned the root goes on with it.
+Each plan asks the broker for its root, on the driver only: executors and checkpoints get the root. Reading
+does not need the broker, so a process that knows the root continues without it.
 
 Concurrency: Spark's workers are single-threaded; a forked child starts with an empty table.
 """
@@ -31,16 +29,16 @@ if TYPE_CHECKING:
 
 # --- storage options ---------------------------------------------------------------------------------
 #
-# How a query reaches its storage: options under the names that s3fs's and Hadoop's users know.
+# A query's storage options, under the names of s3fs and Hadoop.
 #
 #     .option("s3.endpoint_url", "http://127.0.0.1:8333")   s3fs's names after "s3."
-#     .option("endpoint_url", ...)                          the usual ones also as they are
+#     .option("endpoint_url", ...)                          the common ones also without prefix
 #     .option("fs.s3a.access.key", ...)                     Hadoop's S3A
 #     .option("allow_unsafe_filesystem", "true")            for a directory (docs/filesystems.md)
 #
-# What is not given comes from each process's environment and AWS's files (docs/s3.md).
-# Invariants: values are checked on the driver; they travel to executors with the reader or writer, and are in
-#     no input partition, offset, commit message, repr or error message.
+# Defaults come from each process's environment and AWS's files (docs/s3.md).
+# Invariants: values are validated on the driver, and pickled to executors with the reader or writer; they are
+#     in no input partition, offset, commit message, repr or error message.
 # Sources: s3fs.S3FileSystem; Hadoop's S3A.
 
 
@@ -55,7 +53,7 @@ _HADOOP = {
     "fs.s3a.path.style.access": "path_style",
     "fs.s3a.connection.ssl.enabled": "use_ssl",
 }
-# Spark asks a stream for news about a hundred times a second.
+# Spark polls a stream for its latest offset about a hundred times a second.
 STREAM_REFRESH_MS = 200
 
 
@@ -66,7 +64,7 @@ class StorageOptions:
     items: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, Any] | None:
-        """For sparklog.open."""
+        """Return the argument `storage_options` of sparklog.open."""
         return dict(self.items) or None
 
     def __repr__(self) -> str:
@@ -77,17 +75,17 @@ NO_STORAGE_OPTIONS = StorageOptions()
 
 
 def storage_name(option: str) -> str | None:
-    """The storage option that a query's option (in lower case) means; None if it is none."""
+    """Return the name of the storage option that a query's option (in lower case) sets; None if none."""
     if option.startswith(_PREFIX):
         return option.removeprefix(_PREFIX)
     return option if option in _PLAIN else _HADOOP.get(option)
 
 
 def parse_storage(given: Mapping[str, str], root: str, *, streaming: bool = False) -> StorageOptions:
-    """The storage options among a query's (names in lower case).
+    """Return the storage options among a query's options (names in lower case).
 
     Raises:
-        InvalidRequestError: an unknown or malformed one.
+        InvalidRequestError: an unknown or malformed storage option.
     """
     values = {name: value for option, value in given.items() if (name := storage_name(option)) is not None}
     is_s3 = root.lower().startswith(("s3:", "s3a:", "s3n:"))
@@ -111,19 +109,18 @@ def parse_storage(given: Mapping[str, str], root: str, *, streaming: bool = Fals
 
 # --- catalog tables ----------------------------------------------------------------------------------
 #
-# Tables in Spark's catalog over a Python source: their options are dropped, so none may be given.
+# Tables in Spark's catalog: Spark drops the options of a table over a Python source, so none are allowed.
 #
-# Spark keeps the options of CREATE TABLE, and its location, but does not pass them to a Python data source
-# when the table is read or written: all that it gets is the WITH clause of the query. A table that was made
-# with a path would neither read nor write it. What we see of CREATE TABLE is the question for the schema,
-# which carries the table's properties; it is refused if there is an option of ours among them. A table
-# without any serves SELECT ... WITH and INSERT ... WITH.
-# Not seen here: CREATE TABLE with columns, and saveAsTable and writeTo(...).create(), which write with their
-# own options before anybody finds that the table has none (docs/sql.md).
+# Spark stores the options of CREATE TABLE, and its location, but does not pass them to a Python data source
+# when the table is read or written: the source only gets the WITH clause of the query. A table with a path
+# would neither read nor write it. CREATE TABLE calls `schema`, with the table's properties; it is refused if
+# they include options. A table without options works for SELECT ... WITH and INSERT ... WITH.
+# Not detected: CREATE TABLE with columns; saveAsTable and writeTo(...).create(), which write with their own
+# options, while the created table has none (docs/sql.md).
 # Sources: Spark's V2SessionCatalog and PythonDataSourceV2, as observed with Spark 4.3.
 
 
-# Spark's own properties of a table; no query has an option of such a name.
+# Spark's own property of a table; no query has an option of this name.
 _TABLE = "provider"
 _LOCATION = ("path", "location")
 _OPTION_PREFIX = "option."
@@ -135,10 +132,10 @@ FIX = (
 
 
 def refuse_options_of_a_table(given: Mapping[str, str]) -> None:
-    """Look at what Spark asks a schema with (names in lower case).
+    """Refuse a CREATE TABLE with options, given the options of a call of `schema` (names in lower case).
 
     Raises:
-        InvalidRequestError: it is for CREATE TABLE, with options that no query would see.
+        InvalidRequestError: UNSUPPORTED_TABLE.
     """
     if _TABLE not in given:
         return
@@ -148,7 +145,7 @@ def refuse_options_of_a_table(given: Mapping[str, str]) -> None:
         raise InvalidRequestError(
             "UNSUPPORTED_TABLE",
             f"a table in Spark's catalog cannot have options ({', '.join(sorted(set(dropped)))}): Spark does "
-            "not hand them to a Python source when the table is used",
+            "not pass them to a Python source when the table is used",
             fix=FIX,
         )
 
@@ -161,28 +158,28 @@ _Key = tuple[int, str, StorageOptions]
 _CHECK_REMOTE_MS = 5_000
 _opened: "dict[_Key, SparkLog]" = {}
 _checked_ms: dict[_Key, int] = {}
-_told: "dict[str, BrokerRoot]" = {}  # bootstrap servers -> their last answer
+_broker_roots: "dict[str, BrokerRoot]" = {}  # bootstrap servers -> their last answer
 
 
 def root_of_broker(bootstrap_servers: str, rules: RootRules = ANY_ROOT) -> str:
-    """The URL of a broker's root; the last answer when no server answers now.
+    """Return the URL of a broker's root; the last answer if no server answers.
 
     Raises:
-        InvalidRequestError: the servers are no sparklog brokers, or their root is not visible here, or not
-            one that the rules accept.
+        InvalidRequestError: the servers are no sparklog brokers, or their root is not visible here or refused
+            by the rules.
         RetriableError: BROKER_UNREACHABLE.
     """
     from sparklog.client.brokers import find_broker_root  # noqa: PLC0415 - few queries need it
 
     try:
-        found = _told[bootstrap_servers] = find_broker_root(bootstrap_servers, rules=rules)
+        found = _broker_roots[bootstrap_servers] = find_broker_root(bootstrap_servers, rules=rules)
     except RetriableError as error:
-        known = _told.get(bootstrap_servers)
+        known = _broker_roots.get(bootstrap_servers)
         if known is None:
             raise
         rules.validate_cluster_id(known.cluster_id, f"broker {known.server}")
         rules.validate_place(known.root)
-        logger.warning("%s; going on with its root %s", error, known.root)
+        logger.warning("%s; continuing with its root %s", error, known.root)
         return known.root
     return found.root
 
@@ -196,15 +193,14 @@ def open_root(
     rules: RootRules = ANY_ROOT,
     writing: bool | None = None,
 ) -> "SparkLog":
-    """The log under `root`, its image as of now (or as of the last call without `refresh`).
+    """Return the log of `root`, refreshed unless `refresh` is False.
 
     Args:
         root: directory or URL.
-        create: make an empty root where there is none; else that is an error.
-        writing: look whether it is the same root every time; as `create` if None.
-        storage: how to reach it.
-        rules: where it may be, and which it is; looked at with every call, since a link or a mount may
-            change. With a cluster id no root is made.
+        create: create an empty root if there is none; else raise. Ignored if `rules` have a cluster id.
+        writing: check each time that it is the same root; None: as `create`.
+        storage: storage options.
+        rules: allowed places and cluster id; checked with every call, since a link or a mount may change.
     """
     rules.validate_place(root)
     writing = create if writing is None else writing
@@ -223,11 +219,11 @@ def open_root(
     return log
 
 
-def start_anew() -> None:
-    """As a process that has opened no root, and has asked no broker."""
+def reset() -> None:
+    """Drop all cached roots, as in a new process."""
     _opened.clear()
     _checked_ms.clear()
-    _told.clear()
+    _broker_roots.clear()
 
 
 def _is_due(key: _Key, log: "SparkLog", *, writing: bool) -> bool:

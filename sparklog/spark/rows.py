@@ -1,7 +1,7 @@
-"""The rows of the source (values.py), as Arrow batches.
+"""The rows of the source (schema: values.py), as Arrow batches; and rows for the sink from old Sparks.
 
-Cost matters here: every record passes through. Columns that are constant within a chunk (topic,
-partition, timestampType) are made once per task and sliced, never rebuilt.
+Performance matters here: every record passes through. The constant columns topic and partition are built once
+per task and sliced.
 """
 
 import datetime as dt
@@ -27,15 +27,14 @@ from sparklog.format.decode import DecodedRecords
 
 # --- row batches -------------------------------------------------------------------------------------
 #
-# Rows as Arrow batches, should a Spark hand them to a streaming sink one at a time.
+# Converts rows to Arrow batches, in case Spark passes single rows to a streaming sink.
 #
-# Since 4.1 Spark promises Arrow batches; 4.0.5 does not, and hands them over all the same
-# (features.py).
-# Invariants: the rows' order; the values are those that a Spark with Arrow batches hands over. But for one
-# hour a year: Spark makes a timestamp a local time without a zone, which in the hour that comes twice is the
-# first.
-# Not here: what the columns may be (stream_writer.py).
-# Memory: BATCH_ROWS rows at a time, or fewer: a batch ends when its keys and values reach BATCH_BYTES.
+# Since 4.1 Spark documents that it passes Arrow batches; 4.0.5 passes them, undocumented
+# (data_source_api.py).
+# Invariants: the order of rows; the same values as in Spark's own Arrow batches. One exception: Spark passes
+# a timestamp as a local time without zone; in the hour that is repeated in autumn, the first one is taken.
+# Not here: validation of columns (stream_writer.py).
+# Memory: at most BATCH_ROWS rows, fewer if their keys and values reach BATCH_BYTES.
 # Sources: pyspark.sql.datasource.DataSourceStreamWriter; Spark's ArrowConverters for the types.
 
 
@@ -48,7 +47,7 @@ _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary()
 def as_arrow_batches(
     given: Iterator[Any], schema: StructType, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """What Spark hands over: Arrow batches as they are, rows as batches of the columns."""
+    """Return Spark's Arrow batches unchanged, or rows as batches of the columns."""
     first = next(given, None)
     if first is None:
         return iter(())
@@ -59,35 +58,34 @@ def as_arrow_batches(
 def arrow_batches(
     rows: Iterator[Sequence[Any]], schema: StructType, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The columns of the rows, by name.
+    """Yield these columns of the rows.
 
     Args:
-        rows: of Spark, with all columns of `schema`.
-        columns: those to take.
+        rows: Spark's rows, with all columns of `schema`.
     """
     places = [schema.fieldNames().index(name) for name in columns]
     fields = [schema.fields[place] for place in places]
     converters = [_converter(field) for field in fields]
     types = [_arrow_type(field.dataType) for field in fields]
-    for gathered in _gathered(rows, places):
+    for chunk in _chunks(rows, places):
         arrays = [
-            pa.array([convert(row[place]) for row in gathered], type=kind)
+            pa.array([convert(row[place]) for row in chunk], type=kind)
             for place, convert, kind in zip(places, converters, types, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def _gathered(rows: Iterator[Sequence[Any]], places: Sequence[int]) -> Iterator[list[Sequence[Any]]]:
-    gathered: list[Sequence[Any]] = []
+def _chunks(rows: Iterator[Sequence[Any]], places: Sequence[int]) -> Iterator[list[Sequence[Any]]]:
+    chunk: list[Sequence[Any]] = []
     size = 0
     for row in rows:
-        gathered.append(row)
+        chunk.append(row)
         size += sum(len(row[place]) for place in places if isinstance(row[place], str | bytes | bytearray))
-        if len(gathered) >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield gathered
-            gathered, size = [], 0
-    if gathered:
-        yield gathered
+        if len(chunk) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def _arrow_type(kind: DataType) -> pa.DataType:
@@ -113,15 +111,15 @@ def _converter(field: StructField) -> Callable[[Any], Any]:
         case BinaryType():
             return _bytes
         case _:
-            return _as_it_is
+            return _unchanged
 
 
 def _instant(value: dt.datetime | None) -> dt.datetime | None:
-    """Spark hands a timestamp over as the local time of this process, without a zone."""
+    """Convert Spark's timestamp, a local time of this process without a zone."""
     return None if value is None else value.astimezone(dt.UTC)
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -132,7 +130,7 @@ def _bytes(value: bytearray | bytes | None) -> bytes | None:
 def _headers(value: Sequence[Any] | None) -> list[Any] | None:
     if value is None:
         return None
-    return [None if one is None else {"key": one[0], "value": _bytes(one[1])} for one in value]
+    return [None if header is None else {"key": header[0], "value": _bytes(header[1])} for header in value]
 
 
 # --- rows --------------------------------------------------------------------------------------------
@@ -142,13 +140,13 @@ logger = logging.getLogger("sparklog.spark")
 _HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
-# A record may have any 64 bits of milliseconds; Spark's timestamps are as many microseconds, and end in the
-# year 294247. What lies beyond is shown as that end, rather than as some other time, and with a warning.
+# A record's timestamp has 64 bits of milliseconds; Spark's have 64 bits of microseconds, and end in the year
+# 294247. Later timestamps read as that end, with a warning.
 _MOST_MS = (2**63 - 1) // 1000
 
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """The schema in Arrow, exactly as Spark expects it from a Python source."""
+    """Return the Arrow schema, exactly as Spark expects it from a Python source."""
     fields = [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -175,7 +173,7 @@ class RowBuilder:
         self._partitions: pa.Array = pa.array([], pa.int32())
 
     def rows(self, records: DecodedRecords) -> pa.RecordBatch:
-        """One Arrow batch with as many rows as there are records."""
+        """Return an Arrow batch with a row for each record."""
         count = records.num_rows
         if count > len(self._topics):
             self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), count)
@@ -195,7 +193,7 @@ class RowBuilder:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _shown_ms(self, records: DecodedRecords) -> npt.NDArray[np.int64]:
-        """The timestamps, as far as Spark has them; the first one that it has not is logged."""
+        """Return the timestamps, clipped to Spark's range; log the first one outside."""
         times_ms = records.timestamp_ms
         beyond = (times_ms > _MOST_MS) | (times_ms < -_MOST_MS)
         if not beyond.any():
@@ -205,7 +203,7 @@ class RowBuilder:
             at = int(beyond.argmax())
             logger.warning(
                 "%s-%d: the record at offset %d has the timestamp %d ms, and Spark's timestamps end at %d "
-                "ms: this and others beyond read as that end. Is the record's timestamp in microseconds?",
+                "ms: this and later timestamps read as that end. Is the record's timestamp in microseconds?",
                 self._topic,
                 self._partition,
                 records.offset[at],
@@ -224,7 +222,7 @@ class RowBuilder:
 def to_rows(
     decoded: Iterator[DecodedRecords], topic: str, partition: int, *, include_headers: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Rows for each non-empty chunk of records, in order."""
+    """Yield a batch of rows for each non-empty chunk of records, in order."""
     builder = RowBuilder(topic, partition, include_headers=include_headers)
     for records in decoded:
         if records.num_rows:

@@ -1,13 +1,13 @@
-"""The root that a sink writes to: made by a batch write, and by micro-batch 0 of a query, but not later.
+"""The root of a sink: a batch write, or micro-batch 0 of a query, may create it; later micro-batches may not.
 
-A volume that is not mounted looks like a directory where nothing has ever been. A query that has written
-before must not go on in a new, empty root there: from micro-batch 1 on a missing root is an error, and so is
-one that has become another since this process wrote to it for the query.
+A volume that is not mounted looks like an empty directory. A query that has written before must not continue
+in a new, empty root there: from micro-batch 1 on a missing root is an error, and so is a root with another
+cluster id than the one that this process wrote to for the query.
 
-Invariants: which root a query writes to is remembered per process, and in the checkpoint where that can be
-    reached. Without it a new process takes the root that it finds; where that has never seen
-    the query, it says so (`warn_of_first_write`). Option clusterId beats both.
-Not here: keeping roots open (roots.py).
+Invariants: the cluster id of a query's root is kept per process, and in the checkpoint if it is accessible.
+    Without either, a new process uses the root that it finds, with a warning if the query has never written
+    there (`warn_of_first_write`). Option clusterId takes precedence over both.
+Not here: the cache of open roots (roots.py).
 Concurrency: as roots.py.
 """
 
@@ -32,79 +32,80 @@ if TYPE_CHECKING:
 
 # --- checkpoint --------------------------------------------------------------------------------------
 #
-# What a query's checkpoint says of a micro-batch, as a text that tells two of the same number apart.
+# A checksum of a micro-batch's start and end, from the query's checkpoint: it distinguishes two micro-batches
+# of the same number.
 #
 #     <checkpoint>/metadata            {"id":"<query id>"}
 #     <checkpoint>/offsets/<batch>     "v1", a line of metadata (clocks, watermarks, settings), one per source
 #                                      "v2", the same, and each source's line begins with its name and ":"
 #
-# Spark writes offsets/<batch> before it runs the batch, once, and repeats the batch from that file. So the
-# sources' lines of this file and of the one before say where the batch starts and ends, the same whenever it
-# is repeated; what a restored or copied checkpoint makes of the same number has others. A source of files
-# says only which entries of its own log the batch has (sources/<name>/), so these count too. In version 1 the
-# name is the line's number; in version 2 it is the number or what readStream.name() says.
+# Spark writes offsets/<batch> once, before it runs the batch, and repeats the batch from that file. So the
+# sources' lines of this file and of the previous one are the batch's end and start, the same for every
+# repetition; with a restored or copied checkpoint they differ. A file source's line only has numbers of
+# entries in its own log (sources/<name>/), so these entries are included. In version 1 the name is the line's
+# number; in version 2 it is the number or the name from readStream.name().
 #
-# Invariants: what cannot be known is "", which is compared with nothing; the same files give the same text,
-# wherever they lie and in every process. Nothing of it is an error, but what is there and is not understood
-# is a warning: an older copy of the checkpoint would not be noticed.
+# Invariants: "" stands for unknown, and is not compared; the same files give the same checksum, in every
+# place and process. Nothing here is an error, but a checkpoint that cannot be parsed is a warning: an older
+# copy of it would go undetected.
 # Not here: comparing (metadata/model/writers.py).
 # Sources: Spark's OffsetSeqLog, StreamMetadata, FileStreamSourceLog.
 
 
-# By name within the checkpoint; None for what is missing or too large.
+# Reads files by name within the checkpoint; None for one that is missing or too large.
 Reader = Callable[[Sequence[str]], list[bytes | None]]
 MAX_FILE_BYTES = 4 << 20
-_MAX_LOG_ENTRIES = 16  # of a source of files, in one micro-batch: it is one, or two after a crash
+_MAX_LOG_ENTRIES = 16  # of a file source, in one micro-batch: usually one, two after a crash
 _S3 = ("s3", "s3a", "s3n")
 
 
-class _NotUnderstoodError(ValueError):
-    """A checkpoint was found, and does not say what its micro-batch holds; the text says why."""
+class _UnparsableError(ValueError):
+    """A checkpoint exists, but cannot be parsed; the text has the reason."""
 
 
 def batch_content(place: str | None, query_id: str, batch_id: int, options: SinkOptions) -> str:
-    """A checksum of where the micro-batch starts and ends; "" if that cannot be known here.
+    """Return a checksum of the micro-batch's start and end; "" if it is unknown.
 
     Args:
-        place: the checkpoint, as Spark was told; None if nobody knows.
-        options: if the root is in S3, a checkpoint there is reached the same way.
+        place: the checkpoint's location, as in Spark's option; None: unknown.
+        options: have the storage options for a checkpoint in S3, if the root is there too.
     """
     if not place:
         return ""
     try:
         reader = _reader(place, options)
         return "" if reader is None else _content(reader, query_id, batch_id)
-    except _NotUnderstoodError as problem:
+    except _UnparsableError as problem:
         Notices({"place": place, "query": query_id}).warn(
-            f"the checkpoint {place} of query {query_id} is not understood: {problem}. So it is not checked "
-            "whether a micro-batch with the number of the topic's last one is the same as that: if an older "
-            "copy of the checkpoint is put back, its rows are left out as a repetition"
+            f"cannot parse the checkpoint {place} of query {query_id}: {problem}. So micro-batches of the "
+            "same number cannot be compared: if an older copy of the checkpoint is restored, rows of its "
+            "next micro-batch are skipped as a repetition"
         )
         return ""
     except (OSError, SparklogError, ValueError) as problem:
-        logger.info("the checkpoint %s does not say what micro-batch %d holds: %s", place, batch_id, problem)
+        logger.info("the checkpoint %s has no offsets of micro-batch %d: %s", place, batch_id, problem)
         return ""
 
 
 def read_files(place: str, names: Sequence[str], options: SinkOptions) -> list[bytes | None]:
-    """Files of a checkpoint; None for what is missing, too large, or out of reach from here.
+    """Return files of a checkpoint; None for one that is missing, too large, or not accessible from here.
 
     Raises:
-        OSError, SparklogError: it could not be read.
+        OSError, SparklogError: a file could not be read.
     """
     reader = _reader(place, options)
     return [None] * len(names) if reader is None else reader(names)
 
 
 def write_file(place: str, name: str, data: bytes, options: SinkOptions) -> bool:
-    """Put a small file into a checkpoint, whole, in the place of one of the same name.
+    """Write or replace a small file in a checkpoint, atomically.
 
-    Returns: whether the checkpoint can be reached from here, and is one.
+    Return False if the checkpoint does not exist or is not accessible from here.
 
     Raises:
         OSError, SparklogError: it could not be written.
     """
-    if _is_beside_root(place, options):
+    if _has_storage_of_root(place, options):
         _s3_store(os.getpid(), place, options.storage).put_hint(name, data)
         return True
     directory = _directory(place)
@@ -114,13 +115,13 @@ def write_file(place: str, name: str, data: bytes, options: SinkOptions) -> bool
     with temporary.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())  # otherwise a power cut may leave the new name with nothing in it
+        os.fsync(file.fileno())  # else a power cut may leave an empty file
     temporary.replace(directory / name)
     return True
 
 
 def _reader(place: str, options: SinkOptions) -> Reader | None:
-    if _is_beside_root(place, options):
+    if _has_storage_of_root(place, options):
         return _s3_reader(os.getpid(), place, options.storage)
     directory = _directory(place)
     if directory is None:
@@ -128,8 +129,8 @@ def _reader(place: str, options: SinkOptions) -> Reader | None:
     return lambda names: [_read_file(directory / name) for name in names]
 
 
-def _is_beside_root(place: str, options: SinkOptions) -> bool:
-    """In S3, as the root: it is reached the same way."""
+def _has_storage_of_root(place: str, options: SinkOptions) -> bool:
+    """Return True if both are in S3: the root's storage options are used for the checkpoint."""
     return _scheme(place) in _S3 and _scheme(options.root) in _S3
 
 
@@ -139,7 +140,7 @@ def _directory(place: str) -> Path | None:
         return None
     if not scheme:
         return Path(place)
-    # As Hadoop's Path does, and no URL: %20, ? and # stand for themselves.
+    # As Hadoop's Path does, not as a URL: %20, ? and # are literal.
     rest = place.partition(":")[2]
     return Path(rest[rest.index("/", 2) :] if rest.startswith("//") else rest)
 
@@ -160,7 +161,7 @@ def _read_file(path: Path) -> bytes | None:
 
 @functools.lru_cache(maxsize=8)
 def _s3_store(_pid: int, place: str, storage: StorageOptions) -> "Store":
-    """Kept: a client costs more than the requests; a forked child needs one of its own."""
+    """Cached by process: a client costs more than the requests; a forked child needs its own."""
     from sparklog.storage import open_store  # noqa: PLC0415 - only where checkpoints are in S3
 
     return open_store(place, storage_options=storage.to_dict())
@@ -180,11 +181,11 @@ def _content(read: Reader, query_id: str, batch_id: int) -> str:
     names = ["metadata", f"offsets/{batch_id}"]
     metadata, end, *before = read([*names, f"offsets/{batch_id - 1}"] if batch_id else names)
     if metadata is None:
-        return ""  # none is here: perhaps it is in a file system that only Spark can reach
+        return ""  # not found: perhaps it is in a file system that only Spark can access
     if (found := _json_object(metadata).get("id")) != query_id:
-        raise _NotUnderstoodError(f"the file metadata is of query {found}")
+        raise _UnparsableError(f"the file metadata belongs to query {found}")
     if end is None or None in before:
-        raise _NotUnderstoodError("a file in offsets is missing or too large")
+        raise _UnparsableError("a file in offsets is missing or too large")
     ends = _sources(end)
     starts = [source for data in before if data is not None for source in _sources(data)]
     parts = [*(line for _, line in starts), b"end", *(line for _, line in ends)]
@@ -204,7 +205,7 @@ def _sources(data: bytes) -> list[tuple[str, bytes]]:
     """Return each source's name in the checkpoint, and its line of an offset file, in a fixed order.
 
     Raises:
-        _NotUnderstoodError: it is not an offset file, or of a version that is not known.
+        _UnparsableError: it is not an offset file, or its version is unknown.
     """
     version, _, rest = data.partition(b"\n")
     metadata, _, lines = rest.partition(b"\n")
@@ -212,17 +213,15 @@ def _sources(data: bytes) -> list[tuple[str, bytes]]:
     if version == b"v1":
         return [(str(number), line) for number, line in enumerate(lines.split(b"\n"))]
     if version != b"v2":
-        raise _NotUnderstoodError(f"a file in offsets begins with {version[:20]!r}, expected v1 or v2")
-    # Spark writes a map, in no order that it promises.
+        raise _UnparsableError(f"a file in offsets begins with {version[:20]!r}, expected v1 or v2")
+    # Spark writes a map, in an unspecified order.
     return [(_name(line), line) for line in sorted(lines.split(b"\n"))]
 
 
 def _name(line: bytes) -> str:
     name, colon, _ = line.partition(b":")
     if not colon or not re.fullmatch(rb"[\w-]+", name):
-        raise _NotUnderstoodError(
-            f"found {line[:40]!r}, expected a source's name, and after a colon its offset"
-        )
+        raise _UnparsableError(f"found {line[:40]!r}, expected a source's name, a colon and its offset")
     return name.decode()
 
 
@@ -233,11 +232,11 @@ def _json_object(data: bytes) -> dict[str, object]:
         found = None
     if isinstance(found, dict):
         return found
-    raise _NotUnderstoodError(f"found {data[:40]!r}, expected a JSON object")
+    raise _UnparsableError(f"found {data[:40]!r}, expected a JSON object")
 
 
 def _log_offset(line: bytes) -> int | None:
-    """How far a source of files has come in its own log, if it is one."""
+    """Return a file source's position in its own log; None: another kind of source."""
     if b'"logOffset"' not in line:
         return None
     found = _json_object(line[line.index(b"{") :] if b"{" in line else line)
@@ -245,31 +244,29 @@ def _log_offset(line: bytes) -> int | None:
     if offset is None or isinstance(offset, dict):
         return None  # a source with a topic of that name
     if len(found) > 1 or type(offset) is not int or offset < -1:
-        raise _NotUnderstoodError(f'found the offset {line[:60]!r}, expected {{"logOffset":<number>}}')
+        raise _UnparsableError(f'found the offset {line[:60]!r}, expected {{"logOffset":<number>}}')
     return offset
 
 
 def _log_entries(read: Reader, source: str, first: int, last: int) -> list[bytes]:
-    """The files of a batch, after entry `first` up to `last`.
+    """Return the entries of a batch in a file source's log, after `first` up to `last`.
 
     Raises:
-        _NotUnderstoodError: they cannot be known.
+        _UnparsableError: too many entries, or one is missing.
     """
     if last - first > _MAX_LOG_ENTRIES:
-        raise _NotUnderstoodError(
-            f"a micro-batch has more than {_MAX_LOG_ENTRIES} entries of sources/{source}"
-        )
+        raise _UnparsableError(f"a micro-batch has more than {_MAX_LOG_ENTRIES} entries of sources/{source}")
     numbers = range(first + 1, last + 1)
     plain = read([f"sources/{source}/{number}" for number in numbers])
     missing = [number for number, data in zip(numbers, plain, strict=True) if data is None]
     compact = read([f"sources/{source}/{number}.compact" for number in missing])
     if None in compact:
-        raise _NotUnderstoodError(
+        raise _UnparsableError(
             f"an entry of sources/{source} is missing, or larger than {MAX_FILE_BYTES} bytes"
         )
     entries = [data for data in plain if data is not None]
     for number, data in zip(missing, compact, strict=True):
-        # A compact entry repeats all that came before it.
+        # A compact entry repeats all earlier entries.
         lines = (data or b"").split(b"\n")[1:]
         entries += [line for line in lines if _json_object(line).get("batchId") == number]
     return entries
@@ -277,32 +274,31 @@ def _log_entries(read: Reader, source: str, first: int, last: int) -> list[bytes
 
 # --- pinned root -------------------------------------------------------------------------------------
 #
-# Which root a query writes to, remembered in its checkpoint: what is found there later must be the same.
+# The cluster id of a query's root, stored in its checkpoint: the query refuses any other root later.
 #
 #     <checkpoint>/sparklog-sink     {"version": 1, "query_id": "...", "cluster_id": "..."}
 #
-# A process remembers it by itself, and a query that is restarted runs in new ones. Meanwhile a
-# volume may have been lost, a path may have come to mean another place, or a broker's answer may have
-# changed.
+# A process keeps it in memory, but a restarted query runs in new processes. Before the restart a volume may
+# have been lost, a path may have been changed to another place, or a broker's answer may have changed.
 #
-# Invariants: written by the driver after the first micro-batch with rows was published, and again only where
-#     option clusterId names another root: that is how a user says that the new place is meant. What cannot be
-#     read or written is nothing: the checkpoint may be where only Spark can reach it.
-# Not here: where a checkpoint is (stream_writer.py), the source's own memory, which is in its offsets
+# Invariants: written by the driver after the first micro-batch with rows was published, and again only if
+#     option clusterId names another root: the user's confirmation. A file that cannot be read or written is
+#     ignored: the checkpoint may be where only Spark has access.
+# Not here: the checkpoint's location (stream_writer.py), the source's cluster id, in its offsets
 #     (stream_offset.py).
-# Concurrency: one driver a checkpoint, as for everything in it.
+# Concurrency: one driver per checkpoint, as for all its files.
 
 
 NAME = "sparklog-sink"
 VERSION = 1
-# process, checkpoint, query -> the root that is written there; None: it could not be, and is not tried again
+# process, checkpoint, query -> the stored cluster id; None: it could not be written, and is not tried again
 _known: dict[tuple[int, str, str], str | None] = {}
 
 
 def validate_pinned(
     place: str | None, query_id: str, batch_id: int, log: SparkLog, options: SinkOptions
 ) -> None:
-    """Refuse a root that is another than the checkpoint says, unless clusterId names it.
+    """Refuse a root whose cluster id is not the checkpoint's, unless clusterId names it.
 
     Raises:
         InvalidRequestError: WRONG_ROOT.
@@ -316,15 +312,15 @@ def validate_pinned(
     if expected is not None and expected != log.cluster_id:
         raise InvalidRequestError(
             "WRONG_ROOT",
-            f"found the root with cluster id {log.cluster_id} at {log.url}, expected {expected}, which the "
-            f"checkpoint {place} says that query {query_id} writes to: this is micro-batch {batch_id}",
-            fix="mount or restore what was there, or name it; to go on in this root on purpose, set option "
-            f"clusterId to {log.cluster_id}",
+            f"found the root with cluster id {log.cluster_id} at {log.url}, expected {expected}, the root of "
+            f"query {query_id} in the checkpoint {place}: this is micro-batch {batch_id}",
+            fix="mount or restore the expected root, or correct the path; to continue in this root on "
+            f"purpose, set option clusterId to {log.cluster_id}",
         )
 
 
 def pin_root(place: str | None, query_id: str, log: SparkLog, options: SinkOptions) -> None:
-    """Remember the root, now that something of the query is in it."""
+    """Store the root's cluster id in the checkpoint, after the query has written to it."""
     if not place or _pinned(place, query_id, options) == log.cluster_id:
         return
     key = (os.getpid(), place, query_id)
@@ -335,13 +331,8 @@ def pin_root(place: str | None, query_id: str, log: SparkLog, options: SinkOptio
     try:
         written = write_file(place, NAME, json.dumps(document).encode(), options)
     except (OSError, SparklogError, ValueError) as problem:
-        logger.info("the checkpoint %s cannot hold which root the query writes to: %s", place, problem)
+        logger.info("cannot store the query's root in the checkpoint %s: %s", place, problem)
     _known[key] = log.cluster_id if written else None  # a failure is not tried again with every micro-batch
-
-
-def forget_pinned_roots() -> None:
-    """As a process that has looked at no checkpoint."""
-    _known.clear()
 
 
 def _pinned(place: str, query_id: str, options: SinkOptions) -> str | None:
@@ -359,10 +350,10 @@ def _read(place: str, query_id: str, options: SinkOptions) -> str | None:
         (data,) = read_files(place, [NAME], options)
         document = {} if data is None else json.loads(data)
     except (OSError, SparklogError, ValueError) as problem:
-        logger.info("the checkpoint %s does not say which root the query writes to: %s", place, problem)
+        logger.info("cannot read the query's root from the checkpoint %s: %s", place, problem)
         return None
     if not isinstance(document, dict) or document.get("query_id") != query_id:
-        return None  # of a checkpoint that was here before
+        return None  # of an earlier checkpoint in this place
     found = document.get("cluster_id")
     return found if isinstance(found, str) else None
 
@@ -371,18 +362,18 @@ def _read(place: str, query_id: str, options: SinkOptions) -> str | None:
 
 
 logger = logging.getLogger("sparklog.spark")
-_cluster_ids: dict[tuple[int, str, str], str] = {}  # process, root, query -> the root that it wrote to
+_cluster_ids: dict[tuple[int, str, str], str] = {}  # (process, root, query) -> cluster id
 
 
 def open_sink_root(options: SinkOptions, query_id: str | None, batch_id: int | None) -> SparkLog:
-    """The root to write to, now.
+    """Return the root to write to.
 
     Args:
-        query_id, batch_id: of the micro-batch; not looked at in batch writes, also within a foreachBatch.
+        query_id, batch_id: of the micro-batch; ignored in batch writes, also in those of foreachBatch.
 
     Raises:
         NotFoundError: ROOT_NOT_FOUND, and this is not the first micro-batch.
-        InvalidRequestError: WRONG_ROOT, it is not the one that this process wrote the query's last rows to.
+        InvalidRequestError: WRONG_ROOT, this process wrote the query's last rows to another root.
     """
     if not options.streaming or query_id is None or not batch_id:
         log = open_root(options.root, create=True, storage=options.storage, rules=options.rules)
@@ -398,40 +389,41 @@ def open_sink_root(options: SinkOptions, query_id: str | None, batch_id: int | N
             raise
         raise NotFoundError(
             "ROOT_NOT_FOUND",
-            f"found no root at {options.root}, expected the one that the earlier micro-batches of query "
-            f"{query_id} went to: this is micro-batch {batch_id} ({error.message})",
-            fix="mount or restore what was there; to go on in a new place on purpose, make an empty root "
+            f"found no root at {options.root}, expected that of the earlier micro-batches of query "
+            f"{query_id}: this is micro-batch {batch_id} ({error.message})",
+            fix="mount or restore the root; to continue in a new place on purpose, create an empty root "
             "there first (sparklog.open) and set option clusterId to its cluster id, or start the query with "
             "a new checkpointLocation",
         ) from None
     key = (os.getpid(), options.root, query_id)
     if options.rules.cluster_id is not None:
-        _cluster_ids[key] = log.cluster_id  # which is the one that it names
+        _cluster_ids[key] = log.cluster_id  # the option's
     expected = _cluster_ids.setdefault(key, log.cluster_id)
     if log.cluster_id != expected:
         raise InvalidRequestError(
             "WRONG_ROOT",
-            f"found the root with cluster id {log.cluster_id} at {options.root}, expected {expected}, which "
-            f"the earlier micro-batches of query {query_id} went to: this is micro-batch {batch_id}",
-            fix="mount or restore what was there; to write to the new root on purpose, set option clusterId "
-            f"to {log.cluster_id}, or start the query with a new checkpointLocation",
+            f"found the root with cluster id {log.cluster_id} at {options.root}, expected {expected}, that "
+            f"of the earlier micro-batches of query {query_id}: this is micro-batch {batch_id}",
+            fix="mount or restore the expected root; to write to the new root on purpose, set option "
+            f"clusterId to {log.cluster_id}, or start the query with a new checkpointLocation",
         )
     return log
 
 
-def start_anew() -> None:
-    """As a process that has written for no query."""
+def reset() -> None:
+    """Forget all roots, as in a new process."""
     _cluster_ids.clear()
+    _known.clear()
 
 
 def warn_of_first_write(log: SparkLog, query_id: str, application: str, batch_id: int) -> None:
-    """Say it when a query that has run for a while has never written to this root: was it replaced?"""
+    """Warn if a query that is past its first micro-batch has never written to this root."""
     image = log.image
     known = any(application in topic.writer_txns for topic in image.topics.values())
     if batch_id and not known:
         logger.warning(
-            "micro-batch %d of query %s is the first that writes to the root %s (cluster id %s). If earlier "
-            "ones had rows, they went to another root, or to topics that were deleted: was it replaced?",
+            "micro-batch %d of query %s is the first one that writes to the root %s (cluster id %s). If "
+            "earlier ones had rows, the root was replaced, or their topics were deleted",
             batch_id,
             query_id,
             log.url,

@@ -1,26 +1,26 @@
-"""The offset of a streaming query, as Spark keeps it in the checkpoint.
+"""The offset of a streaming query, as Spark stores it in the checkpoint.
 
-Shape: Kafka's, ``{"topic": {"0": 23, "1": 345}}``, and entries of our own under names that no topic
-can have (``@`` is not legal in one), of the same shape, so that any reader of Kafka's offsets copes:
+Shape: Kafka's, ``{"topic": {"0": 23, "1": 345}}``, and our own entries of the same shape, under names that
+are not legal for topics (with ``@``), so that readers of Kafka's offsets can parse it:
 
-    "@root":            {"<cluster id>": 1}        which root this is; 1 is the version of this shape
+    "@root":            {"<cluster id>": 1}        the root; 1 is the version of this shape
     "@topics":          {"<topic>:<topic id>": 1}  a topic deleted and created again is another topic
     "@initial/<topic>": {"0": 20}                  only in the end of the query's first micro-batch
     "@kept/<topic>":    {"0": 20}                  of a topic that is no longer subscribed to (version 2)
     "@unresolved":      {}                         a start that could not be resolved; in no checkpoint
 
 Why ``@initial``: Spark logs the end of a micro-batch before it runs it, but not the start of the
-first one. When the query dies in its first micro-batch and comes back,
+first one. When the query dies in its first micro-batch and is restarted,
   1. Spark asks for the initial offset again; with startingOffsets=latest the log has grown since;
   2. it then plans the logged first batch from the new start to the old end;
   3. the records between the two starts would never be read.
-Kafka's connector keeps a file in the checkpoint for this; a Python source is not told where that is.
-So the end of the first micro-batch carries its start along.
+Kafka's connector keeps a file in the checkpoint for this; a Python source does not know the checkpoint's
+location. So the end of the first micro-batch includes its start.
 
-Why ``@unresolved``: in step 1 the initial offset may be an error by now. Partitions were added that
-startingOffsets does not name, or records expired. That must not matter, since step 2 has the start in
-the planned end. It is not known in step 1 whether a micro-batch was planned. So the error waits for
-the next call: an end is asked for only where none was planned.
+Why ``@unresolved``: in step 1 resolving the initial offset may fail by now, if partitions were added that
+startingOffsets does not name, or records expired. The error must not fail the query, since step 2 has the
+start in the planned end. Step 1 does not know whether a micro-batch was planned. So the next call raises the
+error: Spark asks for an end only if none was planned.
 """
 
 import json
@@ -33,7 +33,7 @@ from sparklog.spark.values import invalid, parse_int, parse_json_object, parse_p
 
 # --- offset spec -------------------------------------------------------------------------------------
 #
-# Where a query starts and ends, as the user said it; resolved against a root by ranges.py.
+# The user's start and end of a query; ranges.py resolves them against a root.
 #
 # Precedence, from Kafka's connector: startingTimestamp over startingOffsetsByTimestamp over
 # startingOffsets, and likewise for ending.
@@ -45,10 +45,10 @@ LATEST_OFFSET = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSpec:
-    """One of: everything's start or end, a group's position, offsets or timestamps by partition.
+    """The start or end of all partitions, a group's positions, or offsets or timestamps by partition.
 
     Offsets may be -2 (earliest) or -1 (latest); `by_topic` has these for all partitions of a topic.
-    Timestamps are Unix milliseconds; `timestamp_ms` holds for all partitions that `by_partition` does not
+    Timestamps are Unix milliseconds; `timestamp_ms` applies to all partitions that `by_partition` does not
     name.
     """
 
@@ -116,7 +116,7 @@ def _parse(
     if not text.startswith("{"):
         raise invalid(name, text, "earliest, latest, group, or JSON of offsets")
     by_topic = _offset_spec_by_topic(name, text)
-    # The rest; as it was written, where it is all of it.
+    # The other topics; the unchanged text if there are no whole topics.
     rest = {topic: value for topic, value in parse_json_object(name, text).items() if topic not in by_topic}
     offsets = parse_partition_map(name, json.dumps(rest) if by_topic else text)
     if any(value < EARLIEST_OFFSET for value in offsets.values()):
@@ -125,7 +125,7 @@ def _parse(
 
 
 def _offset_spec_by_topic(name: str, text: str) -> dict[str, int]:
-    """The topics that have one offset for all of their partitions: earliest or latest."""
+    """Return the topics with one offset for all of their partitions: earliest or latest."""
     named = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
     found = {topic: value for topic, value in parse_json_object(name, text).items() if isinstance(value, str)}
     if any(value.lower() not in named for value in found.values()):
@@ -136,7 +136,7 @@ def _offset_spec_by_topic(name: str, text: str) -> dict[str, int]:
 # --- stream offset -----------------------------------------------------------------------------------
 
 
-VERSION = 2  # the newest that we know; written is the lowest that says it
+VERSION = 2  # the newest supported version; `to_json` writes the lowest possible one
 Positions = dict[tuple[str, int], int]
 
 
@@ -153,11 +153,11 @@ class StreamOffset:
 
     @property
     def is_initial(self) -> bool:
-        """Nothing has been read yet: the query stands where it started."""
+        """True if nothing has been read yet: the query is at its start."""
         return self.initial is not None and self.initial == self.positions
 
     def to_json(self) -> dict[str, dict[str, int]]:
-        """What Spark stores; keys in a fixed order, because Spark compares offsets as text."""
+        """Return the document for Spark; keys in a fixed order, because Spark compares offsets as text."""
         document = _by_topic(self.positions)
         document["@root"] = {self.cluster_id: 2 if self.kept else 1}
         document["@topics"] = {f"{topic}:{topic_id}": 1 for topic, topic_id in sorted(self.topic_ids.items())}
@@ -165,7 +165,7 @@ class StreamOffset:
             initial = _by_topic(self.initial)
             document.update({f"@initial/{topic}": offsets for topic, offsets in initial.items()})
             if not initial:
-                document["@initial/"] = {}  # nothing was there to read, which is not "not the first"
+                document["@initial/"] = {}  # no partitions at the start; not the same as no "@initial"
         document.update({f"@kept/{topic}": offsets for topic, offsets in _by_topic(self.kept).items()})
         if self.unresolved:
             document["@unresolved"] = {}
@@ -173,7 +173,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Mapping[str, int]]) -> "StreamOffset":
-        """Read what `to_json` wrote.
+        """Parse a document of `to_json`.
 
         Raises:
             InvalidRequestError: not such a document, or of a newer version.
@@ -183,7 +183,7 @@ class StreamOffset:
             if version not in range(1, VERSION + 1):
                 raise InvalidRequestError(
                     "INVALID_STREAM_OFFSET",
-                    f"the checkpoint's offset has version {version}, and this sparklog knows 1 to {VERSION}",
+                    f"the checkpoint's offset has version {version}, this sparklog supports 1 to {VERSION}",
                     fix="upgrade sparklog to the version that wrote the checkpoint",
                 )
             positions: Positions = {}
@@ -203,8 +203,8 @@ class StreamOffset:
         except (KeyError, ValueError, TypeError, AttributeError):
             raise InvalidRequestError(
                 "INVALID_STREAM_OFFSET",
-                f"the checkpoint holds {str(document)[:200]}, which is not an offset of sparklog",
-                fix="use a checkpoint of its own for each query; one made by another source cannot serve",
+                f"the checkpoint has {str(document)[:200]}, which is not an offset of sparklog",
+                fix="use a separate checkpoint for each query; checkpoints of other sources cannot be reused",
             ) from None
         return cls(
             cluster_id=cluster_id,

@@ -1,9 +1,9 @@
 """Plans the micro-batches of one streaming query, on the driver.
 
-Invariants: the end never lies before the start, unless the log does, which is data loss; what is planned
-for [start, end) is the same whenever it is planned again; after a crash in the first micro-batch its start
-is taken from its end (stream_offset.py). An idle call costs one existence check in the metadata log, since
-Spark asks about a hundred times a second.
+Invariants: the end is never before the start, unless the log is shorter, which is data loss; planning
+[start, end) again gives the same records; after a crash in the first micro-batch its start is taken from its
+end (stream_offset.py). An idle call costs one existence check in the metadata log, since Spark calls about a
+hundred times a second.
 Concurrency: one process, one thread, called by Spark's runner.
 Sources: KafkaMicroBatchStream.
 """
@@ -38,16 +38,16 @@ from sparklog.spark.roots import open_root
 from sparklog.spark.stream_offset import Positions, StreamOffset
 
 logger = logging.getLogger("sparklog.spark")
-# Errors of a start: wrong options, or a log that has changed since the query began.
+# Errors of a start: invalid options, or a log that has changed since the query began.
 UNRESOLVED = (InvalidRequestError, OffsetOutOfRangeError, DataLossError)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _patient(
+def _retried(
     method: Callable[Concatenate["StreamPlanner", P], T],
 ) -> Callable[Concatenate["StreamPlanner", P], T]:
-    """As a whole, since any part of a plan may have to look at the storage."""
+    """Retry the whole method, since any part of a plan may access the storage."""
 
     @functools.wraps(method)
     def call(self: "StreamPlanner", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -66,26 +66,26 @@ class StreamPlanner:
         self._last_trigger_ms: int | None = None
         self._frozen_end: dict[tuple[str, int], int] | None = None  # by topic id and partition
         self._recorded: dict[str, Any] | None = None
-        # The last question and answer: while nothing changes, Spark asks the same again and again.
+        # The arguments and commit of the last idle `latest_offset`: Spark polls with the same arguments.
         self._idle_at: tuple[dict[str, Any], bool, int] | None = None
 
-    @_patient
+    @_retried
     def initial_offset(self) -> dict[str, Any]:
-        """Where a new query starts.
+        """Return the start of a new query.
 
-        Spark also asks for it when a first micro-batch was planned and has not finished. Then the planned
-        end has the start (stream_offset.py). So an error is raised by the next call, if that needs the start.
+        Spark also calls it after a first micro-batch was planned and did not finish. Then the planned end has
+        the start (stream_offset.py). So an error is only raised by the next call, if that needs the start.
         """
         log = self._open()
         try:
             start = self._initial(log)
         except UNRESOLVED as error:
-            logger.info("the query's start is not resolved: %s", error)
+            logger.info("cannot resolve the query's start: %s", error)
             start = StreamOffset(cluster_id=log.cluster_id, topic_ids={}, positions={}, unresolved=True)
         return start.to_json()
 
     def _initial(self, log: SparkLog) -> StreamOffset:
-        """Resolve the query's start; raises when a subscribed topic is missing, or as ranges.py says."""
+        """Resolve the query's start; raise if a subscribed topic is missing, or as ranges.py does."""
         options, image = self._options, log.image
         tps = options.subscription.resolve(image, must_exist=True)
         resolver = OffsetResolver(log, image, tps, group_id=options.group_id, report=self._loss.report)
@@ -96,20 +96,20 @@ class StreamPlanner:
             positions = self._loss.move_into_log(positions, image, "startingOffsets")
         return offset_at(image, positions, initial=positions)
 
-    @_patient
+    @_retried
     def freeze_end(self) -> None:
-        """Trigger.AvailableNow: read up to the log's end of this moment.
+        """Read only up to the log's current end, for Trigger.AvailableNow.
 
-        A topic that is deleted and created again later is not read: if that happens with each micro-batch,
+        A topic that is deleted and created again later is not read: if that happened with each micro-batch,
         the query would never end.
         """
         image = self._open().image
         ends = log_ends(image, self._partitions(image))
         self._frozen_end = {(image.topics[t].topic_id, p): offset for (t, p), offset in ends.items()}
 
-    @_patient
+    @_retried
     def latest_offset(self, start_json: dict[str, Any] | None, *, limited: bool) -> dict[str, Any]:
-        """The end of the next micro-batch, or `start_json` itself when it is not time for one."""
+        """Return the end of the next micro-batch, or `start_json` itself if none is due."""
         if start_json is None:
             start_json = self.initial_offset()
         log = self._open()
@@ -129,21 +129,21 @@ class StreamPlanner:
         begin = {**log_starts(log.image, list(end)), **positions}
         if limited:
             end = self._limited(begin, end, log.image)
-        # A topic made anew may end where the old one did: then the start has its number, but not its topic.
+        # A topic that was created again may have the same end offset as the old one: compare positions too.
         if end == start.positions == positions and now.kept == start.kept:
             self._idle_at = (start_json, limited, log.image.commit)
             return start_json
-        # Of a topic made anew there is no start to carry along: its id is in the end now, and the old offset
-        # beside it would be taken for one of the new topic.
+        # Not the old start: the end has the new topic's id, and an old topic's offset with it would be taken
+        # for one of the new topic.
         initial = positions if start.is_initial else None
         return offset_at(log.image, end, initial=initial, kept=now.kept).to_json()
 
-    @_patient
+    @_retried
     def log_end(self, initial_json: dict[str, Any] | None) -> dict[str, Any]:
-        """The end of a micro-batch that starts nobody knows where: all there is, as of now.
+        """Return the log's end, as the end of a micro-batch whose start is unknown.
 
         Args:
-            initial_json: where it starts if the query is new.
+            initial_json: the start, if the query is new.
         """
         log = self._open()
         initial = None
@@ -154,11 +154,11 @@ class StreamPlanner:
         self._last_trigger_ms = self._clock.monotonic_ms()
         return offset_at(log.image, end, initial=initial).to_json()
 
-    @_patient
+    @_retried
     def report_left_out(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> None:
-        """Report what was read up to `start_json`, and `log_end` has left out, not knowing of it.
+        """Report partitions of `start_json` that the end of `log_end` does not include.
 
-        The micro-batch stands in the checkpoint by now, so the positions of what it leaves out are lost.
+        The micro-batch is already in the checkpoint, so the positions of these partitions are lost.
         """
         log = self._open()
         start, end = self._parse(start_json, log), self._parse(end_json, log)
@@ -166,15 +166,15 @@ class StreamPlanner:
         lost = {tp: offset for tp, offset in now.kept.items() if tp not in end.kept}
         self._report_dropped(lost, restart=True)
 
-    @_patient
+    @_retried
     def report_latest_offset(self) -> dict[str, Any] | None:
-        """The end of the log as of the last question."""
+        """Return the end of the log as of the last refresh."""
         log = self._open(refresh=False)
         return offset_at(log.image, log_ends(log.image, self._partitions(log.image)), initial=None).to_json()
 
-    @_patient
+    @_retried
     def input_partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[InputPartition]:
-        """The tasks that read [start, end)."""
+        """Return the tasks that read [start, end)."""
         log = self._open()
         image = log.image
         start, end = self._parse(start_json, log), self._parse(end_json, log)
@@ -186,7 +186,7 @@ class StreamPlanner:
             start = self._initial(log)
         wanted = self._loss.existing(end, image)
         positions = self._loss.existing(start, image)
-        # Partitions found while running are read from the beginning; those that came back, from where it was.
+        # New partitions are read from the beginning; those subscribed to again, from their kept position.
         positions = {**dict.fromkeys(wanted, 0), **still_kept(start, image), **positions}
         begin = self._loss.clamp_start(positions, wanted, image)
         ends = log_ends(image, list(wanted))
@@ -200,7 +200,7 @@ class StreamPlanner:
         return plan_input_partitions(log, image, ranges_between(begin, wanted), self._options)
 
     def commit(self, end_json: dict[str, Any]) -> None:
-        """Spark has finished everything before this offset."""
+        """Record the group's offsets: Spark has finished everything before this offset."""
         if self._options.group_id is not None:
             self._record_progress(end_json, StreamOffset.from_json(end_json))
 
@@ -222,10 +222,10 @@ class StreamPlanner:
             self._loss.report(lost)
 
     def _available(self, log: SparkLog, positions: Positions) -> Positions:
-        """The log's end of every partition to read, not before the position already reached.
+        """Return the log's end of every partition to read, at least the query's position.
 
-        A log that is shorter than that position is data loss. If the query goes on, it does so at the log's
-        end, and reads what is appended from now on.
+        A log that ends before that position is data loss. If the query may continue, it does so at the log's
+        end, and reads the records that are appended from now on.
         """
         tps = self._partitions(log.image)
         log_end = log_ends(log.image, tps)
@@ -234,10 +234,10 @@ class StreamPlanner:
             ids = {tp: (log.image.topics[tp[0]].topic_id, tp[1]) for tp in end}
             frozen = self._frozen_end
             end = {tp: min(offset, frozen[ids[tp]]) for tp, offset in end.items() if ids[tp] in frozen}
-            # Partitions that appeared after the freeze but before a restart are still to be finished.
+            # Partitions that were created after the freeze and already read from keep their position.
             end.update({tp: positions[tp] for tp in positions if tp not in end and tp in tps})
         for tp, position in positions.items():
-            if tp in log_end and position > log_end[tp]:  # past an older freeze alone nothing is lost
+            if tp in log_end and position > log_end[tp]:  # a position past the frozen end alone is no loss
                 self._loss.report(
                     f"{tp[0]}-{tp[1]}: offset {position} was reached, and the log ends at {log_end[tp]}"
                 )
@@ -252,10 +252,10 @@ class StreamPlanner:
         low = options.min_offsets_per_trigger
         if low is not None:
             now_ms, last_ms = self._clock.monotonic_ms(), self._last_trigger_ms
-            # The first question after a start is never put off, as with Kafka's connector: nobody knows for
-            # how long the records have been waiting.
+            # The first micro-batch after a start is never delayed, as in Kafka's connector: it is unknown for
+            # how long its records have been waiting.
             early = last_ms is not None and now_ms - last_ms < options.max_trigger_delay_ms
-            # AvailableNow must come to an end: there is no point in waiting for more.
+            # AvailableNow reads up to a fixed end, so it does not wait for more.
             if early and sum(backlog(begin, end).values()) < low:
                 if self._frozen_end is None:
                     return begin if not begin.keys() - end.keys() else {tp: begin[tp] for tp in end}
@@ -277,15 +277,15 @@ class StreamPlanner:
                 "WRONG_ROOT",
                 f"the checkpoint belongs to the root with cluster id {offset.cluster_id}, and "
                 f"{log.url} is {log.cluster_id}",
-                fix="point path at the root the query was started on, or start anew with another checkpoint",
+                fix="set path to the root that the query was started on, or start with another checkpoint",
             )
         return offset
 
     def _record_progress(self, document: dict[str, Any], offset: StreamOffset) -> None:
         """Commit the group's offsets, once per position.
 
-        The start of the next micro-batch is the end of one that is done; Spark's own commit() comes
-        only when a further one is planned, which would leave a stopped query one batch behind.
+        The start of the next micro-batch is the end of a finished one. Spark calls commit() only when it
+        plans a further one, so a stopped query would stay one batch behind.
         """
         group_id = self._options.group_id
         if group_id is None or document == self._recorded or offset.is_initial:
@@ -293,7 +293,7 @@ class StreamPlanner:
         try:
             self._open(refresh=False).commit_offsets(group_id, offset.positions)
         except SparklogError as error:
-            # The checkpoint is what the query goes by; the group's offsets only show it to others.
+            # Not an error: the query uses its checkpoint; the group's offsets only show its progress.
             logger.warning("progress of group %s was not recorded: %s", group_id, error)
         self._recorded = document
 
@@ -301,7 +301,7 @@ class StreamPlanner:
 def offset_at(
     image: Image, positions: Positions, *, initial: Positions | None, kept: Positions | None = None
 ) -> StreamOffset:
-    """The positions with the ids of their topics, as the image has them."""
+    """Return the offset of these positions, with the ids of their topics in the image."""
     kept = kept or {}
     topics = {topic for topic, _ in (*positions, *kept)}
     return StreamOffset(
@@ -315,13 +315,13 @@ def offset_at(
 
 # --- unsubscribed ------------------------------------------------------------------------------------
 #
-# Topics that a query was reading and that are no longer in its subscription: they keep their positions.
+# Keeps the positions of topics that are no longer in a query's subscription.
 #
-# Kafka's connector reports such a drop as data loss, and forgets the positions; should the topic come back,
-# it is read from its beginning. Here they stay in the query's offsets while the topic exists, so that it goes
-# on where it was left.
+# Kafka's connector reports such a drop as data loss, and forgets the positions; if the topic is subscribed to
+# again, it is read from its beginning. Here the positions stay in the query's offsets while the topic exists,
+# and reading continues from them.
 #
-# Invariants: a drop is reported once, with the micro-batch that leaves the topic out.
+# Invariants: a drop is reported once, with the first micro-batch without the topic.
 # Not here: topics that were deleted (ranges.py).
 
 
@@ -330,12 +330,12 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continued:
-    """Where a query stands, by what it subscribes to now.
+    """A query's positions by its current subscription.
 
     Fields:
-        positions: of what it reads; also of what came back.
-        kept: of what it does not read any more.
-        dropped: those of `kept` that it has been reading until now.
+        positions: of subscribed partitions, including those subscribed to again.
+        kept: of partitions that it no longer reads.
+        dropped: the part of `kept` that it has been reading until now.
     """
 
     positions: Positions
@@ -346,7 +346,7 @@ class Continued:
 def continue_with(
     start: StreamOffset, positions: Positions, subscribed: Collection[tuple[str, int]], image: Image
 ) -> Continued:
-    """Sort the positions of `start`; `positions` are those of them whose topics still exist."""
+    """Split the positions of `start`; `positions` are those of existing topics."""
     subscribed = set(subscribed)
     known = {**still_kept(start, image), **positions}
     kept = {tp: offset for tp, offset in known.items() if tp not in subscribed}
@@ -358,7 +358,7 @@ def continue_with(
 
 
 def still_kept(offset: StreamOffset, image: Image) -> Positions:
-    """Positions of topics that were dropped before, and exist, as the same ones."""
+    """Return the kept positions of topics that still exist, with the same id."""
     return {
         (topic, partition): position
         for (topic, partition), position in offset.kept.items()
@@ -369,10 +369,10 @@ def still_kept(offset: StreamOffset, image: Image) -> Positions:
 
 
 def drop_text(dropped: Positions, *, by_pattern: bool, restart: bool = False) -> str | None:
-    """The loss to report; None if there is none. A pattern never meant internal topics.
+    """Return the loss to report; None if there is none. Internal topics never match a pattern.
 
     Args:
-        restart: the micro-batch was planned without them, by a Spark that did not say where it starts.
+        restart: the micro-batch was planned without them, by a Spark that does not pass its start.
     """
     lost = [
         f"{topic}-{partition} at offset {offset}"
@@ -384,13 +384,13 @@ def drop_text(dropped: Positions, *, by_pattern: bool, restart: bool = False) ->
     names = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
     if restart:
         return (
-            f"{names}: not among the topics and partitions to read when this micro-batch was planned. What "
-            "follows is not read, and if they are subscribed to again they are read from the beginning: a "
-            "Spark before 4.2 does not let positions be kept. To go on where they were left, subscribe to "
-            "them again, and remove this micro-batch before it has run: the newest file in the directory "
-            "offsets of the checkpoint"
+            f"{names}: not among the topics and partitions to read when this micro-batch was planned. Later "
+            "records are not read; with a new subscription they are read from the beginning, since a Spark "
+            "before 4.2 cannot keep positions. To continue from these positions, subscribe to them again, "
+            "and remove this micro-batch before it has run: the newest file in the directory offsets of the "
+            "checkpoint"
         )
     return (
-        f"{names}: no longer among the topics and partitions to read, so what follows is not read. The "
+        f"{names}: no longer among the topics and partitions to read, so later records are not read. The "
         "positions are kept while the topic exists, in case it is subscribed to again"
     )

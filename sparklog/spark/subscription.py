@@ -1,10 +1,10 @@
-"""Which topics and partitions a query reads: assign, subscribe or subscribePattern.
+"""The topics and partitions that a query reads: assign, subscribe or subscribePattern.
 
-`resolve` is called at every planning step, which is how new topics and partitions are found. A pattern is
-looked for anywhere in a name, and never finds an internal topic: a query with a group would read its own
-commits in __consumer_offsets for ever. Who names an internal topic gets it.
-A pattern is Python's, and Kafka's connector takes Java's. What means something else in Python, without an
-error of Python's own, is refused: a query would miss topics silently.
+Every planning step calls `resolve`, which finds new topics and partitions. A pattern may match any part of a
+name, and never matches an internal topic: a query with a group would read its own commits in
+__consumer_offsets endlessly. Internal topics can be read by name.
+Patterns are Python's; those of Kafka's connector are Java's. Syntax that Python accepts with another meaning
+is refused: a query would silently miss topics.
 Sources: ConsumerStrategy of Spark's Kafka connector (topicRegex.findFirstIn; Admin.listTopics), and Java's
 java.util.regex.Pattern.
 """
@@ -33,11 +33,11 @@ class Subscription:
     pattern: str | None = None
 
     def resolve(self, image: "Image", *, must_exist: bool) -> list[tuple[str, int]]:
-        """The (topic, partition) pairs to read, in order of topic and partition.
+        """Return the (topic, partition) pairs to read, sorted.
 
         Args:
-            must_exist: fail when a named topic or partition is missing; a running stream passes
-                False, because there a vanished topic is a matter of failOnDataLoss.
+            must_exist: raise if a named topic or partition is missing; a running stream passes False, since
+                failOnDataLoss covers deleted topics.
 
         Raises:
             UnknownTopicError: a named topic or partition does not exist.
@@ -90,7 +90,7 @@ def _missing_partitions(missing: list[tuple[str, int]], image: "Image") -> Unkno
 
 
 def parse_subscription(given: Mapping[str, str]) -> Subscription:
-    """Read the one strategy option that must be there."""
+    """Parse the strategy option; exactly one must be set."""
     present = [name for name in _STRATEGIES if name.lower() in given]
     if len(present) != 1:
         problem = f"{' and '.join(present)} are all set" if present else "none of them is set"
@@ -111,25 +111,25 @@ def parse_subscription(given: Mapping[str, str]) -> Subscription:
             raise invalid(name, value, "a regular expression")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # of what is refused below
+                warnings.simplefilter("ignore", FutureWarning)  # about syntax that is refused below
                 re.compile(value)
         except re.error as error:
-            raise invalid(name, value, f"a regular expression as Python's re has them ({error})") from None
+            raise invalid(name, value, f"a regular expression of Python's re ({error})") from None
         if (difference := _difference_to_java(value)) is not None:
-            raise invalid(name, value, f"a regular expression as Python's re has them ({difference})")
+            raise invalid(name, value, f"a regular expression of Python's re ({difference})")
         return Subscription(pattern=value)
     return Subscription(assigned=_parse_assign(name, value))
 
 
 def _difference_to_java(pattern: str) -> str | None:
-    """Return what has another meaning in Java, and is no error in Python; None if there is nothing."""
+    """Return a message about syntax with another meaning in Java; None if there is none."""
     in_class = False
     at = 0
     while at < len(pattern):
         char, rest = pattern[at], pattern[at:]
         if char == "\\":
             if not in_class and re.match(r"\\[1-9][0-7]{2}|\\b\{", rest):
-                return f"{rest[:4]} at position {at} is something else than in Java"
+                return f"{rest[:4]} at position {at} has another meaning in Java"
             at += 2
             continue
         if in_class and char == "[":
@@ -141,7 +141,7 @@ def _difference_to_java(pattern: str) -> str | None:
         elif char == "[":
             in_class = True
             at += 1 + rest.startswith("[^")
-            at += pattern[at : at + 1] == "]"  # the first one stands for itself
+            at += pattern[at : at + 1] == "]"  # a bracket in the first place is literal
             continue
         at += 1
     return None

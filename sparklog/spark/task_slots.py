@@ -1,15 +1,15 @@
-"""How many tasks Spark can run at the same time, so that a source need not plan more (ranges.balance).
+"""The number of tasks that Spark can run at the same time, for planning (ranges.balance).
 
-A Python source is planned in a process of its own beside the driver's JVM, which Spark tells neither settings
-nor executors. What it does get is an environment: that of the JVM, and what was put beside the registered
-class. So `register`, which has the session, works the number out and leaves it there, and whoever runs the
-driver may set the variable instead (a Connect server, a session for which nobody calls `register`).
+A Python source is planned in a separate process next to the driver's JVM, which gets neither settings nor
+executors from Spark. It gets environment variables: those of the JVM, and those stored with the registered
+class. So `register`, which has the session, computes the number and stores it there. The driver's environment
+may have the variable instead (a Connect server, a session without `register`).
 
-Invariants: a number is given only where the session's settings fix it; nobody guesses from what happens to
-be registered at the moment. Of an allocation that grows it is what it may grow to, since Spark asks for
-executors by the tasks that wait. Where nothing is known, each partition has a task of its own.
-After a crash: a restarted driver works it out anew, and a micro-batch that comes again may have other tasks.
-Not here: who shares a task (ranges.py, input_partitions.py).
+Invariants: the number is only set if the session's settings fix it; the executors of the moment do not
+count. For dynamic allocation it is the maximum, since Spark requests executors for waiting tasks. Without a
+number, each partition has its own task.
+After a crash: a restarted driver computes it again, and a repeated micro-batch may have other tasks.
+Not here: assigning ranges to tasks (ranges.py, input_partitions.py).
 Sources: Spark's configuration guide; SchedulerBackendUtils, LocalSchedulerBackend.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger("sparklog.spark")
-VARIABLE = "SPARKLOG_TASK_SLOTS"  # 0: as if nothing were known
+VARIABLE = "SPARKLOG_TASK_SLOTS"  # 0: unknown
 _LOCAL = re.compile(r"local(?:\[\s*(\*|[0-9]+)\s*(?:,\s*[0-9]+\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,.*\]")
 _SETTINGS = (
@@ -36,14 +36,14 @@ _SETTINGS = (
     "spark.dynamicAllocation.enabled",
     "spark.dynamicAllocation.maxExecutors",
 )
-_NO_LIMIT = 2**31 - 1  # Spark's default for the most executors of dynamic allocation
+_NO_LIMIT = 2**31 - 1  # Spark's default for the maximum of dynamic allocation
 
 
 def task_slots_of_environment(environment: Mapping[str, str]) -> int | None:
-    """What the process that plans was told.
+    """Return the number from the environment; None: unknown.
 
     Raises:
-        InvalidRequestError: it is no whole number.
+        InvalidRequestError: it is not a whole number.
     """
     text = environment.get(VARIABLE, "").strip()
     if not text:
@@ -52,11 +52,11 @@ def task_slots_of_environment(environment: Mapping[str, str]) -> int | None:
 
 
 def task_slots_of_settings(conf: Mapping[str, str], processors: int) -> int | None:
-    """How many tasks run at the same time, where the settings of the session fix it.
+    """Return the number of tasks that run at the same time; None if the session's settings do not fix it.
 
     Args:
-        conf: of the SparkContext, those of _SETTINGS.
-        processors: that the driver's JVM sees.
+        conf: the SparkContext's _SETTINGS.
+        processors: as seen by the driver's JVM.
     """
     cpus = _number(conf, "spark.task.cpus") or 1
     master = conf.get("spark.master", "").strip()
@@ -74,19 +74,19 @@ def task_slots_of_settings(conf: Mapping[str, str], processors: int) -> int | No
     else:
         executors = None
     if master.startswith(("yarn", "k8s:")):
-        cores = cores or 1  # elsewhere an executor takes all that its machine has
+        cores = cores or 1  # elsewhere an executor uses all cores of its machine
     known = executors * (cores // cpus) if executors and cores else None
     if master.startswith("spark:") and (most_cores := _number(conf, "spark.cores.max")) is not None:
-        # Executors of so many cores each, or of what each machine has left.
+        # Executors have `cores` each, or the free cores of their machine.
         fixed = most_cores // cores * (cores // cpus) if cores else most_cores // cpus
         known = fixed if known is None else min(known, fixed)
     return known or None
 
 
-def tell_task_slots(spark: "SparkSession", name: str) -> None:
-    """Leave the number with the class that is registered under this name, for those who plan with it.
+def set_task_slots(spark: "SparkSession", name: str) -> None:
+    """Store the number in the environment of the class that is registered under this name.
 
-    Not over Spark Connect, whose server's settings are its own.
+    Not over Spark Connect: the server has its own settings.
     """
     jvm = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
     if jvm is None or jvm.java.lang.System.getenv(VARIABLE) is not None:
@@ -94,18 +94,18 @@ def tell_task_slots(spark: "SparkSession", name: str) -> None:
     # Importing sparklog.spark must stay cheap, and py4j has no types.
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    given = spark.sparkContext._jsc.getConf()  # all of them would be hundreds of calls
+    given = spark.sparkContext._jsc.getConf()  # reading all settings would be hundreds of calls
     conf = {setting: given.get(setting, "") for setting in _SETTINGS}
     slots = task_slots_of_settings(conf, jvm.java.lang.Runtime.getRuntime().availableProcessors())
     try:
         manager = spark._jsparkSession.sessionState().dataSourceManager()
         variables = manager.lookupDataSource(name).dataSourceCls().envVars()
         if slots is None:
-            variables.remove(VARIABLE)  # of an earlier context of this JVM
+            variables.remove(VARIABLE)  # that of an earlier context of this JVM
         else:
             variables.put(VARIABLE, str(slots))
-    except Py4JError as error:  # these are no public interfaces: all works without
-        logger.debug("the planner is not told how many tasks can run: %s", error)
+    except Py4JError as error:  # not a public interface; planning works without
+        logger.debug("cannot set the number of task slots for planning: %s", error)
 
 
 def _is_dynamic(conf: Mapping[str, str]) -> bool:

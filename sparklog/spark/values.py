@@ -1,4 +1,4 @@
-"""Parsing single option values; every error names the option, what was found and what was expected."""
+"""Parsers of option values; every error names the option, the found value and the expected one."""
 
 import json
 import re
@@ -11,10 +11,10 @@ from sparklog.errors import InvalidRequestError, shown
 #
 # The fixed schema of the source: the columns of Spark's Kafka connector.
 #
-# Apart from rows.py, which makes them, because what only plans a query need not load Arrow.
+# Not in rows.py, so that planning does not import Arrow.
 
 
-# TIMESTAMP alone would be one without a zone where spark.sql.timestampType is TIMESTAMP_NTZ: another type.
+# TIMESTAMP would be a type without a zone if spark.sql.timestampType is TIMESTAMP_NTZ.
 SCHEMA_SQL = (
     "key binary, value binary, topic string, partition int, offset bigint, "
     "timestamp timestamp_ltz, timestampType int"
@@ -24,15 +24,15 @@ _NAMES = [column.split()[0] for column in SCHEMA_SQL.split(", ")]
 
 
 def sql_schema(*, include_headers: bool) -> str:
-    """The columns and their types, in Spark SQL."""
+    """Return the columns and their types, in Spark SQL."""
     return f"{SCHEMA_SQL}, {HEADERS_SQL}" if include_headers else SCHEMA_SQL
 
 
 def check_user_schema(names: list[str], *, include_headers: bool) -> None:
-    """The schema is fixed, as Kafka's is.
+    """Refuse a schema of the user: the schema is fixed, as that of Kafka's connector.
 
     Raises:
-        InvalidRequestError: the user gave a schema of their own.
+        InvalidRequestError: the names differ.
     """
     expected = [*_NAMES, "headers"] if include_headers else _NAMES
     if names != expected:
@@ -54,7 +54,7 @@ _DURATION_UNITS_MS = {
 
 
 def invalid(name: str, found: object, expected: str) -> InvalidRequestError:
-    """The error for a malformed option value."""
+    """Return the error for a malformed option value."""
     return InvalidRequestError(
         "INVALID_OPTION",
         f"option {name}: found {shown(name, found)}, expected {expected}",
@@ -69,7 +69,7 @@ def parse_int(given: Mapping[str, str], name: str, *, minimum: int, default: int
 def parse_int(
     given: Mapping[str, str], name: str, *, minimum: int, default: int | None = None, unit: str = ""
 ) -> int | None:
-    """A whole number; `unit`: what it counts, for the error."""
+    """Parse a whole number; `unit` is for the error."""
     text = given.get(name.lower())
     if text is None:
         return default
@@ -97,7 +97,7 @@ def parse_bool(given: Mapping[str, str], name: str, *, default: bool | None) -> 
 
 
 def parse_switch(given: Mapping[str, str], name: str, *, default: str) -> bool:
-    """Auto or off; true for auto. `default` is checked like a value that is given."""
+    """Return True for auto, False for off. `default` is validated too."""
     text = given.get(name.lower(), default)
     if text.strip().lower() not in ("auto", "off"):
         raise invalid(name, text, "auto or off")
@@ -105,7 +105,7 @@ def parse_switch(given: Mapping[str, str], name: str, *, default: str) -> bool:
 
 
 def parse_duration_ms(given: Mapping[str, str], name: str, *, default_ms: int) -> int:
-    """A duration as Spark writes it: 15m, 30s, 500ms; a bare number is milliseconds."""
+    """Parse a duration in Spark's format: 15m, 30s, 500ms; a bare number is milliseconds."""
     text = given.get(name.lower())
     if text is None:
         return default_ms
@@ -116,13 +116,13 @@ def parse_duration_ms(given: Mapping[str, str], name: str, *, default_ms: int) -
 
 
 def parse_json_object(name: str, text: str) -> dict[str, object]:
-    """A JSON object; a key that is there twice is an error, of which other parsers take the last."""
+    """Parse a JSON object; raise for duplicate keys, of which Python's parser would take the last."""
 
     def object_of(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found: dict[str, object] = {}
         for key, value in pairs:
             if key in found:
-                raise invalid(name, text, f"each topic and partition once, and {key[:100]!r} is there again")
+                raise invalid(name, text, f"each topic and partition once; {key[:100]!r} is duplicate")
             found[key] = value
         return found
 
@@ -136,7 +136,7 @@ def parse_json_object(name: str, text: str) -> dict[str, object]:
 
 
 def parse_partition_map(name: str, text: str) -> dict[tuple[str, int], int]:
-    """``{"topic": {"0": 23}}`` -> ``{("topic", 0): 23}``."""
+    """Parse ``{"topic": {"0": 23}}`` to ``{("topic", 0): 23}``."""
     expected = 'JSON of the form {"topic": {"0": 23, "1": -2}}'
     result = {}
     for topic, partitions in parse_json_object(name, text).items():
@@ -147,6 +147,6 @@ def parse_partition_map(name: str, text: str) -> dict[tuple[str, int], int]:
                 raise invalid(name, text, expected)
             key = topic, int(partition)
             if key in result:
-                raise invalid(name, text, f"each partition once, and {topic}-{key[1]} is there again")
+                raise invalid(name, text, f"each partition once; {topic}-{key[1]} is duplicate")
             result[key] = number
     return result

@@ -1,8 +1,8 @@
-"""One task of a write: rows become durable, and the driver learns where they are.
+"""One task of a write: makes its rows durable, and returns their extents to the driver, which publishes them.
 
-Nothing that a task does is visible: it appends to its process's own segment and returns the extents.
-A task that fails, is repeated, or runs twice by speculation leaves bytes that nothing refers to.
-Spark's workers live on between micro-batches, and so does the segment: a worker keeps appending to it.
+A task's rows are not visible: it appends to its process's own segment and returns the extents. A task that
+fails, is repeated, or runs twice by speculation leaves unreferenced bytes.
+Spark's workers live on between micro-batches, and keep appending to the same segment.
 Memory: rows are buffered up to a fixed budget, whatever the task's size (client/appender.py).
 """
 
@@ -18,46 +18,46 @@ from sparklog.client import AppendOptions, AppendResult, AppliedBefore, SparkLog
 from sparklog.client import publish as publish_staged
 from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.log.past_retention import past_retention_text
-from sparklog.spark.notices import settle_in
+from sparklog.spark.notices import prepare_worker
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.sink_root import open_sink_root
 from sparklog.spark.values import parse_switch
 
-# Set by Spark for every task of a streaming query; the sink's commit itself is told neither the
-# query nor (in the task) the batch.
+# Spark sets these for every task of a streaming query; it does not pass the query to `commit`, nor the batch
+# to the task.
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
-# Of the session: where the checkpoints of queries lie that were not given one.
+# The session's default directory of checkpoints.
 CHECKPOINTS_PROPERTY = "spark.sql.streaming.checkpointLocation"
-# Of the session: option `maintenance` of queries that do not say it.
+# The session's default of the option `maintenance`.
 MAINTENANCE_PROPERTY = "spark.sparklog.maintenance"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult(WriterCommitMessage):
-    """What one task wrote; pickled by Spark on its way to the driver."""
+    """The result of one task; pickled by Spark on its way to the driver."""
 
     cluster_id: str
     staged: StagedAppend
     query_id: str | None
     batch_id: int | None
     checkpoints: str | None = None
-    maintenance: bool | None = None  # as the session has it
+    maintenance: bool | None = None  # the session's value
 
 
 def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.RecordBatch]) -> TaskResult:
-    """Append a task's rows, make them durable, and say where they are.
+    """Append a task's rows, make them durable, and return their extents.
 
     Args:
         columns: the columns of `rows` to write, by name.
 
     Raises:
-        InvalidRequestError: a row that cannot be written; the whole write then fails.
-        StorageError: storage full, failed, ...
+        InvalidRequestError: an invalid row; the whole write then fails.
+        StorageError: storage is full or failed.
     """
     context = TaskContext.get()
     assert context is not None, "write tasks run on executors"
-    settle_in()
+    prepare_worker()
     maintenance = _session_switch(context.getLocalProperty(MAINTENANCE_PROPERTY), options)
     query_id, batch_id = (
         context.getLocalProperty(QUERY_ID_PROPERTY),
@@ -79,7 +79,11 @@ def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.Recor
 
 
 def _session_switch(text: str | None, options: SinkOptions) -> bool | None:
-    """What the session says; None: nothing that counts. InvalidRequestError: neither auto nor off."""
+    """Return the session's value; None: unset, or the query has its own.
+
+    Raises:
+        InvalidRequestError: neither auto nor off.
+    """
     if text is None or options.maintenance_is_given or not options.streaming:
         return None
     return parse_switch({}, MAINTENANCE_PROPERTY, default=text)
@@ -90,7 +94,7 @@ def _number(text: str | None) -> int | None:
 
 
 def append_options(options: SinkOptions) -> AppendOptions:
-    """The sink's options as the appender takes them; what is not set is the topic's or the root's."""
+    """Return the appender's options; unset ones default to the topic's or the root's settings."""
     given = {
         "compression": options.compression_type,
         "batch_bytes": options.batch_size_bytes,
@@ -106,16 +110,16 @@ def append_options(options: SinkOptions) -> AppendOptions:
 
 # --- publishing --------------------------------------------------------------------------------------
 #
-# What both sinks do on the driver: publish what the tasks have staged, and say what was there already.
+# Publishing of both sinks, on the driver: one commit for the extents of all tasks.
 #
-# Not here: which version of which application a write is (the writers).
+# Not here: a write's application and version (the writers).
 
 
 logger = logging.getLogger("sparklog.spark")
 
 
 def results_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
-    """The tasks' results, in the order of the tasks."""
+    """Return the tasks' results, in the order of the tasks."""
     results = [message for message in messages if isinstance(message, TaskResult)]
     assert len(results) == len(messages), "Spark commits only when every task has succeeded"
     return results
@@ -129,12 +133,13 @@ def publish(
     txn: tuple[str, int] | None,
     content: str = "",
 ) -> AppendResult:
-    """One commit for all tasks, in their order; says of what is past its retention already.
+    """Publish the rows of all tasks in one commit, in their order; warn of rows past their retention.
 
     Raises:
-        InvalidRequestError: the tasks wrote to another root than `log`, which was found here; or too many
+        InvalidRequestError: the tasks wrote to another root than the driver's `log`; or there are too many
             extents for one commit, COMMIT_TOO_LARGE.
-        RetriableError: STAGING_EXPIRED, a sweep has passed what tasks wrote; only they could write it again.
+        RetriableError: STAGING_EXPIRED, a sweep may have removed the tasks' segments; the tasks must run
+            again.
     """
     other = {result.cluster_id for result in results} - {log.cluster_id}
     if other:
@@ -160,19 +165,19 @@ def publish(
             error.code,
             f"{len(results)} tasks wrote {extents} extents, too many for one commit: {error.message}; "
             "nothing of the write is visible",
-            fix="write with fewer tasks (coalesce), or less at once: several writes, or for a stream a lower "
-            "maxOffsetsPerTrigger of its source; or let each task write to few partitions (a column "
-            "partition, and repartition by it); give tasks more room in TMPDIR; see docs/tuning.md",
+            fix="use fewer tasks (coalesce) or smaller writes (in a stream, a lower maxOffsetsPerTrigger); "
+            "or let each task write to few partitions (a column partition, and repartition by it); or give "
+            "tasks more space in TMPDIR; see docs/tuning.md",
         ) from None
     except RetriableError as error:
         if error.code != "STAGING_EXPIRED":
             raise
         raise RetriableError(
             error.code,
-            "what the tasks wrote was swept before it could be published, and nothing of it is visible: "
+            "a sweep passed the tasks' rows before they were published; none of them are visible: "
             f"{error.message}",
-            fix="run the write again, or restart the query, which repeats the micro-batch; have `sparklog "
-            "vacuum` retain for longer than a write may take",
+            fix="run the write again, or restart the query, which repeats the micro-batch; use a longer "
+            "retention for `sparklog vacuum` than a write may take",
         ) from None
     if done.past_retention:
         logger.warning("%s", past_retention_text(done.past_retention))
@@ -180,9 +185,9 @@ def publish(
 
 
 def skipped_text(what: str, txn: tuple[str, int], skipped: Mapping[str, AppliedBefore]) -> str:
-    """What a write left out, and why: for the log."""
+    """Return a message about the topics that a write skipped."""
     topics = "; ".join(f"{topic} has {found}" for topic, found in sorted(skipped.items()))
     return (
-        f"{what} is version {txn[1]} of {txn[0]!r}, and was left out where that or a later version has been "
-        f"applied: {topics}"
+        f"{what} is version {txn[1]} of {txn[0]!r}, and was skipped for topics with that or a later version: "
+        f"{topics}"
     )

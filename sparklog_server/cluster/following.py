@@ -82,15 +82,15 @@ class Follower:
             else:
                 problem = ""
             finally:
-                self._attention.has_looked()
+                self._attention.refreshed()
             self._root.show()
             self._membership.review()
 
     async def _nap(self) -> None:
         """Between two looks. Naps also show how late the loop is."""
         idle_ms = max(self._poll_ms, self._idle_ms())
-        if self._root.store.traits.is_remote and not self._attention.is_paid:
-            await self._attention.nap(idle_ms / 1000)
+        if self._root.store.traits.is_remote and not self._attention.is_active:
+            await self._attention.idle(idle_ms / 1000)
             return
         loop, nap = asyncio.get_running_loop(), self._poll_ms / 1000
         began = loop.time()

@@ -1,9 +1,9 @@
 """/metrics, /health and /ready, on a port of their own (sparklog.http.listener; off unless it is set).
 
-/health: the process is alive, its event loop answers, and nothing has gone wrong for good. Restart it if not.
-/ready: it serves: registered and not fenced, on an image that is new enough, the groups that it coordinates
-    loaded, root visible, accepting. Send it no clients if not. Who leads nothing is ready to.
-Invariants: a probe waits for nobody; nothing is read from clients but the path and headers.
+/health: 200 if the process is alive, its event loop answers, and the broker has not failed; else restart it.
+/ready: 200 if the broker serves: registered and not fenced, with a fresh image, its groups loaded, the root
+    visible, accepting connections; else send it no clients. A broker without leaderships is ready too.
+Invariants: a probe waits for no other request; only the path and headers are read from clients.
 Concurrency: uvicorn in the broker's event loop.
 """
 
@@ -26,45 +26,45 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sparklog_server.observe.collector import Scraper
-from sparklog_server.observe.observation import Parts, Utilization, is_root_visible, why_not_in_charge
+from sparklog_server.observe.observation import Parts, Utilization, is_root_visible, reason_not_in_charge
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.network import HttpSettings, bind_host, new_socket, plain_host
 
 # --- connections -------------------------------------------------------------------------------------
 #
-# Connections of the HTTP endpoint: those that do nothing give way, so that a probe always gets in.
+# Connections of the HTTP endpoint: idle ones are closed, so that a probe can always connect.
 #
-# uvicorn answers 503 when there are too many connections, idle ones included: forty of them made /health say
-# that the broker is ill. Here a connection that has sent no whole request for IDLE_SECONDS is closed, and
-# beyond MAX_CONNECTIONS the address with most of them loses the first that came of those that are idle. An
-# answer may be taken slowly, but within ANSWER_SECONDS.
+# uvicorn answers 503 if there are too many connections, idle ones included: with forty of them /health
+# reported a failed broker. Here a connection without a complete request for IDLE_SECONDS is closed. Beyond
+# MAX_CONNECTIONS the oldest idle connection of the address with most connections is closed. A client may
+# receive an answer slowly, but within ANSWER_SECONDS.
 #
-# Invariants: at most MAX_CONNECTIONS, but for those that are being answered (endpoint.py bounds these).
+# Invariants: at most MAX_CONNECTIONS, except those that are being answered (MAX_SCRAPES limits these).
 # Concurrency: event loop only.
 
 
 MAX_CONNECTIONS: Final = 64
 IDLE_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 60.0
-_turns = itertools.count()
+_numbers = itertools.count()
 
 
 class HttpConnection(H11Protocol):
-    """One connection; see the module's docstring."""
+    """A connection that is closed when it is idle for too long."""
 
     _deadline: asyncio.TimerHandle | None = None
     _answered_by = 0.0  # seconds of the loop's clock
-    turn = 0  # who came first: many come in one moment of the clock
+    number = 0  # in the order of connecting: timestamps may be equal
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.turn = next(_turns)
+        self.number = next(_numbers)
         self._await_request()
         connections: set[Any] = self.connections
-        # Not this one, though the others may all be busy; nor those that have just given way.
-        others = [one for one in connections if one is not self and not one.transport.is_closing()]
+        # Not this one, even if all others are busy; nor those that are being closed.
+        others = [other for other in connections if other is not self and not other.transport.is_closing()]
         if len(others) >= MAX_CONNECTIONS:
-            _make_room(others)
+            _close_an_idle(others)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
@@ -74,20 +74,19 @@ class HttpConnection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self.transport.is_closing():
-            self._await_request()  # and that the end of this answer is taken
+            self._await_request()  # and the client's receipt of this answer
 
     @property
     def is_idle(self) -> bool:
-        """Is it not being answered?"""
+        """True if no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
     def host(self) -> str:
-        """Where it comes from."""
+        """The client's address."""
         return plain_host(self.client[0]) if self.client else ""
 
     def end(self) -> None:
-        """Close it."""
         self.transport.abort()
 
     def _await_request(self) -> None:
@@ -103,39 +102,39 @@ class HttpConnection(H11Protocol):
             self._deadline = self.loop.call_later(IDLE_SECONDS, self._end_if_idle)
 
 
-def _make_room(connections: list[HttpConnection]) -> None:
-    by_host = collections.Counter(one.host for one in connections)
-    idle = [one for one in connections if one.is_idle]
+def _close_an_idle(connections: list[HttpConnection]) -> None:
+    by_host = collections.Counter(connection.host for connection in connections)
+    idle = [connection for connection in connections if connection.is_idle]
     if idle:
-        min(idle, key=lambda one: (-by_host[one.host], one.turn)).end()
+        min(idle, key=lambda connection: (-by_host[connection.host], connection.number)).end()
 
 
 # --- scrapes -----------------------------------------------------------------------------------------
 #
-# /metrics: texts of some megabytes, for few at once, and sent as fast as each client takes them.
+# /metrics: texts of some megabytes, for a limited number of concurrent scrapes.
 #
-# uvicorn holds what a client has not taken yet, and counts it as sent; it waits for that only if more is to
-# be sent. So the end of an answer is sent by itself.
-# Invariants: MAX_SCRAPES are held, waiting for their text or being sent; more are refused (503), so that
-#     connections that wait for a text are few, too.
-# Not here: what the numbers are, and that one text is made at a time (observe/collector.py).
-# Concurrency: event loop only; texts are made in a storage thread.
+# uvicorn buffers data that a client has not received, and counts it as sent; it only waits for the client if
+# more data follows. So the end of an answer is sent separately.
+# Invariants: at most MAX_SCRAPES wait for their text or are being sent; more are refused (503), so that few
+#     connections wait for a text.
+# Not here: the metrics, and building one text at a time (observe/collector.py).
+# Concurrency: event loop only; a storage thread builds texts.
 
 
 MAX_SCRAPES: Final = 8
 
 
 class Scrapes:
-    """An ASGI application; see the module's docstring."""
+    """An ASGI application for /metrics."""
 
     def __init__(self, scraper: Scraper) -> None:
         self._scraper = scraper
         self._count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer a request."""
         if self._count >= MAX_SCRAPES:
-            await PlainTextResponse("too many scrapes at once", 503)(scope, receive, send)
+            await PlainTextResponse("too many concurrent scrapes", 503)(scope, receive, send)
             return
         self._count += 1
         try:
@@ -160,7 +159,7 @@ _log = logging.getLogger("sparklog_server.http")
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: signals are the broker's (main.py)."""
+    """uvicorn without its signal handlers: the broker handles signals (running.py)."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -168,7 +167,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpEndpoint:
-    """A component of the broker; does nothing unless the listener is set."""
+    """A component of the broker; inactive unless the listener is set."""
 
     def __init__(self, settings: HttpSettings, parts: Parts, *, storage_threads: Callable[[], int]) -> None:
         self._settings = settings
@@ -181,7 +180,7 @@ class HttpEndpoint:
         self.address: tuple[str, int] | None = None  # bound
 
     async def start(self) -> None:
-        """Listen; /ready says no until the broker runs."""
+        """Listen; /ready answers 503 until the broker runs."""
         wanted = self._settings.parsed_http_listener()
         if wanted is None:
             return
@@ -214,7 +213,7 @@ class HttpEndpoint:
 
     @property
     def connection_count(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return 0 if self._server is None else len(self._server.server_state.connections)
 
     async def stop(self) -> None:
@@ -237,20 +236,20 @@ class HttpEndpoint:
     async def _health(self, _request: Request) -> Response:
         lifecycle = self._parts.lifecycle
         failed = lifecycle.has_failed
-        told = {"status": "failed" if failed else "ok", "state": lifecycle.state.name}
+        answer = {"status": "failed" if failed else "ok", "state": lifecycle.state.name}
         if failed:
-            told["problem"] = str(lifecycle.failure)
-        return JSONResponse(told, 503 if failed else 200)
+            answer["problem"] = str(lifecycle.failure)
+        return JSONResponse(answer, 503 if failed else 200)
 
     async def _ready(self, _request: Request) -> Response:
         problems = await self._problems()
-        told = {"status": "not ready" if problems else "ready", "state": self._parts.lifecycle.state.name}
-        return JSONResponse({**told, "problems": problems}, 503 if problems else 200)
+        answer = {"status": "not ready" if problems else "ready", "state": self._parts.lifecycle.state.name}
+        return JSONResponse({**answer, "problems": problems}, 503 if problems else 200)
 
     async def _problems(self) -> list[str]:
         parts = self._parts
         state = parts.lifecycle.state
-        refused = why_not_in_charge(parts)
+        refused = reason_not_in_charge(parts)
         found = {
             f"the broker is {state.value}": state is BrokerState.RUNNING,
             f"{refused}": refused is None,

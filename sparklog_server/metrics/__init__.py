@@ -1,4 +1,4 @@
-"""Metrics: counters on the hot path. Their names for Prometheus are in observe/."""
+"""Counters of the hot path. Prometheus names are in observe/."""
 
 from sparklog_server.metrics.metrics import Gauge, Metrics
 

@@ -1,11 +1,11 @@
-"""What the broker counts. Plain attributes and lists, because every request and batch passes here.
+"""The broker's counters: plain attributes and lists, since every request and batch updates them.
 
-Invariants: nothing here grows with traffic: per topic one record (at most MAX_TOPICS, those of deleted
-    topics are dropped at the next scrape), per API one, histograms of fixed size. A metric exists only
-    when something feeds it: gauges are read from callables that their owners register.
+Invariants: nothing here grows with traffic: one record per topic (at most MAX_TOPICS, those of deleted
+    topics are dropped at the next scrape), one per API, histograms of fixed size. A gauge exists only if its
+    owner has registered a callable that reads it.
 Not here: names and labels for Prometheus (observe/), HTTP (http/).
 Concurrency: each counter has one writing thread: requests, fetches and topics are counted on the event
-    loop; `published` on the publisher's thread; `storage_call` wherever it is called, under a lock.
+    loop; `published` on the publisher's thread; `storage_call` in any thread, under a lock.
 Sources: Kafka's BrokerTopicMetrics, RequestChannel metrics, LogFlushStats.
 """
 
@@ -19,12 +19,12 @@ from collections.abc import Callable, Sequence
 #
 # Durations in logarithmic buckets: bounded memory, one list increment per value.
 #
-# Quantiles cover the last one to two windows, so that a dashboard shows what is happening now, not the
-# average since the start; `count` and `total` are since the start.
+# Quantiles cover the last one to two windows, so that a dashboard shows current values, not the average since
+# the start; `count` and `total` are since the start.
 # Invariants: the memory never grows; a quantile is at most 1/16 (6 %) above the true value, and never
 #     above the largest value seen in the window.
-# Not here: when a window ends (`Metrics.tick`).
-# Concurrency: one writing thread; reading at the same time may miss the newest value.
+# Not here: the end of windows (`Metrics.tick`).
+# Concurrency: one writing thread; a concurrent read may miss the newest value.
 
 
 STEPS_PER_OCTAVE = 16  # linear within an octave, as HdrHistogram
@@ -34,7 +34,7 @@ BUCKETS = STEPS_PER_OCTAVE * OCTAVES
 
 
 class Histogram:
-    """Durations (or any positive numbers) of one kind."""
+    """A distribution of durations, or of other positive numbers."""
 
     __slots__ = ("_current", "_current_max", "_previous", "_previous_max", "count", "total")
 
@@ -47,7 +47,7 @@ class Histogram:
         self._previous_max = 0.0
 
     def record(self, value: float) -> None:
-        """Count one value; what is not positive counts as the smallest."""
+        """Count a value; 0 and negative values count as the smallest."""
         self.count += 1
         if value > 0.0:
             self.total += value
@@ -65,12 +65,12 @@ class Histogram:
         self._current[index] += 1
 
     def rotate(self) -> None:
-        """End a window: what is older than the one just ended no longer shows in quantiles."""
+        """End a window: quantiles then cover it and the next one, but no older values."""
         self._previous, self._current = self._current, [0] * BUCKETS
         self._previous_max, self._current_max = self._current_max, 0.0
 
     def quantiles(self, wanted: Sequence[float]) -> list[float]:
-        """The value below which each share of the recent values lies; 0 if there were none."""
+        """Return the quantiles of the recent values, for these shares; 0 if there were none."""
         counts = [a + b for a, b in zip(self._current, self._previous, strict=True)]
         seen = sum(counts)
         largest = max(self._current_max, self._previous_max)
@@ -96,11 +96,11 @@ def _upper_edge(index: int) -> float:
 
 # --- transaction counters ----------------------------------------------------------------------------
 #
-# What this broker has done for transactions. Counted on the event loop.
+# Counted on the event loop.
 
 
 class TransactionCounters:
-    """Since the start."""
+    """Operations on transactions by this broker, since the start."""
 
     __slots__ = ("aborted", "aborted_by_administrators", "committed", "forgotten", "initialised", "timed_out")
 
@@ -121,7 +121,7 @@ WINDOW_MS = 60_000
 
 
 class Gauge(enum.Enum):
-    """Numbers that somebody else owns; `Metrics.gauge` says where to read them."""
+    """Numbers of other owners, who register a callable with `Metrics.gauge`."""
 
     REQUEST_QUEUE_SIZE = "requests that wait for one of queued.max.requests"
     CONNECTION_COUNT = "open connections"
@@ -156,11 +156,6 @@ class TopicCounters:
         self.failed_produce_requests = 0
         self.failed_fetch_requests = 0
 
-    def add(self, other: "TopicCounters") -> None:
-        """Keep the sums of a topic that is gone."""
-        for name in TopicCounters.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
 
 class RequestCounters:
     """Requests of one API; the times are Kafka's: total = queue + local + remote + response queue + send."""
@@ -169,7 +164,7 @@ class RequestCounters:
 
     def __init__(self) -> None:
         self.by_version: dict[int, int] = {}
-        self.errors: dict[int, int] = {}  # error code -> responses that carried it; 0 is NONE
+        self.errors: dict[int, int] = {}  # error code -> number of responses; 0 is NONE
         self.total = Histogram()
         self.queue = Histogram()
         self.local = Histogram()
@@ -199,7 +194,7 @@ class PublishCounters:
 
 
 class MaintenanceCounters:
-    """What maintenance by this broker has done. The event loop's."""
+    """Maintenance by this broker. Counted on the event loop."""
 
     __slots__ = (
         "clean_ms",
@@ -224,17 +219,17 @@ class MaintenanceCounters:
         self.merged_extents = 0
         self.merged_bytes = 0
         self.last_round_ms: int | None = None  # Unix time of its end
-        self.is_dead = False  # nobody looks any more
-        self.dirty_ratio = 0.0  # the largest; this and the next as of the last look
+        self.is_dead = False  # maintenance has ended
+        self.dirty_ratio = 0.0  # the largest; this and the next as of the last check
         self.compaction_overdue_ms = 0
-        self.recopied_ratio = 0.0  # of the last compaction: bytes written, of those in whose place they stand
+        self.recopied_ratio = 0.0  # of the last compaction: bytes written / bytes replaced
         self.clean_ms = 0
         self.uncleanable_partitions = 0
         self.uncleanable_bytes = 0
 
 
 class Metrics:
-    """The broker's counters; one per broker, made before everything else."""
+    """The broker's counters; one per broker, created first."""
 
     def __init__(self) -> None:
         self.requests: dict[str, RequestCounters] = {}
@@ -248,7 +243,7 @@ class Metrics:
         self.cache_hit_bytes = 0
         self.cache_misses = 0
         self.cache_miss_bytes = 0
-        self.state_records_skipped: Counter[str] = Counter()  # that say nothing; by internal topic
+        self.state_records_skipped: Counter[str] = Counter()  # unknown records, by internal topic
         self.connections_accepted = 0
         self.connections_refused: dict[str, int] = {}  # reason -> count
         self.loop_lag = Histogram()
@@ -274,14 +269,14 @@ class Metrics:
         send_ms: float = 0.0,
         error: int = 0,
     ) -> None:
-        """One answered request.
+        """Count an answered request.
 
         Args:
             api_name: Kafka's name: "Produce", "Fetch", "Metadata", ...
             queue_ms: read from the socket -> handler began. local_ms: in the handler, running or in storage.
-            remote_ms: waiting for others (purgatory, publish, rebalance). response_queue_ms: waiting for
+            remote_ms: waiting for records, publishing or group members. response_queue_ms: waiting for
                 earlier responses of the connection. send_ms: writing to the socket.
-            error: the response's (first) error code; -1 for a request that ended without an answer.
+            error: the response's (first) error code; -1: the request ended without an answer.
         """
         counters = self.requests.get(api_name)
         if counters is None:
@@ -299,41 +294,41 @@ class Metrics:
         self.connections_accepted += 1
 
     def connection_refused(self, reason: str) -> None:
-        """A connection closed at once; `reason` is one of a few words ("max.connections", ...)."""
+        """Count a refused connection; `reason` is from a small set ("max.connections", ...)."""
         self.connections_refused[reason] = self.connections_refused.get(reason, 0) + 1
 
-    # Topics (event loop). An unknown topic's name must not be given: pass "" (counted in the sum only).
+    # Topics (event loop). For an unknown topic pass "", which counts in the sum only.
 
     def messages_in(self, topic: str, records: int, size: int) -> None:
-        """Records acknowledged (appended and published)."""
+        """Count acknowledged records (appended and published)."""
         for counters in (self.all_topics, self._topic(topic)):
             counters.messages_in += records
             counters.bytes_in += size
 
     def bytes_out(self, topic: str, size: int) -> None:
-        """Record bytes handed to consumers."""
+        """Count record bytes sent to consumers."""
         self.all_topics.bytes_out += size
         self._topic(topic).bytes_out += size
 
     def bytes_rejected(self, topic: str, size: int) -> None:
-        """Record bytes refused: too large, damaged, out of sequence."""
+        """Count refused record bytes: too large, damaged, out of sequence."""
         self.all_topics.bytes_rejected += size
         self._topic(topic).bytes_rejected += size
 
     def produce_request(self, topic: str, *, failed: bool = False) -> None:
-        """One partition of a produce request, as Kafka counts."""
+        """Count a partition of a produce request, as Kafka does."""
         for counters in (self.all_topics, self._topic(topic)):
             counters.produce_requests += 1
             counters.failed_produce_requests += failed
 
     def fetch_request(self, topic: str, *, failed: bool = False) -> None:
-        """One partition of a fetch request."""
+        """Count a partition of a fetch request."""
         for counters in (self.all_topics, self._topic(topic)):
             counters.fetch_requests += 1
             counters.failed_fetch_requests += failed
 
     def forget_topics(self, existing: Callable[[str], bool]) -> None:
-        """Drop the counters of topics that are gone; the sum over all topics keeps theirs."""
+        """Drop the counters of deleted topics; the sum over all topics still includes them."""
         for topic in [name for name in self.topics if not existing(name)]:
             del self.topics[topic]
 
@@ -346,12 +341,12 @@ class Metrics:
         return counters
 
     def cache_hit(self, size: int) -> None:
-        """Bytes of a fetch that came from the hot-tail cache."""
+        """Count bytes of a fetch that came from the hot-tail cache."""
         self.cache_hits += 1
         self.cache_hit_bytes += size
 
     def cache_miss(self, size: int) -> None:
-        """Bytes of a fetch that were read from storage."""
+        """Count bytes of a fetch that were read from storage."""
         self.cache_misses += 1
         self.cache_miss_bytes += size
 
@@ -360,7 +355,7 @@ class Metrics:
     def published(
         self, parts: int, size: int, *, total_ms: float, sync_ms: float = 0.0, commit_ms: float = 0.0
     ) -> None:
-        """Count a group commit: written, synced and committed. The publisher's thread."""
+        """Count a group commit: written, synced (`sync_ms`) and committed. The publisher's thread."""
         publishes = self.publishes
         publishes.parts += parts
         publishes.bytes += size
@@ -370,7 +365,7 @@ class Metrics:
         publishes.commit.record(commit_ms)
 
     def storage_call(self, work_ms: float, queue_ms: float = 0.0) -> None:
-        """A call in a storage thread: how long it ran, and how long it waited for one. Any thread."""
+        """Count a call in a storage thread: its duration, and its wait for a thread. Any thread."""
         with self._storage_lock:
             self.storage_busy_ms += work_ms
             self.storage_calls.record(work_ms)
@@ -379,7 +374,7 @@ class Metrics:
     # Gauges and windows
 
     def gauge(self, gauge: Gauge, read: Callable[[], float]) -> None:
-        """Say where a number can be read; `read` is called on the event loop at each scrape."""
+        """Register a gauge; `read` is called on the event loop at each scrape."""
         self.gauges[gauge] = read
 
     def tick(self, now_ms: int) -> None:

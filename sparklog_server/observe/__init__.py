@@ -1,1 +1,1 @@
-"""One observation of the whole broker, and the names under which Prometheus hears of it."""
+"""Observations of the whole broker, and their Prometheus families."""

@@ -1,6 +1,6 @@
-"""Prometheus families with exact names, in one line each.
+"""Prometheus families with exact names.
 
-Kafka's histograms become what the JMX exporter makes of them: gauges with the label quantile, and a count.
+Kafka's histograms are exported as by the JMX exporter: gauges with the label quantile, and a count.
 Sources: Strimzi's kafka-metrics.yaml.
 """
 
@@ -24,12 +24,12 @@ Rows = Iterable[tuple[Labels, float]]
 
 
 def gauge(name: str, help_text: str, value: float) -> Metric:
-    """One number."""
+    """Return a family with one number."""
     return gauges(name, help_text, [({}, value)])
 
 
 def gauges(name: str, help_text: str, rows: Rows) -> Metric:
-    """A number for each set of labels."""
+    """Return a family with a number for each set of labels."""
     family = GaugeMetricFamily(name, help_text)
     for labels, value in rows:
         family.add_sample(name, dict(labels), value)
@@ -37,17 +37,17 @@ def gauges(name: str, help_text: str, rows: Rows) -> Metric:
 
 
 def counter(name: str, help_text: str, value: float) -> Metric:
-    """One number that only grows; `name` ends in _total or _count."""
+    """Return a family with one increasing number; `name` ends in _total or _count."""
     return counters(name, help_text, [({}, value)])
 
 
 def counters(name: str, help_text: str, rows: Rows) -> Metric:
-    """As `counter`, for each set of labels."""
+    """Return a family with an increasing number for each set of labels."""
     family: Metric
     if name.endswith("_total"):
         family = CounterMetricFamily(name, help_text)
     else:
-        # The JMX exporter's _count has no _total, which prometheus_client insists on: untyped, then.
+        # Untyped: prometheus_client requires _total, but the JMX exporter's names end in _count.
         family = Metric(name, help_text, "untyped")
     for labels, value in rows:
         family.add_sample(name, dict(labels), value)
@@ -55,7 +55,7 @@ def counters(name: str, help_text: str, rows: Rows) -> Metric:
 
 
 def quantiles(name: str, help_text: str, histograms: Iterable[tuple[Labels, Histogram]]) -> Iterator[Metric]:
-    """Gauges of the quantiles of the last minute or two, and how many values there were since the start."""
+    """Yield the quantiles of the last minute or two, and the number of values since the start."""
     rows: list[tuple[Labels, float]] = []
     counts: list[tuple[Labels, float]] = []
     for labels, histogram in histograms:
@@ -66,22 +66,22 @@ def quantiles(name: str, help_text: str, histograms: Iterable[tuple[Labels, Hist
         ]
         counts.append((labels, histogram.count))
     yield gauges(name, help_text, rows)
-    yield counters(f"{name}_count", f"{help_text} How many since the start.", counts)
+    yield counters(f"{name}_count", f"{help_text} Number since the start.", counts)
 
 
 # --- broker families ---------------------------------------------------------------------------------
 #
-# What the broker does: traffic, requests, load, and what lies behind them (publishing, cache, loop).
+# The broker's work: traffic, requests, load, and internals (publishing, cache, loop).
 #
-# Invariants: a family is there only if something feeds it; what cannot happen here (shrinking in-sync
-#     replicas, unclean elections) has none.
+# Invariants: a family exists only if it has a source; there are none for events that cannot happen here
+#     (shrinking in-sync replicas, unclean elections).
 # Sources: the names that Strimzi's dashboards use; Kafka BrokerTopicMetrics, RequestChannel.
 
 
 _TRAFFIC = {
     "messagesin": ("messages_in", "Records acknowledged to producers."),
     "bytesin": ("bytes_in", "Bytes of records acknowledged to producers."),
-    "bytesout": ("bytes_out", "Bytes of records handed to consumers."),
+    "bytesout": ("bytes_out", "Bytes of records sent to consumers."),
     "bytesrejected": ("bytes_rejected", "Bytes of records refused."),
     "totalproducerequests": ("produce_requests", "Produce requests, by partition."),
     "totalfetchrequests": ("fetch_requests", "Fetch requests, by topic."),
@@ -113,7 +113,7 @@ _PURGATORIES = {
 
 
 def traffic_families(seen: Observation) -> Iterator[Metric]:
-    """Records and requests by topic; without label: all topics, those that are gone included."""
+    """Yield records and requests by topic; without label: all topics, including deleted ones."""
     topics = sorted(seen.metrics.topics.copy().items())
     for name, (attribute, help_text) in _TRAFFIC.items():
         yield counters(
@@ -127,7 +127,7 @@ def traffic_families(seen: Observation) -> Iterator[Metric]:
 
 
 def request_families(seen: Observation) -> Iterator[Metric]:
-    """Requests by API."""
+    """Yield requests by API."""
     requests: list[tuple[str, RequestCounters]] = sorted(seen.metrics.requests.copy().items())
     yield counters(
         "kafka_network_requestmetrics_requests_total",
@@ -140,7 +140,7 @@ def request_families(seen: Observation) -> Iterator[Metric]:
     )
     yield counters(
         "kafka_network_requestmetrics_errors_total",
-        "Answers by the error code of the whole answer; NONE where there is none.",
+        "Answers by the error code of the whole answer; NONE without an error.",
         [
             ({"request": name, "error": _error_name(code)}, count)
             for name, of_api in requests
@@ -156,10 +156,10 @@ def request_families(seen: Observation) -> Iterator[Metric]:
 
 
 def saturation_families(seen: Observation) -> Iterator[Metric]:
-    """How much more the broker could do."""
+    """Yield the idle shares, and the sizes of queues and caches."""
     yield gauge(
         "kafka_network_socketserver_networkprocessoravgidle_percent",
-        "Share of the last minute in which the event loop had nothing to do (0 to 1, as Kafka).",
+        "Share of the last minute in which the event loop was idle (0 to 1, as Kafka).",
         seen.loop_idle,
     )
     yield gauge(
@@ -167,19 +167,19 @@ def saturation_families(seen: Observation) -> Iterator[Metric]:
         "Share of the last minute in which storage threads waited for work (0 to 1, as Kafka).",
         seen.storage_idle,
     )
-    for one, name in _GAUGES.items():
-        if one in seen.gauges:
-            yield gauge(name, f"{one.value.capitalize()}.", seen.gauges[one])
+    for source, name in _GAUGES.items():
+        if source in seen.gauges:
+            yield gauge(name, f"{source.value.capitalize()}.", seen.gauges[source])
     waiting = [
-        ({"delayedOperation": name}, seen.gauges[one])
-        for one, name in _PURGATORIES.items()
-        if one in seen.gauges
+        ({"delayedOperation": name}, seen.gauges[source])
+        for source, name in _PURGATORIES.items()
+        if source in seen.gauges
     ]
     yield gauges("kafka_server_delayedoperationpurgatory_purgatorysize", "Requests that wait.", waiting)
 
 
 def internal_families(seen: Observation) -> Iterator[Metric]:
-    """What only sparklog has."""
+    """Yield metrics without a counterpart in Kafka."""
     metrics, publishes = seen.metrics, seen.metrics.publishes
     yield from quantiles("sparklog_event_loop_lag_ms", "How late timers fire.", [({}, metrics.loop_lag)])
     yield from quantiles(
@@ -215,18 +215,15 @@ def internal_families(seen: Observation) -> Iterator[Metric]:
     )
     yield counters(
         "sparklog_connections_refused_total",
-        "Connections closed at once, by the limit that they hit.",
+        "Connections closed immediately, by the exceeded limit.",
         [({"reason": reason}, count) for reason, count in sorted(metrics.connections_refused.copy().items())],
     )
     yield counter(
         "sparklog_offsets_records_skipped_total",
-        "Records of __consumer_offsets that say nothing (no key, or none that is known), which somebody else "
-        "wrote; they are passed over.",
+        "Records of __consumer_offsets without a known key, of another writer; they are skipped.",
         metrics.state_records_skipped[OFFSETS_TOPIC],
     )
-    yield gauges(
-        "sparklog_broker_state", "1 for the state that the broker is in.", [({"state": seen.state}, 1)]
-    )
+    yield gauges("sparklog_broker_state", "1 for the broker's current state.", [({"state": seen.state}, 1)])
     yield gauge("sparklog_metadata_commit", "Number of the newest metadata commit.", seen.image.commit)
 
 
@@ -241,22 +238,21 @@ def _error_name(code: int) -> str:
 
 # --- cluster families --------------------------------------------------------------------------------
 #
-# Brokers, the controller and leaders: what Kafka's questions about replicas are answered with here.
+# Brokers, the controller and leaders: Kafka's metrics of replicas.
 #
-# All replicas of a partition are the same bytes, on storage that all brokers share. So a replica is in sync
-# if its broker lives, none can be lost with a disk, and a broker that does not see the root has lost all at
-# once.
-# Invariants: as Kafka has it, a broker counts the replicas that it has, how many of those it leads lack a
-#     follower, and, as controller, how many partitions nobody leads. So that sums over brokers are right, a
-#     partition is told of by one broker: by its leader, or by the controller if it has none.
+# All replicas of a partition are the same bytes, on shared storage. So a replica is in sync if its broker is
+# alive, no replica is lost with a disk, and a broker that does not see the root has lost all its replicas.
+# Invariants: as in Kafka, a broker counts its replicas, its led partitions with a replica out of sync, and,
+#     as controller, the partitions without a leader. Each partition is reported by one broker, so that sums
+#     over brokers are right: by its leader, or by the controller if it has none.
 # Concurrency: pure functions of an observation, in the thread of a scrape.
 # Sources: Kafka ReplicaManager, KafkaController, kafka_exporter.
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A partition that this broker tells of; `in_sync` counts its replicas that are, whatever is seen of the
-    root.
+class ReportedPartition:
+    """A partition that this broker reports; `in_sync` counts its live replicas, even if the root is not
+    visible.
     """
 
     topic: str
@@ -271,34 +267,37 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A broker among others.
+class BrokerPartitions:
+    """A broker's partitions, and counts of all partitions.
 
     Fields:
-        replicas: how many it has.
-        led: partitions that it leads.
-        unled: partitions that nobody leads.
-        not_preferred: partitions that another one leads than the first of their replicas.
-        told: those that it leads; and those that nobody does, if it is controller.
+        replicas: number of its replicas.
+        led: number of partitions that it leads.
+        unled: number of partitions without a leader.
+        not_preferred: number of partitions whose leader is not their first replica.
+        reported: partitions that it leads; on the controller also those without a leader.
     """
 
     replicas: int
     led: int
     unled: int
     not_preferred: int
-    told: tuple[Told, ...]
+    reported: tuple[ReportedPartition, ...]
 
     @property
     def under_replicated(self) -> int:
-        """Of those that it leads: which lack one."""
-        return sum(one.leader != NO_NODE and one.in_sync < len(one.replicas) for one in self.told)
+        """The number of led partitions with a replica out of sync."""
+        return sum(
+            partition.leader != NO_NODE and partition.in_sync < len(partition.replicas)
+            for partition in self.reported
+        )
 
 
-def standing_of(seen: Observation) -> Standing:
-    """As of the image that was seen."""
+def broker_partitions(seen: Observation) -> BrokerPartitions:
+    """Return the broker's partitions in the observed image."""
     image, node_id = seen.image, seen.node_id
     replicas = led = unled = not_preferred = 0
-    told: list[Told] = []
+    reported: list[ReportedPartition] = []
     for name, topic in image.topics.items():
         for state in topic.partitions:
             leadership = state.leadership
@@ -309,15 +308,15 @@ def standing_of(seen: Observation) -> Standing:
             not_preferred += not is_unled and leadership.leader != leadership.replicas[0]
             if leadership.leader == node_id or (is_unled and seen.is_controller):
                 live = len(in_sync(leadership, image))
-                told.append(Told(name, state, leadership.leader, leadership.replicas, live))
-    return Standing(replicas, led, unled, not_preferred, tuple(told))
+                reported.append(ReportedPartition(name, state, leadership.leader, leadership.replicas, live))
+    return BrokerPartitions(replicas, led, unled, not_preferred, tuple(reported))
 
 
-def cluster_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
-    """Counts of brokers, partitions and leaders."""
+def cluster_families(seen: Observation, own: BrokerPartitions) -> Iterator[Metric]:
+    """Yield the numbers of brokers, partitions and leaders."""
     lost = 0 if seen.partitions_available else 1
-    brokers = [one for one in seen.image.brokers.values() if not one.is_fenced]
-    unled = standing.unled if seen.is_controller else 0
+    brokers = [broker for broker in seen.image.brokers.values() if not broker.is_fenced]
+    unled = own.unled if seen.is_controller else 0
     yield gauge(
         "kafka_controller_kafkacontroller_activecontrollercount",
         "1 if this broker is the controller.",
@@ -325,33 +324,33 @@ def cluster_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
     )
     yield gauge(
         "kafka_controller_kafkacontroller_offlinepartitionscount",
-        "Partitions that cannot be written: on the controller those that nobody leads; on every broker those "
-        "that it leads, when it does not serve or does not see its root.",
-        len(standing.told) if lost else unled,
+        "Partitions that cannot be written: on the controller those without a leader; on every broker those "
+        "that it leads, if it does not serve or does not see its root.",
+        len(own.reported) if lost else unled,
     )
-    yield from _controller_families(seen, standing)
+    yield from _controller_families(seen, own)
     yield gauge(
         "kafka_server_replicamanager_partitioncount",
         "Partitions of which this broker is a replica.",
-        standing.replicas,
+        own.replicas,
     )
-    yield gauge("kafka_server_replicamanager_leadercount", "Partitions led by this broker.", standing.led)
+    yield gauge("kafka_server_replicamanager_leadercount", "Partitions led by this broker.", own.led)
     yield gauge(
         "kafka_server_replicamanager_underreplicatedpartitions",
-        "Partitions led by this broker of which another replica is fenced; all of which it is one, when it "
-        "does not serve or does not see its root.",
-        standing.replicas if lost else standing.under_replicated,
+        "Partitions led by this broker with a fenced replica; all with a replica on this broker, if it does "
+        "not serve or does not see its root.",
+        own.replicas if lost else own.under_replicated,
     )
     yield gauge(
         "kafka_server_replicamanager_underminisrpartitioncount",
-        "Partitions to which nobody can write through this broker: all, when it does not serve or does not "
-        "see its root.",
-        lost * standing.replicas,
+        "Partitions that cannot be written through this broker: all, if it does not serve or does not see "
+        "its root.",
+        lost * own.replicas,
     )
     yield gauge(
         "kafka_server_replicamanager_offlinereplicacount",
-        "Partitions of which this broker is a replica, when it does not see its root.",
-        0 if seen.root_visible else standing.replicas,
+        "Partitions of which this broker is a replica, if it does not see its root.",
+        0 if seen.root_visible else own.replicas,
     )
     yield gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
@@ -360,24 +359,24 @@ def cluster_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
     )
     yield gauge(
         "kafka_brokers",
-        "Brokers that are registered, and not fenced.",
+        "Registered brokers that are not fenced.",
         len(brokers),
     )
 
 
-def _controller_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
-    """What every controller tells of the whole, and so does every broker here: all have the same image."""
+def _controller_families(seen: Observation, own: BrokerPartitions) -> Iterator[Metric]:
+    """Yield the controller's metrics of the cluster; every broker reports them: all have the same image."""
     brokers = seen.image.brokers.values()
-    fenced = sum(one.is_fenced for one in brokers)
+    fenced = sum(broker.is_fenced for broker in brokers)
     for name, text, value in (
         ("globaltopiccount", "Topics.", len(seen.image.topics)),
         ("globalpartitioncount", "Partitions.", seen.image.partition_count),
-        ("activebrokercount", "Brokers that are registered, and not fenced.", len(brokers) - fenced),
-        ("fencedbrokercount", "Brokers that are registered and fenced: stopped, or dead.", fenced),
+        ("activebrokercount", "Registered brokers that are not fenced.", len(brokers) - fenced),
+        ("fencedbrokercount", "Registered brokers that are fenced: stopped, or dead.", fenced),
         (
             "preferredreplicaimbalancecount",
-            "Partitions that another broker leads than the first of their replicas.",
-            standing.not_preferred,
+            "Partitions whose leader is not their first replica.",
+            own.not_preferred,
         ),
     ):
         yield gauge(f"kafka_controller_kafkacontroller_{name}", text, value)
@@ -388,48 +387,48 @@ def _controller_families(seen: Observation, standing: Standing) -> Iterator[Metr
     )
 
 
-def replica_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
-    """Leaders and replicas of each partition."""
-    available, told = seen.partitions_available, standing.told
+def replica_families(seen: Observation, own: BrokerPartitions) -> Iterator[Metric]:
+    """Yield the leader and replicas of each reported partition."""
+    available, reported = seen.partitions_available, own.reported
 
-    def live(one: Told) -> int:
-        return one.in_sync if available else 0
+    def live(partition: ReportedPartition) -> int:
+        return partition.in_sync if available else 0
 
     yield gauges(
         "kafka_topic_partition_leader",
-        "The broker that leads it; -1: none does.",
-        ((one.labels, one.leader) for one in told),
+        "The partition's leader; -1: none.",
+        ((partition.labels, partition.leader) for partition in reported),
     )
     yield gauges(
         "kafka_topic_partition_replicas",
-        "Brokers that may lead and serve it.",
-        ((one.labels, len(one.replicas)) for one in told),
+        "Number of the partition's replicas: brokers that may lead and serve it.",
+        ((partition.labels, len(partition.replicas)) for partition in reported),
     )
     yield gauges(
         "kafka_topic_partition_in_sync_replica",
-        "Those of them that are not fenced; 0 if this broker does not serve, or does not see its root.",
-        ((one.labels, live(one)) for one in told),
+        "Number of replicas that are not fenced; 0 if this broker does not serve, or does not see its root.",
+        ((partition.labels, live(partition)) for partition in reported),
     )
     yield gauges(
         "kafka_topic_partition_under_replicated_partition",
-        "1 if these are fewer.",
-        ((one.labels, int(live(one) < len(one.replicas))) for one in told),
+        "1 if not all replicas are in sync.",
+        ((partition.labels, int(live(partition) < len(partition.replicas))) for partition in reported),
     )
 
 
 # --- log families ------------------------------------------------------------------------------------
 #
-# What is in the log: partitions, their offsets and sizes, and how far groups are behind.
+# Partitions, their offsets and sizes, and the lag of groups.
 #
-# Invariants: a partition is told of by one broker, and a group by its coordinator; rows
-#     are bounded by partitions and by what groups have committed.
+# Invariants: each partition is reported by one broker, and each group by its coordinator; rows are bounded by
+#     the numbers of partitions and of committed offsets.
 # Concurrency: one scrape at a time (collector.py).
 # Sources: kafka_exporter's README.
 
 
-def partition_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
-    """Sizes and offsets, as Kafka and kafka_exporter show them, of what this broker tells of."""
-    states = [(one.labels, one.state) for one in standing.told]
+def partition_families(seen: Observation, own: BrokerPartitions) -> Iterator[Metric]:
+    """Yield sizes and offsets of the reported partitions, as Kafka and kafka_exporter do."""
+    states = [(partition.labels, partition.state) for partition in own.reported]
     yield gauges(
         "kafka_log_log_size",
         "Stored bytes.",
@@ -451,20 +450,20 @@ def partition_families(seen: Observation, standing: Standing) -> Iterator[Metric
     )
     yield gauges(
         "kafka_topic_partition_oldest_offset",
-        "The first offset that is kept.",
+        "The log start offset.",
         ((labels, state.log_start_offset) for labels, state in states),
     )
 
 
 def group_families(seen: Observation) -> Iterator[Metric]:
-    """Committed offsets and lag, in records and in seconds."""
+    """Yield committed offsets and lag, in records and in seconds."""
     offsets, lags, seconds = [], [], []
     sums: dict[str, float] = {}
     for group in seen.groups:
         for where, committed in sorted(dict(group.offsets).items(), key=lambda item: item[0]):
             offset = committed.offset
             if offset < 0:
-                continue  # reset by an administrator: none
+                continue  # an administrator has reset it
             state = _partition(seen.image, *where)
             labels = {"consumergroup": group.name, **_labels(*where)}
             offsets.append((labels, float(offset)))
@@ -473,7 +472,7 @@ def group_families(seen: Observation) -> Iterator[Metric]:
                 lags.append((labels, float(lag)))
                 seconds.append((labels, _lag_seconds(state, offset, seen.now_ms)))
                 sums[group.name] = sums.get(group.name, 0.0) + lag
-    yield gauges("kafka_consumergroup_current_offset", "The offset that a group has committed.", offsets)
+    yield gauges("kafka_consumergroup_current_offset", "The group's committed offset.", offsets)
     yield gauges("kafka_consumergroup_lag", "Records that a group has not read.", lags)
     yield gauges(
         "kafka_consumergroup_lag_sum",
@@ -521,28 +520,28 @@ def _labels(topic: str, partition: int) -> dict[str, str]:
 
 # --- maintenance families ----------------------------------------------------------------------------
 #
-# What maintenance by this broker has done, under Kafka's name where that means the same.
+# Maintenance by this broker, under Kafka's names where they mean the same.
 #
 # Sources: Kafka LogCleaner, LogCleanerManager.
 
 
 def maintenance_families(seen: Observation) -> Iterator[Metric]:
-    """Rounds, and what was merged and removed in them."""
+    """Yield counts of rounds, and of merged extents and removed records."""
     counters = seen.metrics.maintenance
     since: list[tuple[Labels, float]] = []
     if counters.last_round_ms is not None:
         since.append(({}, max(0, seen.now_ms - counters.last_round_ms)))
     yield gauges(
         "kafka_log_logcleanermanager_time_since_last_run_ms",
-        "Milliseconds since a round of maintenance has ended; none before the first. There are rounds when "
-        "something is due.",
+        "Milliseconds since the end of the last round of maintenance; none before the first. Rounds only run "
+        "if something is due.",
         since,
     )
     yield from _compaction(counters)
     yield counter("sparklog_maintenance_rounds_total", "Rounds of maintenance.", counters.rounds)
     yield counter(
         "sparklog_maintenance_failed_rounds_total",
-        "Rounds in which something failed; log-cleaner.log says what.",
+        "Rounds with a failure; log-cleaner.log has the errors.",
         counters.failed_rounds,
     )
     yield counter(
@@ -550,44 +549,44 @@ def maintenance_families(seen: Observation) -> Iterator[Metric]:
         "Records removed by retention.ms and retention.bytes.",
         counters.expired_records,
     )
+    yield counter("sparklog_maintenance_merged_extents_total", "Merged extents.", counters.merged_extents)
     yield counter(
-        "sparklog_maintenance_merged_extents_total", "Extents put together.", counters.merged_extents
+        "sparklog_maintenance_merged_bytes_total", "Stored bytes of merged extents.", counters.merged_bytes
     )
-    yield counter("sparklog_maintenance_merged_bytes_total", "Their stored bytes.", counters.merged_bytes)
 
 
 def _compaction(counters: MaintenanceCounters) -> Iterator[Metric]:
-    """What Kafka's cleaner shows."""
+    """Yield the metrics of Kafka's cleaner."""
     for name, help_text, number in (
         (
             "cleanermanager_max_dirty_percent",
-            "The largest dirty ratio of a partition, of what may be compacted, as of the last look.",
+            "The largest dirty ratio of a compacted partition, as of the last check.",
             100 * counters.dirty_ratio,
         ),
         (
             "cleanermanager_uncleanable_partitions_count",
-            "Partitions left out for an hour, since a file is damaged or lost; log-cleaner.log says which.",
+            "Partitions skipped for an hour, since a file is damaged or lost; log-cleaner.log names them.",
             counters.uncleanable_partitions,
         ),
         (
             "cleanermanager_uncleanable_bytes",
-            "Stored bytes of their extents that were to be rewritten.",
+            "Stored bytes of the extents of uncleanable partitions that were due for rewriting.",
             counters.uncleanable_bytes,
         ),
         (
             "cleaner_cleaner_recopy_percent",
-            "Bytes written by the last compaction, of those in whose place they stand.",
+            "Bytes written by the last compaction, in percent of the bytes that they replace.",
             100 * counters.recopied_ratio,
         ),
-        ("cleaner_max_clean_time_secs", "How long the last compaction took.", counters.clean_ms / 1000),
+        ("cleaner_max_clean_time_secs", "Duration of the last compaction.", counters.clean_ms / 1000),
         (
             "cleaner_max_compaction_delay_secs",
-            "How much longer than max.compaction.lag.ms records wait already, at most, as of the last look.",
+            "The longest time by which records exceed max.compaction.lag.ms, as of the last check.",
             counters.compaction_overdue_ms / 1000,
         ),
         (
             "cleaner_deadthreadcount",
-            "1 if a fault of the broker's has ended maintenance; there is none until it starts again.",
+            "1 if a bug has ended maintenance; none runs until the broker is restarted.",
             int(counters.is_dead),
         ),
     ):
@@ -596,10 +595,10 @@ def _compaction(counters: MaintenanceCounters) -> Iterator[Metric]:
 
 # --- transaction families ----------------------------------------------------------------------------
 #
-# Transactions, under Kafka's name where one means the same.
+# Transactions, under Kafka's names where they mean the same.
 #
-# Invariants: a broker tells of the transactional ids for which clients are sent to it, so that sums over
-#     brokers are right whichever of them did the work.
+# Invariants: a broker reports the transactional ids that it coordinates, so that sums over brokers are right,
+#     whichever broker did the work.
 # Sources: Kafka ReplicaManager (PartitionsWithLateTransactionsCount, KIP-664).
 
 
@@ -607,33 +606,35 @@ _GRACE_MS = 300_000  # as in Kafka: five minutes past the time-out
 
 
 def transaction_families(seen: Observation) -> Iterator[Metric]:
-    """Ids by state, what is staged, and what this broker has decided."""
+    """Yield ids by state, staged extents, and the transactions that this broker has ended."""
     own = list(coordinated(seen.image, seen.node_id))
-    states = Counter(one.phase for one in own)
-    is_open = [one for one in own if one.is_ongoing]
-    late = [one for one in is_open if one.is_timed_out(seen.now_ms - _GRACE_MS)]
+    states = Counter(txn.phase for txn in own)
+    ongoing = [txn for txn in own if txn.is_ongoing]
+    late = [txn for txn in ongoing if txn.is_timed_out(seen.now_ms - _GRACE_MS)]
     yield gauge(
         "kafka_server_replicamanager_partitionswithlatetransactionscount",
-        "Partitions of transactions that are open five minutes past their time-out: nobody aborts them.",
-        sum(len(one.partitions) for one in late),
+        "Partitions of transactions that are still open five minutes past their time-out.",
+        sum(len(txn.partitions) for txn in late),
     )
     yield gauges(
         "sparklog_transactions",
-        "Transactional ids for which clients are sent to this broker.",
+        "Transactional ids that this broker coordinates.",
         (({"state": name}, states[phase]) for phase, name in STATE_NAMES.items()),
     )
     yield gauge(
         "sparklog_transactions_oldest_open_ms",
-        "How long the oldest of their open transactions has been open.",
-        max((max(0, seen.now_ms - one.started_ms) for one in is_open), default=0),
+        "Age of the oldest open transaction of these ids.",
+        max((max(0, seen.now_ms - txn.started_ms) for txn in ongoing), default=0),
     )
     yield gauge(
         "sparklog_transactions_staged_bytes",
-        "What they have staged: stored, and not visible yet.",
-        sum(one.staged_bytes for one in own),
+        "Bytes that these ids have staged: stored, and not visible yet.",
+        sum(txn.staged_bytes for txn in own),
     )
     yield gauge(
-        "sparklog_transactions_staged_extents", "Its extents.", sum(one.staged_extents for one in own)
+        "sparklog_transactions_staged_extents",
+        "Staged extents of these ids.",
+        sum(txn.staged_extents for txn in own),
     )
     done = seen.metrics.transactions
     yield counters(
@@ -653,6 +654,6 @@ def transaction_families(seen: Observation) -> Iterator[Metric]:
     )
     yield counters(
         "sparklog_transactional_ids_forgotten_total",
-        "Transactional ids that this broker has forgotten, since nobody used them.",
+        "Transactional ids that this broker has removed, since they were unused.",
         [({}, done.forgotten)],
     )

@@ -1,10 +1,10 @@
-"""What a scrape looks at: read on the event loop at one moment, then told in a thread (collector.py).
+"""The observation of a scrape: made on the event loop at one moment, encoded in a thread (collector.py).
 
-Invariants: nothing in it changes any more, but for counters, which only grow, and mappings that others own,
-    which are copied (in one step of the interpreter) before anybody loops over them. So a scrape of a large
-    root does not hold up requests.
-Whether the root is there is asked of the storage each time, with a limit: an unmounted or hanging root is
-what a broker without disks of its own has in the place of an offline disk.
+Invariants: an observation does not change, except counters, which only grow, and mappings of other owners,
+    which are copied (in one step of the interpreter) before any loop over them. So a scrape of a large root
+    does not block requests.
+Each scrape checks the root's storage, with a time limit: an unmounted or hanging root corresponds to Kafka's
+offline disk.
 Not here: names and labels.
 """
 
@@ -28,12 +28,12 @@ from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 
 # --- utilization -------------------------------------------------------------------------------------
 #
-# How idle the event loop and the storage threads are, over the last minute, as Kafka reports it.
+# The idle shares of the event loop and the storage threads, over the last minute, as in Kafka.
 #
-# Measured, not estimated: the processor time of the loop's thread, and the time that storage calls took.
+# Measured, not estimated: the CPU time of the loop's thread, and the time of storage calls.
 # Invariants: at most WINDOW_SAMPLES samples are kept; a share is between 0 and 1.
-# Not here: who takes the samples (http/endpoint.py, once a second).
-# Concurrency: `sample` on the event loop's thread only, since it asks for the time of the calling thread.
+# Not here: the timer of samples (http/endpoint.py, once a second).
+# Concurrency: `sample` on the event loop's thread only, since it reads the time of the calling thread.
 # Sources: Kafka SocketServer (NetworkProcessorAvgIdlePercent), KafkaRequestHandlerPool.
 
 
@@ -42,7 +42,7 @@ WINDOW_SAMPLES = 60
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """Seconds since some beginning."""
+    """Seconds since an arbitrary origin."""
 
     wall: float
     loop_busy: float
@@ -53,12 +53,12 @@ class Utilization:
     """The last samples."""
 
     def __init__(self, storage_threads: Callable[[], int]) -> None:
-        """`storage_threads`: how many there are now."""
+        """`storage_threads` returns their current number."""
         self._storage_threads = storage_threads
         self._samples: collections.deque[Sample] = collections.deque(maxlen=WINDOW_SAMPLES)
 
     def sample(self, storage_busy_ms: float) -> None:
-        """Look at the clocks."""
+        """Add a sample of the clocks."""
         self.add(Sample(time.perf_counter(), time.thread_time(), storage_busy_ms / 1000))
 
     def add(self, sample: Sample) -> None:
@@ -66,12 +66,12 @@ class Utilization:
 
     @property
     def loop_idle(self) -> float:
-        """The share of time that the event loop's thread had nothing to do."""
+        """The idle share of the event loop's thread."""
         return self._idle(lambda sample: sample.loop_busy, 1)
 
     @property
     def storage_idle(self) -> float:
-        """The share of the storage threads' time in which they waited for work."""
+        """The idle share of the storage threads."""
         return self._idle(lambda sample: sample.storage_busy, self._storage_threads())
 
     def _idle(self, busy: Callable[[Sample], float], threads: int) -> float:
@@ -88,12 +88,12 @@ class Utilization:
 
 
 ROOT_TIMEOUT_SECONDS = 2.0
-_GROUPS_AT_ONCE = 500
+_GROUPS_PER_TURN = 500
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts of the broker that are looked at."""
+    """The observed parts of the broker."""
 
     lifecycle: Lifecycle
     root: LiveRoot
@@ -107,7 +107,7 @@ class Parts:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group, and what it has committed: still the coordinator's own mapping, to be copied before use."""
+    """A group and its committed offsets: the coordinator's own mapping, to be copied before use."""
 
     name: str
     state: str
@@ -136,12 +136,12 @@ class Observation:
 
     @property
     def partitions_available(self) -> bool:
-        """Can records be read and written here? What it leads stands and falls together: it shares a root."""
+        """True if records can be read and written here; the same for all partitions, in one root."""
         return self.is_serving and self.root_visible
 
 
 async def observe(parts: Parts, utilization: Utilization) -> Observation:
-    """Look at everything; called on the event loop."""
+    """Make an observation; called on the event loop."""
     metrics = parts.metrics
     root_visible = await is_root_visible(parts)
     metrics.tick(parts.clock.monotonic_ms())
@@ -172,15 +172,15 @@ async def observe(parts: Parts, utilization: Utilization) -> Observation:
 
 
 async def is_root_visible(parts: Parts) -> bool:
-    """Is the root there, and still the same one?"""
+    """Return True if the root exists, and is still the same one."""
     try:
-        return await asyncio.wait_for(asyncio.shield(parts.root.look_for_root()), ROOT_TIMEOUT_SECONDS)
+        return await asyncio.wait_for(asyncio.shield(parts.root.check_root()), ROOT_TIMEOUT_SECONDS)
     except (SparklogError, OSError, TimeoutError):
         return False
 
 
-def why_not_in_charge(parts: Parts) -> str | None:
-    """Why the broker must not answer for groups and partitions, if it must not."""
+def reason_not_in_charge(parts: Parts) -> str | None:
+    """Return the reason why the broker must not answer for groups and partitions; None: it may."""
     membership = parts.membership
     if not membership.is_registered:
         return "the broker is fenced, or another process has its node id"
@@ -190,18 +190,18 @@ def why_not_in_charge(parts: Parts) -> str | None:
 
 
 async def _groups(parts: Parts) -> tuple[GroupView, ...]:
-    """All groups; requests get their turn after every few hundred. Offsets are looked at later (copied)."""
+    """Return all groups; yield to requests after every few hundred. Offsets are not copied yet."""
     _, listed = parts.groups.list_groups()
     views = []
-    for number, one in enumerate(listed):
-        if number % _GROUPS_AT_ONCE == _GROUPS_AT_ONCE - 1:
+    for number, listing in enumerate(listed):
+        if number % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
             await asyncio.sleep(0)
-        _, offsets = parts.groups.fetch(one.group_id)
-        group = parts.groups.find(one.group_id)
+        _, offsets = parts.groups.fetch(listing.group_id)
+        group = parts.groups.find(listing.group_id)
         views.append(
             GroupView(
-                name=one.group_id,
-                state=str(one.state),
+                name=listing.group_id,
+                state=str(listing.state),
                 members=0 if group is None else len(group.members),
                 joining=0 if group is None else group.members.joining,
                 offsets=offsets,

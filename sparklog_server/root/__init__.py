@@ -1,1 +1,1 @@
-"""The root as it is now: its image, its settings in force, and threads for its storage."""
+"""The root: its newest image, its settings in force, and threads for its storage."""

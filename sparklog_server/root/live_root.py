@@ -1,12 +1,13 @@
-"""The root that is served, as of the newest commit that is known: the one place to ask what it is like.
+"""The served root, as of the newest known commit: its image, its settings in force, its storage threads.
 
-Invariants: whoever listens is told every image that is shown here, in the order of commits, with the one that
-    was shown before; a listener that fails harms no other.
-Not here: when to look (cluster/following.py), publishing (publish/), who may answer (cluster/membership.py).
-Concurrency: the event loop owns everything here; storage work runs in threads, through `run`, and what
-    must not wait for consumers through `run_apart`. `image` may be
-    asked in any thread, and is replaced at any time: take it once for one answer.
-After a crash: start again; the log is whatever was committed.
+Invariants: listeners get every image that `show` installs, in the order of commits, with the previous one; a
+    failing listener does not affect the others.
+Not here: when to refresh (cluster/following.py), publishing (publish/), the broker's role
+    (cluster/membership.py).
+Concurrency: the event loop owns everything here; storage work runs in threads, through `run`; work that must
+    not wait behind reads of consumers, through `run_apart`. `image` may be read in any thread, and is
+    replaced at any time: read it once per answer.
+After a crash: start again; the log is as committed.
 Sources: Kafka MetadataCache, MetadataPublisher.
 """
 
@@ -33,94 +34,90 @@ from sparklog_server.settings.updating import DYNAMIC
 
 # --- attention ---------------------------------------------------------------------------------------
 #
-# On an object store each look at the metadata log is a request, and one after the other they are what an idle
-# broker costs. So the log is followed as often as sparklog.metadata.poll.ms says while requests are worked
-# on, waiting fetches among them, and for a moment after each; else seldom. A request that finds the log
-# followed seldom waits for a look first: no answer rests on an older image than it would among others.
+# On an object store each refresh of the metadata log is a request; these requests are the cost of an idle
+# broker. So the log is refreshed every sparklog.metadata.poll.ms while requests are in progress, waiting
+# fetches included, and for a moment after each; else rarely. A request that ends an idle period waits for a
+# refresh first: so its image is as new as in a busy broker.
 #
-# Invariants: whoever has begun ends, once. Nobody waits for a look longer than LOOK_SECONDS: what may be
-#     answered on an image that is older is for the role to say (cluster/membership.py).
-# Not here: looking (cluster/following.py).
+# Invariants: each `begin` is followed by one `end`. The wait for a refresh takes at most REFRESH_SECONDS;
+#     membership decides whether an older image may be used (cluster/membership.py).
+# Not here: refreshing (cluster/following.py).
 # Concurrency: event loop only.
 
 
 LINGER_SECONDS: Final = 1.0
-LOOK_SECONDS: Final = 1.0
+REFRESH_SECONDS: Final = 1.0
 
 
 class Attention:
-    """Does anybody wait for news of the root?
-
-    While nobody does, it need not be asked for them.
-    """
+    """Counts the requests that need a fresh image; while there are none, refreshes are rare."""
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
         self._wanting = 0
         self._last = -LINGER_SECONDS
-        self._napping: asyncio.Future[None] | None = None  # until somebody wants news
-        self._looked: asyncio.Future[None] | None = None
+        self._demand: asyncio.Future[None] | None = None  # while idle: done with the next `begin`
+        self._refresh: asyncio.Future[None] | None = None  # done with the refresh after an idle period
 
     @property
-    def is_paid(self) -> bool:
-        """Does anybody want news, or did a moment ago?"""
+    def is_active(self) -> bool:
+        """True if a request needs a fresh image, or did a moment ago."""
         return self._wanting > 0 or self._now() - self._last < LINGER_SECONDS
 
     @property
-    def is_napping(self) -> bool:
-        """Is nobody looking, and would whoever came now wait for a look? Not so yet when no attention is
-        paid any more, but a look among others is under way: that may not find what has come since it began.
+    def is_idle(self) -> bool:
+        """True if no refresh is running, and the next `begin` will wait for one.
+
+        False while the last refresh of a busy period is running: it may miss commits since its start.
         """
-        return self._napping is not None and not self._napping.done()
+        return self._demand is not None and not self._demand.done()
 
     async def begin(self) -> None:
-        """Want news until `end`; the newest image is shown when this returns, as far as it can be had."""
+        """Need a fresh image until `end`; after an idle period, wait for a refresh, within its time limit."""
         self._wanting += 1
-        if self._napping is not None and not self._napping.done():
-            self._napping.set_result(None)
-        if self._looked is not None:
+        if self._demand is not None and not self._demand.done():
+            self._demand.set_result(None)
+        if self._refresh is not None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await asyncio.shield(self._looked)
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    await asyncio.shield(self._refresh)
 
     def end(self) -> None:
-        """After `begin`, also one that was cancelled."""
+        """End a `begin`, even one that was cancelled."""
         self._wanting -= 1
         self._last = self._now()
 
-    async def nap(self, seconds: float) -> None:
-        """Until somebody wants news, or so long. Whoever comes waits for `has_looked`."""
+    async def idle(self, seconds: float) -> None:
+        """Wait for the next `begin`, or so long. A `begin` from now on waits for `refreshed`."""
         loop = asyncio.get_running_loop()
-        self._napping = loop.create_future()
-        self._looked = loop.create_future()
+        self._demand = loop.create_future()
+        self._refresh = loop.create_future()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._napping
+                await self._demand
 
-    def has_looked(self) -> None:
-        """The log was looked at after the nap, or could not be."""
-        looked, self._looked, self._napping = self._looked, None, None
-        if looked is not None and not looked.done():
-            looked.set_result(None)
+    def refreshed(self) -> None:
+        """Release the waiting `begin` calls after the refresh that follows `idle`, even one that failed."""
+        refresh, self._refresh, self._demand = self._refresh, None, None
+        if refresh is not None and not refresh.done():
+            refresh.set_result(None)
 
 
 # --- leftovers ---------------------------------------------------------------------------------------
 #
-# Looked for at most once a day, when other upkeep falls due: never while somebody waits for a publish, and by
-# one thread alone. What is older than a day belongs to nobody who is still at work; a put that was suspended
-# for so long fails, with an error that says so, and is tried again. An upload may belong to a task of days,
-# and is left for a week.
-# Not here: how they are told from what is in use (sparklog/storage/); roots without a broker, which
-#     `sparklog root sweep` is for.
+# Swept at most once a day, with other upkeep: by a single thread, and never while a publish is waiting. Files
+# older than a day are abandoned; a put that was suspended for that long fails and is retried. An upload may
+# belong to a task of days, and is kept for a week.
+# Not here: recognising abandoned files (sparklog/storage/); roots without a broker (`sparklog root sweep`).
 # Concurrency: the upkeep's thread (sparklog/metadata/upkeep.py).
-# After a crash: what is left is found by the next sweep.
+# After a crash: the next sweep finds the rest.
 
 
 DAY_MS = 24 * 3_600_000
 
 
 class Leftovers:
-    """What killed writers left: temporary files, and parts of uploads that nobody will finish."""
+    """Removes the files of killed writers: temporary files, and parts of abandoned uploads."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -128,7 +125,7 @@ class Leftovers:
         self._due_ms = clock.monotonic_ms()
 
     def sweep_if_due(self) -> None:
-        """Sweep, unless that was done within a day. What fails is tried again in a day."""
+        """Sweep, at most once a day, even after a failure."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._due_ms:
             return
@@ -136,10 +133,10 @@ class Leftovers:
         try:
             removed = self._store.sweep_temporary(older_than_ms=DAY_MS)
         except (SparklogError, OSError) as error:
-            _log.warning("removing what unfinished writes left behind failed: %s", error)
+            _log.warning("removing files of unfinished writes failed: %s", error)
             return
         if removed:
-            _log.info("removed %d files that unfinished writes had left behind", removed)
+            _log.info("removed %d files of unfinished writes", removed)
 
 
 # --- live root ---------------------------------------------------------------------------------------
@@ -163,24 +160,24 @@ class LiveRoot:
         storage_threads: int,
         node_id: int = NO_NODE,
     ) -> None:
-        """See the class.
+        """Serve this log.
 
         Args:
-            defaults: what the broker was started with of settings that the root may say, too.
-            node_id: which broker's own settings in the root count.
+            defaults: the broker's own values of settings that the root may have, too.
+            node_id: the broker whose settings in the root apply.
         """
         self.log = log
         self._defaults = defaults
         self._node_id = node_id
         self._metrics = metrics
-        self._have_threads(storage_threads)
+        self._create_threads(storage_threads)
         self._apart = concurrent.futures.ThreadPoolExecutor(APART_THREADS, "storage-apart")
         self._presence: asyncio.Task[bool] | None = None
-        self._looking: asyncio.Task[None] | None = None
-        self._next_look: asyncio.Task[None] | None = None  # begins when that has ended
+        self._refreshing: asyncio.Task[None] | None = None
+        self._next_refresh: asyncio.Task[None] | None = None  # begins when that has ended
         self._follower = concurrent.futures.ThreadPoolExecutor(1, "follower")
         self._image_callbacks: list[ImageCallback] = []
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._shown = log.image
         log.metadata.add_upkeep(Leftovers(log.store, log.clock).sweep_if_due)
 
@@ -191,31 +188,32 @@ class LiveRoot:
 
     @property
     def store(self) -> Store:
-        """Where the root lies."""
+        """The root's store."""
         return self.log.store
 
     @property
     def metadata(self) -> MetadataLog:
-        """Its metadata log."""
+        """The root's metadata log."""
         return self.log.metadata
 
     @property
     def image(self) -> Image:
-        """Topics and extents, as of the newest commit that is known."""
+        """Topics and extents, as of the newest known commit."""
         return self.log.image
 
     def root_config(self, image: Image | None = None) -> RootConfig:
-        """The root's settings in force: its own, else the broker's. For who does what they say.
+        """Return the root's settings in force: its own, else the broker's.
 
         Raises:
-            InvalidRequestError: one of them cannot be: a newer sparklog's, or written by hand.
+            InvalidRequestError: an invalid setting: of a newer sparklog, or written by hand.
         """
         configs = (self.image if image is None else image).configs
         return RootConfig.parse({**self._defaults, **configs})
 
     def root_config_of(self, keys: Collection[str], image: Image) -> RootConfig:
-        """These of the root's settings, for what must go on whatever is stored: of what cannot be, the
-        broker's own counts, and it is told of once; the others have their defaults.
+        """Return these of the root's settings, without ever raising; other settings have their defaults.
+
+        The broker's own value replaces an invalid one, which is logged once.
         """
         values = {key: self._defaults[key] for key in keys if key in self._defaults}
         for key in keys:
@@ -226,14 +224,14 @@ class LiveRoot:
                 declared_settings(RootConfig)[key][1].parse(text)
                 values[key] = text
             except SparklogError as error:
-                if str(error) not in self._told:
-                    _log.warning("a setting of the root is passed over: %s", error)
-                self._told.add(str(error))
+                if str(error) not in self._logged:
+                    _log.warning("ignoring a setting of the root: %s", error)
+                self._logged.add(str(error))
         return RootConfig.parse(values)
 
     def topic_config(self, topic: Topic, image: Image | None = None) -> TopicConfig:
-        """A topic's settings in force: its own, else what the root has for this broker, else what it has for
-        all, else what the broker was started with.
+        """Return a topic's settings in force: its own, else the root's for this broker, else the root's for
+        all brokers, else the broker's own.
         """
         configs = (self.image if image is None else image).configs
         own = topic_defaults_in_force(configs, self._node_id)
@@ -243,18 +241,18 @@ class LiveRoot:
 
     @property
     def storage_threads(self) -> int:
-        """How many there are at most."""
+        """The maximum number of storage threads."""
         return self._thread_count
 
     def resize(self, storage_threads: int) -> None:
-        """Have so many from now on. What was asked of the others they still do, and end."""
+        """Change the number of storage threads. The old threads finish their queue, and end."""
         if storage_threads == self._thread_count:
             return
         before = self._threads
-        self._have_threads(storage_threads)
+        self._create_threads(storage_threads)
         before.shutdown(wait=False)
 
-    def _have_threads(self, count: int) -> None:
+    def _create_threads(self, count: int) -> None:
         self._thread_count = count
         self._threads = concurrent.futures.ThreadPoolExecutor(count, "storage")
         self._at_length = asyncio.Semaphore(max(1, count // 2))
@@ -274,21 +272,21 @@ class LiveRoot:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def run_at_length(self, function: Callable[..., T], /, *args: Any) -> T:
-        """Run a part of what a request may ask very much of: at most half of the threads do such work, in
-        the order in which it was asked for, and the others are there for everything else.
-        """
+        """Run a part of a potentially long request, in the order of calls, in at most half of the threads."""
         async with self._at_length:
             return await self.run(function, *args)
 
     async def run_apart(self, function: Callable[..., T], /, *args: Any) -> T:
-        """Run blocking work that waits for no consumer, whatever the storage threads are busy with."""
+        """Run blocking work in separate threads, which never wait behind reads of consumers."""
         return await asyncio.get_running_loop().run_in_executor(
             self._apart, functools.partial(function, *args)
         )
 
-    def look_for_root(self) -> "asyncio.Future[bool]":
-        """Is the root there, and still the same one? Whoever asks while a look hangs shares it; shield it
-        from a time-out. It waits for no consumer: slow reads do not make a root unavailable.
+    def check_root(self) -> "asyncio.Future[bool]":
+        """Check that the root exists, and is still the same one.
+
+        Concurrent calls share a check, so shield it from a time-out. It uses `run_apart`: slow reads do not
+        make a root unavailable.
         """
         if self._presence is None or self._presence.done():
             self._presence = asyncio.ensure_future(self.run_apart(self.log.is_same_root))
@@ -296,63 +294,64 @@ class LiveRoot:
         return self._presence
 
     def begin_refresh(self) -> "asyncio.Future[Image]":
-        """Look for commits of others, in a thread that does nothing else: an image that is too old takes the
-        broker's role away. Not counted as work, and nobody is told yet (`show`).
+        """Refresh in a dedicated thread: with a stale image the broker would lose its role.
+
+        Not counted in metrics; the caller installs the image with `show`.
         """
         return asyncio.get_running_loop().run_in_executor(self._follower, self.log.refresh)
 
     def newest(self, topic_id: str, partition: int) -> PartitionState:
-        """A partition as of the newest commit, looked for now: for who misses a file. A storage thread.
+        """Refresh and return a partition, for readers that miss a file. Runs in a storage thread.
 
         Raises:
-            UnknownTopicError: it was deleted.
+            UnknownTopicError: the topic was deleted.
         """
         return self.log.refresh(force=True).partition_of(topic_id, partition)
 
-    # --- news ---------------------------------------------------------------------------------------
+    # --- refreshing ---------------------------------------------------------------------------------
 
     async def look(self, *, force: bool = False) -> SparklogError | OSError | None:
-        """Look for commits of others now, for somebody who may know of one; what went wrong, if it did.
+        """Refresh now; return the error, if it failed.
 
         Args:
-            force: also where the store is set to be asked every so often only: the answer depends on it.
+            force: refresh even if the store's refresh interval is not over.
         """
         try:
             await self.run(functools.partial(self.log.refresh, force=force))
         except (SparklogError, OSError) as error:
-            _log.info("looking for commits failed: %s", error)
+            _log.info("following commits failed: %s", error)
             return error
         self.show()
         return None
 
-    async def look_in_order(self, *, seconds: float) -> None:
-        """Return when a look has ended that began after this call, or after `seconds`.
+    async def refresh_in_order(self, *, seconds: float) -> None:
+        """Wait for a refresh that begins after this call, at most `seconds`.
 
-        Calls return in their order, and share looks. Whether the look succeeded is not reported.
+        Calls return in their order, and share refreshes. A failure is not reported.
         """
-        if self._next_look is None:
-            self._next_look = asyncio.ensure_future(self._look_after(self._looking))
-            self._next_look.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if self._next_refresh is None:
+            self._next_refresh = asyncio.ensure_future(self._refresh_after(self._refreshing))
+            self._next_refresh.add_done_callback(lambda done: done.cancelled() or done.exception())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await asyncio.shield(self._next_look)
+                await asyncio.shield(self._next_refresh)
 
-    async def _look_after(self, before: "asyncio.Task[None] | None") -> None:
+    async def _refresh_after(self, before: "asyncio.Task[None] | None") -> None:
         if before is not None:
             await asyncio.wait({before})
-        self._looking, self._next_look = self._next_look, None
+        self._refreshing, self._next_refresh = self._next_refresh, None
         try:
             await self.run_apart(functools.partial(self.log.refresh, force=True))
         except (SparklogError, OSError) as error:
-            _log.info("looking for commits failed: %s", error)
+            _log.info("following commits failed: %s", error)
         self.show()
 
     def on_image(self, callback: ImageCallback) -> None:
-        """Have `callback(old, new)` called on the loop after the image advanced, after those before it."""
+        """Register `callback(old, new)`, called on the loop for each new image, in this order."""
         self._image_callbacks.append(callback)
 
     def show(self) -> None:
-        """Tell about the newest image, if it is news. Called on the loop, after a publish or refresh."""
+        """Install the newest image, and call the callbacks. Runs on the loop, after a publish or refresh."""
         old, new = self._shown, self.log.image
         if new is old:
             return
@@ -360,46 +359,46 @@ class LiveRoot:
         for callback in self._image_callbacks:
             try:
                 callback(old, new)
-            except Exception:  # noqa: BLE001 - the other callbacks must still hear of it
+            except Exception:  # noqa: BLE001 - the other callbacks must still run
                 _log.exception("a callback for commit %d failed", new.commit)
 
     # --- end ----------------------------------------------------------------------------------------
 
     async def finish_upkeep(self) -> None:
-        """Wait for a snapshot that is being written, once nothing is published any more."""
+        """Wait for a snapshot that is being written; called after the last publish."""
         await asyncio.to_thread(self.metadata.finish_upkeep)
 
     def close(self) -> None:
-        """End the storage threads, without waiting for what hangs in the storage."""
+        """End the storage threads, without waiting for hanging calls."""
         for threads in (self._threads, self._apart, self._follower):
             threads.shutdown(wait=False, cancel_futures=True)
 
 
 # --- settings in force -------------------------------------------------------------------------------
 #
-# Invariants: `current` is as the newest image that was shown says; who listens is told when it changes, and
-#     asks `current` for what was so before. What cannot be is told of once, and passed over.
+# Invariants: `current` is that of the newest installed image; listeners are called when it changes. Invalid
+#     settings are ignored, and logged once.
 # Not here: which settings can change (settings/updating.py), changing them (admin/).
-# Concurrency: changes on the event loop; `current` may be asked in any thread.
-# After a crash: the root has them; a broker that starts reads them before it makes its parts.
+# Concurrency: changes on the event loop; `current` may be read in any thread.
+# After a crash: the root has the settings; a starting broker reads them before it creates its components.
 # Sources: Kafka DynamicBrokerConfig, DynamicConfigPublisher.
 
 
 class SettingsInForce:
-    """What the root says of this broker's settings, taken up while it runs."""
+    """The broker's settings, updated from the root while it runs."""
 
     def __init__(self, started_with: ServerConfig, root: LiveRoot) -> None:
         self._started_with = started_with
         self._callbacks: list[Callable[[ServerConfig], None]] = []
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self.current = self._of(root.image)
-        root.on_image(self._look)
+        root.on_image(self._update)
 
     def on_change(self, callback: Callable[[ServerConfig], None]) -> None:
-        """Have `callback(settings)` called on the loop with settings that are others than before."""
+        """Register `callback(settings)`, called on the loop when settings have changed."""
         self._callbacks.append(callback)
 
-    def _look(self, old: Image, new: Image) -> None:
+    def _update(self, old: Image, new: Image) -> None:
         if new.configs == old.configs:
             return
         before, self.current = self.current, self._of(new)
@@ -414,8 +413,8 @@ class SettingsInForce:
         config, problems = config_in_force(
             self._started_with, image.configs, self._started_with.broker.node_id
         )
-        told = {str(problem) for problem in problems.values()}
-        for problem in sorted(told - self._told):
-            _log.warning("a setting that the root has for brokers is passed over: %s", problem)
-        self._told = told
+        texts = {str(problem) for problem in problems.values()}
+        for text in sorted(texts - self._logged):
+            _log.warning("ignoring a setting that the root has for brokers: %s", text)
+        self._logged = texts
         return config

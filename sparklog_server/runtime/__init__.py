@@ -1,1 +1,1 @@
-"""What every part may need, and what knows nothing of Kafka: states, deadlines, waiting, log files."""
+"""Shared foundations, independent of the Kafka protocol: states, deadlines, waiting, log files."""

@@ -1,10 +1,9 @@
-"""What the broker is doing: its states, how it fails, and how it is asked to stop.
+"""The broker's lifecycle: its states, failures, and requests to stop; and background tasks.
 
 States: NOT_RUNNING -> STARTING -> RECOVERY -> RUNNING -> PENDING_CONTROLLED_SHUTDOWN -> SHUTTING_DOWN ->
-    NOT_RUNNING; FAILED from any of them, when going on could break a promise.
-Invariants: a state follows only from those that may be before it; the first failure is the one that is told,
-    and nothing leads out of it.
-Not here: what starts and stops (broker.py).
+    NOT_RUNNING; FAILED from any of them, if continuing could break a guarantee.
+Invariants: only valid transitions; the first failure is kept, and FAILED is final.
+Not here: starting and stopping components (broker.py).
 Concurrency: event loop only.
 Sources: Kafka BrokerState, BrokerServer.awaitShutdown.
 """
@@ -17,9 +16,9 @@ from typing import Any, TypeVar
 
 # --- background --------------------------------------------------------------------------------------
 #
-# Work that goes on beside requests, until its owner stops.
+# Tasks that run in addition to requests, until their owner stops.
 #
-# Invariants: a task is referred to until it is done, so that it is not collected before.
+# Invariants: a task is referenced until it is done, so that it is not garbage collected.
 # Concurrency: event loop only.
 
 
@@ -30,20 +29,20 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it from the loop's next turn on."""
+        """Start a task in the loop's next turn."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
-        """End what goes on."""
+        """Cancel all tasks."""
         for task in list(self._tasks):
             task.cancel()
 
 
 # --- in turns ----------------------------------------------------------------------------------------
 #
-# Work of unequal pieces, so much of it in each turn of the event loop.
+# Splits work into batches, one for each turn of the event loop.
 #
 # Concurrency: pure.
 
@@ -52,19 +51,19 @@ T = TypeVar("T")
 
 
 def in_turns(pieces: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Pieces in their order, in lists that weigh `most` at most, or hold one piece alone.
+    """Yield the pieces in order, in lists with a total weight of at most `most`, or of a single piece.
 
-    A piece is weighed when the list before it has been taken: it may have changed meanwhile.
+    A piece is weighed after the previous list was consumed: its weight may have changed by then.
     """
     turn: list[T] = []
-    weighs = 0
+    total = 0
     for piece in pieces:
-        its_weight = weight(piece)
-        if turn and weighs + its_weight > most:
+        piece_weight = weight(piece)
+        if turn and total + piece_weight > most:
             yield turn
-            turn, weighs = [], 0
+            turn, total = [], 0
         turn.append(piece)
-        weighs += its_weight
+        total += piece_weight
     if turn:
         yield turn
 
@@ -77,7 +76,7 @@ _state_log = logging.getLogger("sparklog_server.state_change")
 
 
 class BrokerState(enum.Enum):
-    """What the broker is doing."""
+    """Kafka's states of a broker, and FAILED."""
 
     NOT_RUNNING = "not running"
     STARTING = "starting"
@@ -111,22 +110,22 @@ class Lifecycle:
 
     @property
     def has_failed(self) -> bool:
-        """Is nothing acknowledged any more?"""
+        """True if the broker has failed: it acknowledges nothing more."""
         return self.state is BrokerState.FAILED
 
     def change(self, state: BrokerState) -> None:
-        """Go on to another state."""
+        """Change to another state."""
         if state not in _NEXT_STATES[self.state]:
             raise RuntimeError(f"from {self.state} to {state}")
         _state_log.info("%s -> %s", self.state.name, state.name)
         self.state = state
 
     def on_failed(self, callback: Callable[[], None]) -> None:
-        """Have `callback()` called when the broker fails."""
+        """Register `callback()`, called when the broker fails."""
         self._failed_callbacks.append(callback)
 
     def fail(self, error: BaseException) -> None:
-        """Going on could break a promise: acknowledge nothing more, and stop."""
+        """Acknowledge nothing more, and stop: continuing could break a guarantee."""
         if not self.has_failed:
             _log.critical("the broker stops: %s", error)
             self.failure = error
@@ -134,7 +133,7 @@ class Lifecycle:
             for callback in self._failed_callbacks:
                 try:
                     callback()
-                except Exception:  # noqa: BLE001 - the others must still hear of it, and the broker stop
+                except Exception:  # noqa: BLE001 - the others must still run, and the broker stop
                     _log.exception("a callback for the failure failed")
         self._stop_requested.set()
 
@@ -144,9 +143,9 @@ class Lifecycle:
 
     @property
     def is_stop_requested(self) -> bool:
-        """Was the broker asked to stop, or has it failed?"""
+        """True if the broker was asked to stop, or has failed."""
         return self._stop_requested.is_set()
 
     async def wait_for_stop(self) -> None:
-        """Until somebody asks the broker to stop, or it has failed."""
+        """Wait until the broker is asked to stop, or fails."""
         await self._stop_requested.wait()

@@ -1,14 +1,13 @@
 """The broker's own log files: one per kind, rolled at midnight (UTC), as text or JSON.
 
 Kinds, after Kafka's: server (everything else), request (every request: off by default), controller
-(who is elected, which brokers come and go, what is decided about them), state-change (states of this broker,
-and of brokers, topics, partitions and replicas as they change), log-cleaner (maintenance). A line is in one
-of them: none is repeated in server.log.
+(elections, brokers that join, leave or are fenced), state-change (state changes of this broker, and of
+brokers, topics, partitions and replicas), log-cleaner (maintenance). Each line is in one of them only.
 Without a directory all of them go to stderr.
-Invariants: what clients call themselves and their topics neither begins a line nor makes it long, nor does it
-    in a traceback, and what they do makes so many lines a second at most (of server.log; the others tell what
-    was committed). A file that cannot be written to, or rolled, takes no other with it, and stops no broker.
-Not here: what is logged.
+Invariants: names that clients choose can neither start a line nor make it long, in tracebacks too. In
+    server.log the number of equal messages per second is limited; the other files only have committed
+    changes. A file that cannot be written or rolled affects neither the other files nor the broker.
+Not here: the messages.
 Sources: Kafka's log4j.properties.
 """
 
@@ -34,7 +33,7 @@ KINDS = {
     "state-change": ("sparklog_server.state_change",),
     "log-cleaner": ("sparklog_server.log_cleaner",),
 }
-_LIBRARIES = ("asyncio", "uvicorn")  # what they say is in server.log from WARNING on
+_LIBRARIES = ("asyncio", "uvicorn")  # logged in server.log from WARNING on
 _FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 _LONGEST = 4_000  # characters of a message
 _LONGEST_TRACEBACK = 16_000
@@ -42,18 +41,18 @@ _CONTROLS = {number: repr(chr(number))[1:-1] for number in (*range(32), *range(1
 
 
 class TextFormatter(logging.Formatter):
-    """A line; a traceback has lines of its own, which begin with blanks."""
+    """Formats a message as one line; the lines of a traceback follow, indented."""
 
     def __init__(self) -> None:
         super().__init__(_FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The line."""
+        """Return the line, without control characters."""
         record.message = _brief(record.message).translate(_CONTROLS)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """A traceback ends with what the error says, which may be a client's words."""
+        """Return the indented traceback, without control characters: an error may quote a client."""
         lines = _brief_traceback(super().formatException(ei)).split("\n")
         return "\n".join(f"  {line.translate(_CONTROLS)}" for line in lines)
 
@@ -80,7 +79,7 @@ def _brief(message: str) -> str:
 
 
 def _brief_traceback(text: str) -> str:
-    """With both ends: where it began, and what was raised."""
+    """Shorten in the middle: keep the outermost call and the exception."""
     if len(text) <= _LONGEST_TRACEBACK:
         return text
     half = _LONGEST_TRACEBACK // 2
@@ -90,13 +89,13 @@ def _brief_traceback(text: str) -> str:
 class RolledFile(logging.handlers.TimedRotatingFileHandler):
     """A file that is rolled at midnight.
 
-    logging's own replaces the file of the day before by nothing if the new one could not be begun (a full
-    disk), for it rolls again with the next line; where the directory is gone, or may not be written to, it
-    never writes again; and it has a traceback of each line that is lost for stderr. This one tries once a
-    day, and goes on with the file that there is.
+    If the new file cannot be created (a full disk), logging's own handler rolls again with the next line, and
+    so loses the previous day's file. If the directory is gone or read-only, it never writes again. It prints
+    a traceback to stderr for each lost line. This one tries to roll once a day, and continues with the
+    existing file.
     """
 
-    _is_told = _is_lost = False
+    _is_reported = _is_lost = False
 
     def doRollover(self) -> None:  # noqa: N802 - logging's name
         path = Path(self.baseFilename)
@@ -105,10 +104,10 @@ class RolledFile(logging.handlers.TimedRotatingFileHandler):
             try:
                 super().doRollover()
             except OSError as error:
-                self._say(f"it could not be rolled: {error!r}")
+                self._report(f"cannot roll the file: {error!r}")
             else:
                 return
-        stream, self.stream = self.stream, None  # FileHandler.emit opens it anew
+        stream, self.stream = self.stream, None  # FileHandler.emit opens it again
         self.rolloverAt = self.computeRollover(self.rolloverAt)
         if stream is not None:
             stream.close()
@@ -116,22 +115,22 @@ class RolledFile(logging.handlers.TimedRotatingFileHandler):
     def emit(self, record: logging.LogRecord) -> None:
         self._is_lost = False
         super().emit(record)
-        self._is_told = self._is_lost
+        self._is_reported = self._is_lost
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Told once, until a line is written again."""
+        """Report a lost line to stderr, once until a line is written again."""
         self._is_lost = True
-        if not self._is_told:
-            self._say(f"a line of {record.name} is lost, and others may be: {sys.exception()!r}")
+        if not self._is_reported:
+            self._report(f"cannot write a line of {record.name}, later ones may be lost: {sys.exception()!r}")
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(f"sparklog-server: {self.baseFilename}: {text}\n")
 
 
 class Throttle(logging.Filter):
-    """Lets through so many lines a second of each kind; clients must not be able to fill the disk."""
+    """Limits the lines per second of each message, so that clients cannot fill the disk."""
 
     def __init__(self, clock: Clock, lines_per_second: int = 20) -> None:
         super().__init__()
@@ -153,19 +152,19 @@ class Throttle(logging.Filter):
 
 
 def configure_logs(settings: LogSettings) -> list[logging.Handler]:
-    """Set the loggers up; returns their handlers, for `close_logs`.
+    """Set up the loggers; return their handlers, for `close_logs`.
 
     Raises:
-        InvalidRequestError: nobody can write there.
+        InvalidRequestError: the directory is not writable.
     """
     formatter = JsonFormatter() if settings.logs_format == "json" else TextFormatter()
     try:
         handlers = {kind: _handler(settings, kind) for kind in KINDS}
-    except (OSError, ValueError) as error:  # ValueError: what is no path
+    except (OSError, ValueError) as error:  # ValueError: not a path
         raise InvalidRequestError(
             "INVALID_CONFIG_VALUE",
             f"sparklog.logs.dir: {error}",
-            fix="name a directory that the broker can write to, or none: then it writes to stderr",
+            fix="use a directory that the broker can write to, or none, to log to stderr",
         ) from error
     handlers["server"].addFilter(Throttle(SystemClock()))
     level = logging.getLevelNamesMapping()[settings.logs_level]
@@ -203,7 +202,7 @@ def _direct(name: str, handler: logging.Handler, level: int) -> None:
 
 
 def close_logs(handlers: list[logging.Handler]) -> None:
-    """Flush and detach: the loggers are as if they had never been set up."""
+    """Flush and remove the handlers, and reset the loggers."""
     for name in (*itertools.chain(*KINDS.values()), *_LIBRARIES):
         logger = logging.getLogger(name)
         logger.handlers.clear()

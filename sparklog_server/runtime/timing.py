@@ -1,8 +1,8 @@
-"""Requests that wait until something happens to one of their partitions, or until their time is over.
+"""Requests that wait for a change of one of their partitions, or for their deadline.
 
-Invariants: an operation completes exactly once: by `check`, by its deadline or by `cancel`, and from then on
-    nothing here refers to it. That is why a key's watchers are a dictionary: Kafka's watcher lists keep
-    completed operations until a purge, which hot keys with many partitions per request outgrew.
+Invariants: an operation completes exactly once: by `check`, by its deadline or by `cancel`; then nothing here
+    refers to it. So a key's watchers are a dictionary: Kafka's watcher lists keep completed operations until
+    a purge, which is too late for hot keys with many partitions per request.
 Cost: constant per key of an operation, for adding and for completing.
 Concurrency: event loop only.
 Sources: Kafka DelayedOperationPurgatory, DelayedFetch.
@@ -18,16 +18,16 @@ from sparklog.clock import Clock
 
 # --- timing wheel ------------------------------------------------------------------------------------
 #
-# Hierarchical timing wheel: add, cancel and expire in constant time, whatever waits.
+# Hierarchical timing wheel: add, cancel and expire in constant time, for any number of entries.
 #
-# Seven wheels of 64 buckets; a bucket of wheel n spans 64**n ms. An entry lies in the wheel of the highest
-# 6-bit digit in which its deadline differs from the wheel's time, so every occupied bucket lies ahead, and
-# the lowest occupied wheel holds the next deadlines. When its time comes, a bucket of a higher wheel is dealt
-# out to the wheels below: at most six moves in an entry's life. One integer per wheel says which buckets are
-# occupied, so that empty time is stepped over, not ticked through.
+# Seven wheels of 64 buckets; a bucket of wheel n spans 64**n ms. An entry is in the wheel of the highest
+# 6-bit digit in which its deadline differs from the wheel's time, so every occupied bucket is in the future,
+# and the lowest occupied wheel has the next deadlines. When its time comes, the entries of a bucket of a
+# higher wheel are moved to lower wheels: at most six moves per entry. One integer per wheel is a bitmap of
+# occupied buckets, so that empty time is skipped, not ticked through.
 #
-# Invariants: `advance` returns every entry whose deadline has come, once, by deadline and then in the order
-#     of adding; a cancelled entry never; an entry that is out of the wheel is not referenced by it any more.
+# Invariants: `advance` returns every due entry once, by deadline and then in the order of adding, and never a
+#     cancelled entry; the wheel does not reference an entry that has left it.
 # Concurrency: one thread.
 # Sources: Varghese and Lauck, "Hashed and hierarchical timing wheels"; Kafka's TimingWheel, which finds the
 #     next bucket by a heap; the XOR placement is that of tokio's and of Linux's wheels.
@@ -63,7 +63,7 @@ class TimerEntry(_Link):
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> bool:
-        """Never call it; False if it has been called, or cancelled, already."""
+        """Cancel the callback; return False if it was already called or cancelled."""
         self._unlink()
         pending = self.callback is not None
         self.callback = None
@@ -99,7 +99,7 @@ class _Bucket(_Link):
         self.wheel.occupied |= self.bit
 
     def drain(self) -> list[TimerEntry]:
-        """Take all entries out."""
+        """Remove and return all entries."""
         entries: list[TimerEntry] = []
         link = self._next
         while isinstance(link, TimerEntry):
@@ -130,11 +130,11 @@ class TimingWheel:
 
     @property
     def now_ms(self) -> int:
-        """The time that the wheel was advanced to."""
+        """The current time of the wheel."""
         return self._now_ms
 
     def add(self, entry: TimerEntry) -> None:
-        """Wait for the entry's deadline; one that has passed comes with the next `advance`."""
+        """Add an entry; the next `advance` returns it if its deadline has passed."""
         now, deadline = self._now_ms, min(entry.deadline_ms, MAX_TIME_MS)
         if deadline <= now:
             self._due.append(entry)
@@ -144,14 +144,14 @@ class TimingWheel:
         self._wheels[level].buckets[slot].append(entry)
 
     def next_ms(self) -> int | None:
-        """When to advance next: no deadline lies before it. None: nothing waits."""
+        """Return the time of the next `advance`, at or before all deadlines; None: there are no entries."""
         if self._due.wheel.occupied:
             return self._now_ms
         found = self._next_bucket()
         return None if found is None else found[0]
 
     def advance(self, now_ms: int) -> list[TimerEntry]:
-        """Move to `now_ms` and take out the entries whose deadline has come."""
+        """Advance to `now_ms`; remove and return the due entries."""
         expired = self._due.drain()
         while True:
             found = self._next_bucket()
@@ -168,7 +168,7 @@ class TimingWheel:
         return expired
 
     def _next_bucket(self) -> tuple[int, int, _Bucket] | None:
-        """(start, level, bucket) of the occupied bucket that begins first."""
+        """Return (start, level, bucket) of the first occupied bucket."""
         for level, wheel in enumerate(self._wheels):
             if wheel.occupied:
                 slot = (wheel.occupied & -wheel.occupied).bit_length() - 1
@@ -181,13 +181,14 @@ class TimingWheel:
 # --- timer -------------------------------------------------------------------------------------------
 #
 # Invariants: a callback is called once, not before its delay is over, and never after `cancel`; one that
-# raises harms no other. Cancelling does not touch asyncio's timer: at worst the loop wakes up once for
-# nothing. Expiries are handed out in parts, so that a hundred thousand at once do not hold up the loop.
+#     raises does not affect the others. `cancel` does not change asyncio's timer: at worst the loop wakes up
+#     once without need. A turn of the loop runs at most CALLS_PER_TURN callbacks, so that a hundred thousand
+#     expiries do not block it.
 # Concurrency: event loop only.
 # Sources: Kafka SystemTimer.
 
 
-CALLS_AT_ONCE = 500
+CALLS_PER_TURN = 500
 
 
 class Timer:
@@ -212,26 +213,26 @@ class Timer:
         return entry
 
     def stop(self) -> None:
-        """No callback is called from now on."""
+        """Call no further callbacks."""
         self._stopped = True
         if self._armed is not None:
             self._armed.cancel()
 
     def run_due(self) -> None:
-        """Call what is due, and arm the timer for what is next."""
+        """Call due callbacks, and arm the timer for the next deadline."""
         self._armed = None
         now_ms = self._clock.monotonic_ms()
         self._due.extend(self._wheel.advance(now_ms))
-        for _ in range(min(CALLS_AT_ONCE, len(self._due))):
-            if self._stopped:  # by a callback before
+        for _ in range(min(CALLS_PER_TURN, len(self._due))):
+            if self._stopped:  # by an earlier callback
                 return
             entry = self._due.popleft()
             callback, entry.callback = entry.callback, None
             if callback is not None:
                 self._call(callback)
         next_ms = now_ms if self._due else self._wheel.next_ms()
-        if next_ms is not None:  # callbacks may have armed it, for what they scheduled
-            self._arm(self._clock.monotonic_ms(), next_ms)  # and taken their time
+        if next_ms is not None:  # replaces a timer that a callback's `schedule` has armed
+            self._arm(self._clock.monotonic_ms(), next_ms)  # callbacks may have taken long
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:
@@ -259,7 +260,7 @@ WatchKey = tuple[str, int]  # topic id, partition
 
 
 class TimerHandle(Protocol):
-    """What a timer hands out."""
+    """The handle of a scheduled callback."""
 
     def cancel(self) -> object: ...
 
@@ -271,10 +272,10 @@ class Schedule(Protocol):
 
 
 class DelayedOperation(abc.ABC):
-    """Something that waits.
+    """A waiting request.
 
-    try_complete is asked whether the wait is over, whenever a key that is watched changed; on_complete is
-    called once when it is, or when the time is over; not after `cancel`.
+    try_complete is called when a watched key has changed, and returns True if the wait is over; on_complete
+    is then called once, or at the deadline; not after `cancel`.
     """
 
     __slots__ = ("_handle", "_keys", "_purgatory")
@@ -302,7 +303,7 @@ class DelayedOperation(abc.ABC):
 
 
 class Purgatory:
-    """The operations that wait, by key."""
+    """The waiting operations, by key."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -311,11 +312,11 @@ class Purgatory:
         self._waiting = 0
 
     def __len__(self) -> int:
-        """Operations that wait."""
+        """Return the number of waiting operations."""
         return self._waiting
 
     def watch(self, operation: DelayedOperation, keys: Iterable[WatchKey], delay_ms: int) -> None:
-        """Let it wait. The caller has found that it cannot be completed yet, without awaiting since."""
+        """Add an operation. The caller has checked, without an await since, that it cannot complete yet."""
         assert operation._purgatory is None
         operation._keys = tuple(dict.fromkeys(keys))
         operation._purgatory = self
@@ -331,22 +332,22 @@ class Purgatory:
         operation._handle = self._schedule(delay_ms, operation._expire)
 
     def topics(self) -> list[str]:
-        """Ids of the topics that anybody waits for."""
+        """Return the ids of topics with waiting operations."""
         return list(self._watchers)
 
     def partitions(self, topic_id: str) -> list[int]:
-        """Partitions of a topic that anybody waits for."""
+        """Return a topic's partitions with waiting operations."""
         return list(self._watchers.get(topic_id, ()))
 
     def check(self, topic_id: str, partition: int) -> int:
-        """The partition changed: complete what can be; returns how many were."""
+        """Complete the operations that a changed partition allows; return their number."""
         operations = self._watchers.get(topic_id, {}).get(partition)
         if not operations:
             return 0
         key = (topic_id, partition)
         completed = 0
         for operation in list(operations):
-            # An earlier one's on_complete may have cancelled this one.
+            # The on_complete of an earlier operation may have cancelled this one.
             if operation._purgatory is self and operation.try_complete(key):
                 self._release(operation)
                 operation.on_complete(expired=False)
@@ -354,7 +355,7 @@ class Purgatory:
         return completed
 
     def _release(self, operation: DelayedOperation) -> None:
-        """Forget the operation everywhere."""
+        """Remove the operation from all keys, and cancel its deadline."""
         operation._purgatory = None
         self._waiting -= 1
         for topic_id, partition in operation._keys:

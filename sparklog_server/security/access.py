@@ -1,6 +1,6 @@
-"""What a client may do, as bits of Kafka's AclOperation numbers: everything, while nobody is authorized.
+"""The operations that a client may do, as bits of Kafka's AclOperation numbers: all, without authorization.
 
-Kafka without an authorizer answers so too; only requests that ask for it get these fields.
+Kafka without an authorizer returns the same; only requests that ask for these fields get them.
 Sources: Kafka AclOperation, AclEntry.supportedOperations, Utils.to32BitField; KIP-430.
 """
 
@@ -14,7 +14,7 @@ def _bits(*operations: int) -> int:
 
 
 class Access:
-    """The one place to ask what a client may do; see the module's docstring."""
+    """The permitted operations by kind of resource."""
 
     def __init__(self) -> None:
         self.topic_operations = _bits(

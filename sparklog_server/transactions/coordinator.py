@@ -519,7 +519,7 @@ class TransactionCoordinator:
         """
         if len(self._root.image.brokers) > 1:
             is_remote = self._root.store.traits.is_remote
-            await self._root.look_in_order(seconds=REMOTE_LOOK_SECONDS if is_remote else LOOK_SECONDS)
+            await self._root.refresh_in_order(seconds=REMOTE_LOOK_SECONDS if is_remote else LOOK_SECONDS)
 
     # --- what producers ask ----------------------------------------------------------------------------
 

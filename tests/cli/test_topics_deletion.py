@@ -113,7 +113,7 @@ def test_a_pattern_that_means_nothing(run: Run) -> None:
     assert run("topics", "delete", "--pattern", "z.*", "--if-exists").stdout == "No topic matches 'z.*'.\n"
     told = run("kafka-topics", "--delete", "--topic", "(?!k)z", "--yes", exit_code=1).stderr
     assert "a pattern of topics: " in told
-    assert "write it in RE2's syntax" in told
+    assert "use RE2's syntax" in told
 
 
 @pytest.mark.parametrize(

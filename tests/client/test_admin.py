@@ -69,7 +69,7 @@ def test_settings_are_set_and_deleted(log: SparkLog) -> None:
 
 def test_wrong_settings_are_refused(log: SparkLog) -> None:
     log.create_topic("t")
-    with pytest.raises(InvalidRequestError, match=r"write 'retention\.ms'"):
+    with pytest.raises(InvalidRequestError, match=r"Write 'retention\.ms'"):
         log.create_topic("u", configs={"retention.mss": "5"})
     with pytest.raises(InvalidRequestError, match="UNKNOWN_CONFIG"):
         log.alter_topic("t", delete=["nope"])

@@ -28,7 +28,7 @@ def committed(log: SparkLog) -> SparkLog:
 )
 def test_it_keeps_its_number_of_partitions(committed: SparkLog, grow: Callable[[SparkLog], None]) -> None:
     """By another one a group would be looked for in another partition than it has committed to."""
-    with pytest.raises(InvalidRequestError, match="found 60 partitions, expected 50, as it has") as caught:
+    with pytest.raises(InvalidRequestError, match="found 60 partitions, expected 50: its number") as caught:
         grow(committed)
     assert caught.value.code == "INVALID_PARTITION_COUNT"
     assert [committed.committed_offsets(group) for group in GROUPS] == [{("t", 0): 7}] * 5

@@ -75,7 +75,7 @@ def test_what_was_staged_before_the_horizon_is_not_published(log_of_t: SparkLog,
         staged = appender.finish()
     other.refresh()
     move_horizon(other, other.image.commit + 1)
-    with pytest.raises(RetriableError, match="append the rows again") as raised:
+    with pytest.raises(RetriableError, match="Append the rows again") as raised:
         log.publish([staged])
     assert raised.value.code == "STAGING_EXPIRED"
     assert log.log_end_offset("t", 0) == 0

@@ -273,7 +273,7 @@ def test_what_was_open_is_aborted_by_who_comes_next(log: SparkLog, other: SparkL
 def test_a_transaction_that_a_broker_has_aborted_is_done_again(log: SparkLog, other: SparkLog) -> None:
     txn = log.transaction("app", timeout_ms=1_000)
     with (
-        refused(RetriableError, match=r"TRANSACTION_ABORTED.*longer than 1000 ms.*Fix: do the trans"),
+        refused(RetriableError, match=r"TRANSACTION_ABORTED.*longer than 1000 ms.*Fix: repeat the trans"),
         txn,
     ):
         txn.append("a", rows("1"))

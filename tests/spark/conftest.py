@@ -33,9 +33,9 @@ def lacks(feature: Feature) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_told() -> None:
+def _no_notices() -> None:
     """What one test's options were warned about is no matter of the next one's."""
-    notices.start_anew()
+    notices.reset()
 
 
 class Write(Protocol):

@@ -143,7 +143,7 @@ def test_a_rerun_with_the_same_txn_writes_nothing(spark: SparkSession, write: Wr
             "key is struct<id:bigint>, expected string or binary",
         ),
         (("'x' value", "1 AS topic"), {}, "topic is int, expected string"),
-        (("'x' value",), {}, "neither an option topic nor a column topic"),
+        (("'x' value",), {}, "neither the option topic nor a column topic is set"),
         (("'x' value",), {"topic": "a/b"}, "SPARKLOG_INVALID_TOPIC_NAME.*a/b"),
         (("'x' value",), {"topic": ".."}, "SPARKLOG_INVALID_TOPIC_NAME"),
         (("'x' value",), {"topic": "t", "topics": "u"}, "SPARKLOG_UNKNOWN_OPTION.*did you mean topic"),

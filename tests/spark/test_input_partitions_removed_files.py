@@ -92,7 +92,7 @@ def test_partitions_that_share_a_task_go_on_each_from_where_it_was(
 @pytest.fixture(autouse=True)
 def _other_process() -> None:
     """What an executor reads was never opened there before."""
-    roots.start_anew()
+    roots.reset()
 
 
 @pytest.mark.parametrize("shared_bytes", [0, 4 << 20])
@@ -134,7 +134,7 @@ def test_expired_offsets_are_data_loss(log: SparkLog, root: str) -> None:
     tasks = Tasks(root)
     expire_below(log, 500)
     remove_dead(log)
-    with pytest.raises(DataLossError, match="t-0: offsets 0 to 500 have expired while they were read"):
+    with pytest.raises(DataLossError, match="t-0: offsets 0 to 500 expired while they were read"):
         tasks.rest()
 
 
@@ -143,7 +143,7 @@ def test_or_passed_over(log: SparkLog, root: str, caplog: pytest.LogCaptureFixtu
     expire_below(log, 500)
     remove_dead(log)
     assert tasks.rest() == [*range(500, END)]
-    assert "t-0: offsets 0 to 500 have expired while they were read" in caplog.text
+    assert "t-0: offsets 0 to 500 expired while they were read" in caplog.text
 
 
 @pytest.mark.parametrize("again", [False, True])

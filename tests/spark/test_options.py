@@ -72,7 +72,7 @@ def test_an_unknown_option_names_the_nearest(mistyped: str, nearest: str) -> Non
 @pytest.mark.parametrize(
     ("side", "name", "advice"),
     [
-        ("source", "paths", "one root.*load each root by itself, and put the rows together with union"),
+        ("source", "paths", "one root.*load each root by itself, and combine the rows with union"),
         ("source", "fetch.min.bytes", "did you mean kafka.fetch.min.bytes"),
         ("source", "retention.ms", "docs/options.md"),
         ("sink", "acks", "did you mean kafka.acks"),
@@ -232,7 +232,7 @@ def test_a_group_start_needs_a_group() -> None:
 
 def test_kafka_options_without_effect_are_accepted_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
     source(**{"kafka.bootstrap.servers": "b:9092", "kafka.fetch.min.bytes": "1"})
-    assert "kafka.bootstrap.servers has no effect: the root is named by path" in caplog.text
+    assert "kafka.bootstrap.servers has no effect: path names the root" in caplog.text
     assert "kafka.fetch.min.bytes has no effect" in caplog.text
 
 

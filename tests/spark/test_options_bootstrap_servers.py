@@ -19,7 +19,7 @@ def log(tmp_path: Path) -> sparklog.SparkLog:
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> None:
-    roots.start_anew()
+    roots.reset()
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -36,7 +36,7 @@ def test_the_option_alone_is_enough(log: sparklog.SparkLog, streaming: bool) -> 
 def test_a_path_wins_and_nobody_is_asked(log: sparklog.SparkLog, caplog: pytest.LogCaptureFixture) -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "path": log.url}
     assert parse_sink_options(given, streaming=False).root == log.url
-    assert "kafka.bootstrap.servers has no effect: the root is named by path" in caplog.text
+    assert "kafka.bootstrap.servers has no effect: path names the root" in caplog.text
 
 
 def test_a_process_that_knows_the_root_goes_on_without_the_broker(
@@ -45,7 +45,7 @@ def test_a_process_that_knows_the_root_goes_on_without_the_broker(
     with fake_broker(broker_of(log.url, log.cluster_id)) as server:
         roots.root_of_broker(server)
     assert roots.root_of_broker(server) == log.url
-    assert "going on with its root" in caplog.text
+    assert "continuing with its root" in caplog.text
     with pytest.raises(RetriableError, match="BROKER_UNREACHABLE"):
         roots.root_of_broker(f"{server},{server}")  # never asked before
 

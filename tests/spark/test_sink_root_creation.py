@@ -12,7 +12,6 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.spark import roots, sink_root
-from sparklog.spark import sink_root as pinned_root
 from sparklog.spark.options import parse_sink_options
 from sparklog.spark.stream_writer import SparklogBatchWriter, SparklogStreamWriter
 from sparklog.spark.write_task import TaskResult
@@ -79,9 +78,8 @@ def new_process() -> Callable[[], None]:
     """From here on as another worker, which remembers no root."""
 
     def forget() -> None:
-        sink_root.start_anew()
-        pinned_root.start_anew()
-        roots.start_anew()
+        sink_root.reset()
+        roots.reset()
 
     return forget
 
@@ -106,8 +104,10 @@ def test_a_root_is_made_by_the_first_micro_batch_only(
         ):
             with pytest.raises(SparklogError, match="ROOT_NOT_FOUND") as info:
                 again()
-            assert f"found no root at {root}, expected the one" in info.value.message
-            assert f"of query {QUERY} went to: this is micro-batch 2" in info.value.message
+            assert (
+                f"found no root at {root}, expected that of the earlier micro-batches" in info.value.message
+            )
+            assert f"of query {QUERY}: this is micro-batch 2" in info.value.message
     assert list(directory.iterdir()) == []
     directory.rmdir()
     directory.with_name("unmounted").rename(directory)
@@ -155,7 +155,7 @@ def test_a_root_that_has_never_seen_the_query_is_named(
 ) -> None:
     stream_writer(root).commit([run_task(stream_writer(root), 5)], 5)
     (message,) = told("sparklog.spark")
-    assert message.startswith(f"micro-batch 5 of query {QUERY} is the first that writes to the root ")
+    assert message.startswith(f"micro-batch 5 of query {QUERY} is the first one that writes to the root ")
     assert f"(cluster id {log.cluster_id})" in message
     new_process()
     stream_writer(root).commit([run_task(stream_writer(root), 6)], 6)
@@ -187,7 +187,10 @@ def test_another_root_is_refused_after_a_restart(
         with pytest.raises(InvalidRequestError, match="WRONG_ROOT") as info:
             stream_writer(str(directory), **place).commit([result], batch)
         assert f"found the root with cluster id {moved.cluster_id} at {moved.url}" in info.value.message
-        assert f"expected {first}, which the checkpoint {checkpoint} says" in info.value.message
+        assert (
+            f"expected {first}, the root of query {QUERY} in the checkpoint {checkpoint}"
+            in info.value.message
+        )
         assert f"set option clusterId to {moved.cluster_id}" in info.value.fix
     assert moved.topics() == []
 
@@ -278,7 +281,7 @@ def test_a_checkpoint_that_cannot_be_written_is_tried_once_in_a_process(
         raise PermissionError(13, "Permission denied")
 
     new_process()
-    monkeypatch.setattr(pinned_root, "write_file", fail)
+    monkeypatch.setattr(sink_root, "write_file", fail)
     for batch in (0, 1, 2):
         write(log, root, batch, checkpointLocation=str(checkpoint))
     assert tried == [str(checkpoint)]

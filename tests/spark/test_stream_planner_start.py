@@ -120,7 +120,7 @@ def test_a_start_that_was_an_error_may_resolve_later(log: SparkLog, root: str) -
     options = {"startingOffsets": '{"t":{"0":20,"1":0,"2":1}}'}
     plan = planner(root, **options)
     start = plan.initial_offset()
-    with pytest.raises(InvalidRequestError, match="names also t-2"):
+    with pytest.raises(InvalidRequestError, match="also names t-2"):
         plan.latest_offset(start, limited=True)
     add_a_partition(log)
     end = plan.latest_offset(start, limited=True)

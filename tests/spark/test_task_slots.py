@@ -15,9 +15,9 @@ from sparklog.client import SparkLog
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.task_slots import (
     VARIABLE,
+    set_task_slots,
     task_slots_of_environment,
     task_slots_of_settings,
-    tell_task_slots,
 )
 from tests.spark.conftest import Read
 
@@ -86,7 +86,7 @@ def test_the_variable_is_checked() -> None:
 
 
 class Session:
-    """What `tell_task_slots` uses of one."""
+    """What `set_task_slots` uses of one."""
 
     def __init__(self, master: str, variable: str | None = None, *, internals: bool = True) -> None:
         self.variables: dict[str, str] = {VARIABLE: "77"}
@@ -122,12 +122,12 @@ class Session:
 )
 def test_the_number_is_left_with_the_class(session: Any, left: dict[str, str]) -> None:
     """Not where the driver's environment says it, nor where Spark has no such place."""
-    tell_task_slots(session, "sparklog")
+    set_task_slots(session, "sparklog")
     assert session.variables == left
 
 
 def test_over_connect_nothing_is_told() -> None:
-    tell_task_slots(SimpleNamespace(), "sparklog")  # type: ignore[arg-type]
+    set_task_slots(SimpleNamespace(), "sparklog")  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_rows_of_a_topic_are_written_to_another_without_a_warning(told: Told) ->
 
 def test_a_column_that_is_there_twice_is_refused() -> None:
     schema = columns(("value", StringType()), ("key", StringType()), ("value", BinaryType()))
-    assert "column value is there 2 times; the columns are value, key, value" in refused(
+    assert "column value exists 2 times; the columns are value, key, value" in refused(
         schema, sink(topic="t")
     )
 

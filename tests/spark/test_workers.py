@@ -10,11 +10,11 @@ pytestmark = pytest.mark.slow
 
 def test_a_worker_settles_in_with_its_second_task() -> None:
     code = (
-        "import gc; from sparklog.spark.notices import settle_in\n"
+        "import gc; from sparklog.spark.notices import prepare_worker\n"
         "before = gc.get_freeze_count()\n"  # not 0 in Python 3.12
-        "settle_in(); assert gc.get_freeze_count() == before\n"
-        "settle_in(); frozen = gc.get_freeze_count(); assert frozen > before + 1000\n"
-        "kept = [[] for _ in range(5000)]; settle_in(); assert gc.get_freeze_count() <= frozen"
+        "prepare_worker(); assert gc.get_freeze_count() == before\n"
+        "prepare_worker(); frozen = gc.get_freeze_count(); assert frozen > before + 1000\n"
+        "kept = [[] for _ in range(5000)]; prepare_worker(); assert gc.get_freeze_count() <= frozen"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,7 @@ def test_what_the_tasks_wrote_is_too_old(root: str) -> None:
             )
         sweep(log)
         options = parse_sink_options({"path": root, "topic": "t"}, streaming=False)
-        with pytest.raises(RetriableError, match=r"nothing of it is visible.*run the write again") as raised:
+        with pytest.raises(RetriableError, match=r"none of them are visible.*run the write again") as raised:
             publish(log, options, [result], txn=("app", 1))
         assert raised.value.code == "STAGING_EXPIRED"
         assert log.append("t", pa.table({"value": [b"a"]}), txn=("app", 1)).commit is not None

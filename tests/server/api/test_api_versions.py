@@ -68,6 +68,6 @@ def test_a_setting_that_cannot_be_keeps_nobody_out(
         assert levels["transaction.version"] == NEWEST_TRANSACTION_VERSION
     leadership = second.broker.root.image.topics["t"].partitions[0].leadership
     assert (leadership.leader, sorted(leadership.replicas)) == (1, [1, 2])
-    warnings = [one for one in told("sparklog_server") if "passed over" in one]
+    warnings = [one for one in told("sparklog_server") if "ignoring a setting" in one]
     assert len(warnings) == 2 * bool(told_of), "of each broker one"
     assert all(told_of in one for one in warnings)

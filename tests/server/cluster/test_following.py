@@ -43,7 +43,7 @@ def test_who_asks_after_a_long_time_is_answered_on_a_new_image(
         log.create_topic("t", 1)
         client = connect(broker)
         for number in range(3):
-            until(lambda: attention.is_napping)
+            until(lambda: attention.is_idle)
             before = gets(broker)
             log.append("t", pa.table({"value": [b"x"]}))
             assert gets(broker) == before, "nobody cares"

@@ -81,7 +81,7 @@ async def _watch(
     newest = max(broker.root.image.commit for broker, _ in brokers)
     # Until all have seen it, and nobody cares any more.
     await _until(
-        lambda: all(one.root.image.commit >= newest and not one.attention.is_paid for one, _ in brokers)
+        lambda: all(one.root.image.commit >= newest and not one.attention.is_active for one, _ in brokers)
     )
     began = time.monotonic()
     before = [Counter(store.asked) for _, store in brokers]

@@ -44,7 +44,7 @@ def test_while_it_rests_the_same_is_told(broker: RunningBroker) -> None:
 def test_when_it_has_rested_what_is_new_is_told(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "RESTS", 1e-6)
+    monkeypatch.setattr(collector, "CACHED_FACTOR", 1e-6)
     text(broker)
     produce(broker, "orders", 1)
     until(lambda: 'topic="orders"' in text(broker))
@@ -80,7 +80,7 @@ def test_who_waited_for_one_is_told_it(broker: RunningBroker, monkeypatch: pytes
 def test_what_takes_no_time_is_told_anew_each_time(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "RESTS", 1e9)
+    monkeypatch.setattr(collector, "CACHED_FACTOR", 1e9)
     text(broker)
     produce(broker, "orders", 1)
     assert 'topic="orders"' in text(broker)

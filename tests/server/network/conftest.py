@@ -119,11 +119,11 @@ async def serving(
 
 async def _nothing_is_held(network: Network, dispatcher: Dispatcher) -> None:
     for _ in range(1000):  # pipelined requests end after their connection
-        if dispatcher.attention.is_paid:
+        if dispatcher.attention.is_active:
             await asyncio.sleep(0)
     shared = network.shared
     assert shared.budget.used_bytes == dispatcher.work.used_bytes == dispatcher.answers.used_bytes == 0
-    assert not dispatcher.attention.is_paid
+    assert not dispatcher.attention.is_active
     for _ in range(shared.settings.queued_max_requests):
         assert not dispatcher.slots.locked()
         await dispatcher.slots.acquire()

@@ -7,10 +7,10 @@ from prometheus_client.core import Metric
 from sparklog.metadata import Image
 from sparklog_server.metrics.metrics import Metrics
 from sparklog_server.observe.families import (
+    broker_partitions,
     cluster_families,
     partition_families,
     replica_families,
-    standing_of,
 )
 from sparklog_server.observe.observation import Observation
 from tests.metadata.cluster_roots import cluster, fenced, led
@@ -37,11 +37,11 @@ def seen(image: Image, node_id: int, **fields: Any) -> Observation:
 
 
 def families(observation: Observation) -> dict[str, Metric]:
-    standing = standing_of(observation)
+    own = broker_partitions(observation)
     found = [
-        *cluster_families(observation, standing),
-        *partition_families(observation, standing),
-        *replica_families(observation, standing),
+        *cluster_families(observation, own),
+        *partition_families(observation, own),
+        *replica_families(observation, own),
     ]
     return {one.name: one for one in found}
 

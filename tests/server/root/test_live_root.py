@@ -94,7 +94,7 @@ def test_slow_reads_do_not_make_the_root_unavailable(root: LiveRoot) -> None:
         busy = asyncio.ensure_future(root.run(slow))  # it has one storage thread
         await reading.wait()
         try:
-            return await asyncio.wait_for(root.look_for_root(), 30)
+            return await asyncio.wait_for(root.check_root(), 30)
         finally:
             read.set()
             await busy
@@ -118,11 +118,11 @@ def test_who_looks_for_a_root_that_hangs_shares_one_look(
     async def scenario() -> list[bool]:
         for _ in range(10):
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(root.look_for_root()), 0.001)
-        waiting = [asyncio.shield(root.look_for_root()) for _ in range(3)]
+                await asyncio.wait_for(asyncio.shield(root.check_root()), 0.001)
+        waiting = [asyncio.shield(root.check_root()) for _ in range(3)]
         answer.set()
         found = list(await asyncio.gather(*waiting))
-        return [*found, await root.look_for_root()]
+        return [*found, await root.check_root()]
 
     assert asyncio.run(scenario()) == [True] * 4
     assert len(looks) == 2
@@ -143,7 +143,7 @@ def test_looks_in_order_share_what_began_after_they_were_asked_for(
         return refresh(force=force)
 
     async def look(number: int, seconds: float = 60) -> None:
-        await root.look_in_order(seconds=seconds)
+        await root.refresh_in_order(seconds=seconds)
         order.append(number)
 
     async def run() -> None:
@@ -170,7 +170,7 @@ def test_a_look_in_order_that_fails_is_not_reported(
     async def run() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(log, "refresh", failing)
-            await root.look_in_order(seconds=60)
-        await root.look_in_order(seconds=60)
+            await root.refresh_in_order(seconds=60)
+        await root.refresh_in_order(seconds=60)
 
     asyncio.run(run())

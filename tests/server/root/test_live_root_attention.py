@@ -24,7 +24,7 @@ async def turns() -> None:
 def test_attention_is_paid_while_somebody_wants_news_and_a_moment_longer() -> None:
     now = 100.0
     attention = Attention(lambda: now)
-    assert not attention.is_paid
+    assert not attention.is_active
 
     async def scenario() -> None:
         nonlocal now
@@ -32,12 +32,12 @@ def test_attention_is_paid_while_somebody_wants_news_and_a_moment_longer() -> No
         await attention.begin()
         attention.end()
         now += 10 * LINGER_SECONDS
-        assert attention.is_paid
+        assert attention.is_active
         attention.end()
         now += LINGER_SECONDS / 2
-        assert attention.is_paid
+        assert attention.is_active
         now += LINGER_SECONDS / 2
-        assert not attention.is_paid
+        assert not attention.is_active
 
     run(scenario)
 
@@ -45,17 +45,17 @@ def test_attention_is_paid_while_somebody_wants_news_and_a_moment_longer() -> No
 def test_who_comes_during_a_nap_ends_it_and_waits_for_a_look() -> None:
     async def scenario() -> None:
         attention = Attention()
-        napping = asyncio.create_task(attention.nap(LONG))
+        idling = asyncio.create_task(attention.idle(LONG))
         await turns()
         wanting = [asyncio.create_task(attention.begin()) for _ in range(3)]
         await turns()
-        assert napping.done(), "it is woken"
+        assert idling.done(), "it is woken"
         late = asyncio.create_task(attention.begin())
         await turns()
         assert not any(one.done() for one in (*wanting, late))
-        attention.has_looked()
+        attention.refreshed()
         await asyncio.gather(*wanting, late)
-        assert attention.is_paid
+        assert attention.is_active
         await attention.begin()  # while the log is followed often nobody waits
 
     run(scenario)
@@ -64,8 +64,8 @@ def test_who_comes_during_a_nap_ends_it_and_waits_for_a_look() -> None:
 def test_a_nap_that_nobody_disturbs_ends_by_itself() -> None:
     async def scenario() -> None:
         attention = Attention()
-        await attention.nap(0)
-        attention.has_looked()
+        await attention.idle(0)
+        attention.refreshed()
         await attention.begin()
 
     run(scenario)
@@ -73,15 +73,15 @@ def test_a_nap_that_nobody_disturbs_ends_by_itself() -> None:
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """The storage may be away: what may still be answered is for the role to say."""
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0)
 
     async def scenario() -> None:
         attention = Attention()
-        napping = asyncio.create_task(attention.nap(LONG))
+        idling = asyncio.create_task(attention.idle(LONG))
         await turns()
         await asyncio.gather(attention.begin(), attention.begin())
-        await napping
-        attention.has_looked()
+        await idling
+        attention.refreshed()
 
     run(scenario)
 
@@ -89,14 +89,14 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_goes_away_while_waiting_disturbs_nobody_else() -> None:
     async def scenario() -> None:
         attention = Attention()
-        napping = asyncio.create_task(attention.nap(LONG))
+        idling = asyncio.create_task(attention.idle(LONG))
         await turns()
         gone, stays = (asyncio.create_task(attention.begin()) for _ in range(2))
         await turns()
         gone.cancel()
         await turns()
         attention.end()
-        attention.has_looked()
-        await asyncio.gather(stays, napping)
+        attention.refreshed()
+        await asyncio.gather(stays, idling)
 
     run(scenario)

@@ -63,7 +63,7 @@ def test_what_cannot_be_is_told_of_once(root: LiveRoot, log: SparkLog, told: Tol
         for name in ("t", "u"):
             store(log, (1, "max.connections", connections), (1, name, connections))
             root.show()
-    warnings = [one for one in told("sparklog_server") if "passed over" in one]
+    warnings = [one for one in told("sparklog_server") if "ignoring a setting" in one]
     assert [one.split("found ")[1].split(",")[0] for one in warnings] == ["'none'", "'no'"]
     assert settings.current.network.max_connections == 70
 

@@ -214,7 +214,7 @@ def test_a_file_that_may_not_be_renamed_is_written_on(
             handler.rolloverAt -= 24 * 3600
     assert said_of(tmp_path / "server.log") == ["yesterday", *["kept"] * 6]
     told = capsys.readouterr().err
-    assert (told.count("could not be rolled: PermissionError"), told.count("\n")) == (2, 2)
+    assert (told.count("cannot roll the file: PermissionError"), told.count("\n")) == (2, 2)
 
 
 def test_lines_that_are_lost_are_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,7 +55,7 @@ def test_a_callback_that_raises_harms_no_other() -> None:
 
 
 def test_many_expiries_are_handed_out_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timer_module, "CALLS_AT_ONCE", 10)
+    monkeypatch.setattr(timer_module, "CALLS_PER_TURN", 10)
 
     async def scenario() -> tuple[int, int]:
         clock = ManualClock()

@@ -264,7 +264,7 @@ def test_where_that_look_takes_long_the_client_sends_again_once(
     async def no_look(*, seconds: float) -> None:
         """It takes longer."""
 
-    monkeypatch.setattr(brokers[1].broker.root, "look_in_order", no_look)
+    monkeypatch.setattr(brokers[1].broker.root, "refresh_in_order", no_look)
     one, other = two
     place = "orders", led_by(brokers[1])
     producer = producer_of(other.initialise())
