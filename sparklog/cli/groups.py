@@ -200,20 +200,28 @@ def _raise_failures(failures: Mapping[str, str], whole: int, noun: str) -> None:
 @groups.command("describe")
 @groups_option
 @all_groups_option
-@click.option("--offsets", "what", flag_value="offsets", help="Offsets and lag, the default.")
-@click.option("--members", "what", flag_value="members", help="The members instead, as a broker knows them.")
-@click.option("--state", "what", flag_value="state", help="State and coordinator instead.")
+@click.option("--offsets", is_flag=True, help="Offsets and lag, the default.")
+@click.option("--members", is_flag=True, help="The members instead, as a broker knows them.")
+@click.option("--state", is_flag=True, help="State and coordinator instead.")
 @click.option("--verbose", is_flag=True, help="Also when each offset was committed, or what members have.")
 @timeout_option
 def describe(
-    names: tuple[str, ...], all_groups: bool, what: str | None, verbose: bool, timeout_ms: int
+    names: tuple[str, ...],
+    all_groups: bool,
+    offsets: bool,
+    members: bool,
+    state: bool,
+    verbose: bool,
+    timeout_ms: int,
 ) -> None:
     """Show committed offsets, log end offsets and lag; or members; or state."""
     if bool(names) == all_groups:
         raise click.UsageError("give --group NAME (as often as needed) or --all-groups.")
+    if offsets + members + state > 1 or (verbose and state):
+        raise click.UsageError("give one of --offsets, --members and --state; --verbose not with --state.")
     log = current().open_log()
     coordinators = current().coordinators(log, timeout_ms=timeout_ms)
-    if coordinators is None and what in {"members", "state"} and log.image.brokers:
+    if coordinators is None and (members or state) and log.image.brokers:
         raise click.UsageError(
             "only a broker knows which members a group has: ask one with --bootstrap-server HOST:PORT."
         )
@@ -222,9 +230,9 @@ def describe(
     known = {*log.groups(), *(name for name, one in described.items() if one.state != "Dead")}
     found = [name for name in wanted if name in known]
     if found or all_groups:
-        if what == "members":
+        if members:
             _show_members(found, described, verbose=verbose)
-        elif what == "state":
+        elif state:
             show_rows(STATE_COLUMNS, [_state_row(name, described.get(name)) for name in found])
         else:
             rows = offset_rows(log, found, described)
@@ -500,7 +508,8 @@ def _show_reset(
     from sparklog.client.offset_reset import plan_csv
 
     if export:
-        click.echo(plan_csv(plans, with_group=with_group), nl=False)
+        for line in plan_csv(plans, with_group=with_group).split("\n")[:-1]:
+            tell(line)
     elif current().json:
         show_json({"dry_run": not executed, "partitions": list(rows)})
     else:
