@@ -92,7 +92,7 @@ def delete(
 class _Entry(msgspec.Struct):
     topic: Annotated[str, msgspec.Meta(min_length=1)]
     partition: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-    offset: Annotated[int, msgspec.Meta(ge=-1, lt=1 << 63)]
+    offset: Annotated[int, msgspec.Meta(ge=-1)]
 
 
 class _Document(msgspec.Struct):

@@ -260,7 +260,7 @@ class GroupCoordinators:
             node_id, host, port = reader.int32(), reader.compact_string() or "", reader.int32()
             code, message = reader.int16(), reader.compact_string()
             reader.skip_tags()
-            if code == _NO_ERROR:
+            if code == _NO_ERROR and name in groups:
                 found.setdefault(_Coordinator(node_id, (host, port)), []).append(name)
             else:
                 problems[_text(server, message or error_name(code) or "")] = None
