@@ -167,9 +167,11 @@ def groups() -> None:
 
 
 @groups.command("list")
-def list_groups() -> None:
-    """List the groups that have committed offsets."""
-    found = sorted(current().open_log().groups())
+@timeout_option
+def list_groups(timeout_ms: int) -> None:
+    """List the groups that have committed offsets; with --bootstrap-server, also those with members only."""
+    log = current().open_log()
+    found = _wanted(log, current().coordinators(log, timeout_ms=timeout_ms), (), all_groups=True)
     if not found:
         note("No group has committed offsets.")
     show([{"group": name} for name in found], *found)

@@ -41,13 +41,13 @@ _PAUSE_MS = 200  # before a coordinator is looked for again
 _MAX_RESPONSE_BYTES = 64 << 20
 _OFFSET_COMMIT, _FIND_COORDINATOR, _DESCRIBE_GROUPS, _LIST_GROUPS = 8, 10, 15, 16
 _DELETE_GROUPS, _OFFSET_DELETE = 42, 47
-_NO_ERROR = 0
+_NO_ERROR, _INVALID_GROUP_ID = 0, 24
 _AGAIN = {14, 15, 16}  # loading, not available, not coordinator
 # Those that these requests may be answered with; any other is named by its number.
 _ERRORS = {
     -1: "UNKNOWN_SERVER_ERROR",
     3: "UNKNOWN_TOPIC_OR_PARTITION",
-    24: "INVALID_GROUP_ID",
+    _INVALID_GROUP_ID: "INVALID_GROUP_ID",
     25: "UNKNOWN_MEMBER_ID",
     30: "GROUP_AUTHORIZATION_FAILED",
     42: "INVALID_REQUEST",
@@ -147,17 +147,22 @@ class GroupCoordinators:
         return sorted(found)
 
     def describe(self, groups: Collection[str]) -> dict[str, GroupDescription]:
-        """Return state and members of each group; one that is not known is Dead, as in Kafka."""
+        """Return state and members of each group; one that is not known is Dead, as in Kafka.
+
+        Raises:
+            InvalidRequestError: INVALID_GROUP.
+            RetriableError: COORDINATOR_UNREACHABLE, also where a coordinator refuses to describe a group.
+        """
 
         def read(reader: AnswerReader, at: _Coordinator) -> _Answers[GroupDescription]:
             return _read_described(reader, at)
 
         found = self._ask(groups, (_DESCRIBE_GROUPS, 4), lambda names: _strings(names) + b"\0", read)
-        refused = {name: code for name, (code, _) in found.items() if code}
-        for name, code in refused.items():
-            raise InvalidRequestError(
-                "INVALID_GROUP", f"group {name!r}: {error_name(code)}", fix="correct the name"
-            )
+        for name, (code, _) in found.items():
+            if code == _INVALID_GROUP_ID:
+                raise InvalidRequestError("INVALID_GROUP", f"found group {name!r}", fix="correct the name")
+            if code != _NO_ERROR:
+                raise _unreachable([f"group {name!r}: {error_name(code)}"])
         return {name: described for name, (_, described) in found.items()}
 
     def commit_offsets(

@@ -13,6 +13,7 @@ Sources: KafkaOffsetMonitor; kafka_exporter's names.
 
 import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,8 @@ from sparklog.metadata import Image
 
 # --- lag in seconds ----------------------------------------------------------------------------------
 
+_READERS: Final = 16
+
 
 def lag_seconds(
     log: SparkLog, offsets: Iterable[tuple[str, int, int]], *, image: Image | None = None
@@ -38,12 +41,14 @@ def lag_seconds(
     """
     image = log.refresh() if image is None else image
     now_ms = log.clock.now_ms()
-    return {one: _lag_seconds(log, image, *one, now_ms) for one in dict.fromkeys(offsets)}
+    wanted = list(dict.fromkeys(offsets))
+    with ThreadPoolExecutor(_READERS) as pool:  # an object store takes tens of milliseconds for each
+        found = pool.map(lambda one: _lag_seconds(log, image, one, now_ms), wanted)
+        return dict(zip(wanted, found, strict=True))
 
 
-def _lag_seconds(
-    log: SparkLog, image: Image, topic: str, partition: int, offset: int, now_ms: int
-) -> float | None:
+def _lag_seconds(log: SparkLog, image: Image, at: tuple[str, int, int], now_ms: int) -> float | None:
+    topic, partition, offset = at
     try:
         state = image.partition(topic, partition)
         start = max(offset, state.log_start_offset)

@@ -170,10 +170,20 @@ def test_the_broker_has_what_was_changed(
     assert "'idle' does not exist" in ask("groups", "describe", "--group", "idle", exit_code=1).stderr
 
 
-def test_records_are_deleted_for_the_broker_too(broker: RunningBroker, log: SparkLog, ask: RunOn) -> None:
+def test_records_are_deleted_for_the_broker_too(
+    member: confluent_kafka.Consumer, broker: RunningBroker, ask: RunOn
+) -> None:
     ask("records", "delete", "--topic", "t", "--partition", "0", "--offset", "4")
     broker.settle()
-    asked = {confluent_kafka.TopicPartition("t", 0): confluent_kafka.admin.OffsetSpec.earliest()}
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    (found,) = admin.list_offsets(asked).values()
-    assert found.result(60).offset == 4
+    assert member.get_watermark_offsets(confluent_kafka.TopicPartition("t", 0), timeout=60) == (4, 10)
+
+
+def test_all_groups_are_listed(member: confluent_kafka.Consumer, log: SparkLog, ask_json: RunOn) -> None:
+    log.commit_offsets("busy", {("t", 0): None, ("t", 1): None})
+    assert log.groups() == ["idle"]
+    assert [one["group"] for one in ask_json("groups", "list")] == ["busy", "idle"]
+    rows = ask_json("groups", "describe", "--group", "busy")
+    assert [(row["partition"], row["current_offset"], row["lag"]) for row in rows] == [
+        (0, None, None),
+        (1, None, None),
+    ]

@@ -172,9 +172,11 @@ def test_members_and_what_they_have(
 
 
 def test_a_name_that_is_no_groups() -> None:
-    answers: Answers = {DESCRIBE_GROUPS: [described(b"", code=24)]}
-    with serving(answers) as (_, client), pytest.raises(InvalidRequestError, match="INVALID_GROUP_ID"):
-        client.describe(["g"])
+    with serving({DESCRIBE_GROUPS: [described(b"", code=code) for code in (24, 30)]}) as (_, client):
+        with pytest.raises(InvalidRequestError, match="INVALID_GROUP"):
+            client.describe(["g"])
+        with pytest.raises(RetriableError, match="group 'g': GROUP_AUTHORIZATION_FAILED"):
+            client.describe(["g"])
 
 
 def test_groups_are_listed() -> None:

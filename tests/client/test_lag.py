@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
+from sparklog.client.admin import delete_records
 from sparklog.client.lag import LagHistory, lag_seconds
 from sparklog.clock import ManualClock
-from sparklog.metadata import plan_advance_log_start
 
 
 def write(log: SparkLog, *times_ms: int, partition: int = 0, topic: str = "t") -> None:
@@ -30,8 +30,7 @@ def test_the_first_unread_record_says_how_old_it_is(log: SparkLog, clock: Manual
 def test_what_has_expired_is_not_waited_for(log: SparkLog, clock: ManualClock) -> None:
     log.create_topic("t", 1)
     write(log, clock.now_ms() - 9000, clock.now_ms() - 2000)
-    topic_id = log.refresh().topic("t").topic_id
-    log.metadata.publish(lambda image: [plan_advance_log_start(image, topic_id, 0, 1)])
+    delete_records(log.metadata, {("t", 0): 1})
     assert lag_seconds(log, [("t", 0, 0)]) == {("t", 0, 0): 2.0}
 
 

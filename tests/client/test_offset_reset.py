@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
+from sparklog.client.admin import delete_records
 from sparklog.client.groups import TopicPartition
 from sparklog.client.offset_reset import (
     Bounds,
@@ -18,7 +19,6 @@ from sparklog.client.offset_reset import (
     propose_reset,
 )
 from sparklog.errors import InvalidRequestError, UnknownTopicError
-from sparklog.metadata import plan_advance_log_start
 
 AT = ("t", 0)
 BOUNDS = {AT: Bounds(10, 50)}
@@ -87,8 +87,7 @@ def filled(log: SparkLog) -> SparkLog:
         times = pa.array([1_000_000 + 1000 * n for n in range(10)], pa.timestamp("ms", "UTC"))
         rows = {"value": pa.array([b"v"] * 10), "timestamp": times}
         log.append("t", pa.table(rows), partition=partition)
-    topic_id = log.refresh().topic("t").topic_id
-    log.metadata.publish(lambda image: [plan_advance_log_start(image, topic_id, 0, 3)])
+    delete_records(log.metadata, {("t", 0): 3})
     log.commit_offsets("g", {("t", 0): 5, ("t", 1): 5, ("gone", 0): 7})
     return log
 
