@@ -24,6 +24,7 @@ from sparklog.errors import SparklogError, UnknownTopicError
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
     from sparklog.client.brokers import ControllerClient
+    from sparklog.client.group_coordinators import GroupCoordinators
 
 # --- text --------------------------------------------------------------------------------------------
 #
@@ -133,6 +134,14 @@ class Settings:
         from sparklog.client.brokers import ControllerClient
 
         return ControllerClient(log.image, log.clock, bootstrap_servers=self.bootstrap_server)
+
+    def coordinators(self, log: SparkLog, *, timeout_ms: int) -> GroupCoordinators | None:
+        """A client of the groups' coordinators, through --bootstrap-server; None without it."""
+        from sparklog.client.group_coordinators import GroupCoordinators
+
+        if self.bootstrap_server is None:
+            return None
+        return GroupCoordinators(log.cluster_id, log.clock, self.bootstrap_server, timeout_ms=timeout_ms)
 
 
 def current() -> Settings:

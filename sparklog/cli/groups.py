@@ -1,25 +1,41 @@
-"""`sparklog groups`: which groups committed offsets, how far, and how far behind they are.
+"""`sparklog offsets`; and `sparklog groups`: committed offsets, lag and members, and changes of them.
 
-Headings are those of kafka-consumer-groups. Without a broker groups have no members, so the last
-three columns are dashes, and left out on a terminal.
+Headings are those of kafka-consumer-groups. With --bootstrap-server the groups' coordinators say who is a
+member, and make the changes. Without it groups have no members, and changes are written to the root; a root
+that a broker has served is refused then (group_expiry.refuse_served_root).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from sparklog.cli.framework import Group, current, did_you_mean, dry_run_option, note, require_topics
-from sparklog.cli.inputs import DURATION, parse_duration
-from sparklog.cli.output import Row, show, show_json, show_rows
+from sparklog.cli.framework import (
+    Group,
+    confirm,
+    current,
+    did_you_mean,
+    dry_run_option,
+    note,
+    require_topics,
+    yes_option,
+)
+from sparklog.cli.inputs import DURATION, parse_datetime, parse_duration, parse_java_duration
+from sparklog.cli.output import Document, Row, counted, show, show_json, show_rows, tell
 from sparklog.cli.topics import pattern_option, topics_of
 from sparklog.errors import UnknownTopicError
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+    from sparklog.client import CommittedOffset, SparkLog
+    from sparklog.client.group_coordinators import GroupCoordinators, GroupDescription, Member
+    from sparklog.client.offset_reset import Reset, ResetPlan
+    from sparklog.metadata import Image
+
+TopicPartition = tuple[str, int]
 
 # --- offsets -----------------------------------------------------------------------------------------
 #
@@ -122,44 +138,479 @@ def _numbers(text: str) -> list[int]:
 # --- groups ------------------------------------------------------------------------------------------
 
 
-COLUMNS = "group topic partition current_offset log_end_offset lag consumer_id host client_id"
+COLUMNS = "group topic partition current_offset log_end_offset lag consumer_id host client_id lag_seconds"
+VERBOSE_COLUMNS = f"{COLUMNS} committed_ms:LAST-COMMIT:time metadata"
+MEMBER_COLUMNS = "group consumer_id group_instance_id host client_id partitions:#PARTITIONS"
+STATE_COLUMNS = "group coordinator:COORDINATOR_(ID) assignment_strategy state members:#MEMBERS"
 SILENT_COLUMNS = "group offsets committed_ms:LAST-COMMIT:time"
+RESET_COLUMNS = "group topic partition new_offset"
+MOST_NAMED = 20
+
+force_option = click.option(
+    "--force", is_flag=True, help="Also where a broker has served the root, and is gone for good."
+)
+all_groups_option = click.option("--all-groups", is_flag=True, help="Every group.")
+groups_option = click.option("--group", "-g", "names", multiple=True, metavar="NAME", help="A group.")
+timeout_option = click.option(
+    "--timeout",
+    "timeout_ms",
+    type=click.IntRange(min=1),
+    default=30_000,
+    metavar="MS",
+    help="How long coordinators are waited for (30000).",
+)
 
 
 @click.group("groups", cls=Group)
 def groups() -> None:
-    """Consumer groups: committed offsets and lag."""
+    """Consumer groups: offsets, lag and members; reset and delete."""
 
 
 @groups.command("list")
-def list_groups() -> None:
-    """List the groups that have committed offsets."""
-    found = sorted(current().open_log().groups())
+@timeout_option
+def list_groups(timeout_ms: int) -> None:
+    """List the groups that have committed offsets; with --bootstrap-server, also those with members only."""
+    log = current().open_log()
+    found = _wanted(log, current().coordinators(log, timeout_ms=timeout_ms), (), all_groups=True)
     if not found:
         note("No group has committed offsets.")
     show([{"group": name} for name in found], *found)
 
 
-@groups.command("describe")
-@click.option("--group", "-g", "names", multiple=True, metavar="NAME", help="A group.")
-@click.option("--all-groups", is_flag=True, help="Every group.")
-@click.option("--offsets", "unused", is_flag=True, expose_value=False, hidden=True)  # Kafka's default, too
-def describe(names: tuple[str, ...], all_groups: bool) -> None:
-    """Show committed offsets, log end offsets and lag."""
+def _wanted(
+    log: SparkLog, coordinators: GroupCoordinators | None, names: Sequence[str], all_groups: bool
+) -> list[str]:
+    """The groups that a command is for."""
     if bool(names) == all_groups:
         raise click.UsageError("give --group NAME (as often as needed) or --all-groups.")
+    if not all_groups:
+        return list(dict.fromkeys(names))
+    return sorted({*log.groups(), *(coordinators.list_groups() if coordinators else ())})
+
+
+def _raise_failures(failures: Mapping[str, str], whole: int, noun: str) -> None:
+    """Fail with what could not be done, if anything."""
+    if failures:
+        shown = [f"{name}: {why}" for name, why in list(failures.items())[:MOST_NAMED]]
+        more = [f"and {len(failures) - MOST_NAMED:,} more"] if len(failures) > MOST_NAMED else []
+        raise click.ClickException(f"{len(failures):,} of {whole:,} {noun}: {'; '.join([*shown, *more])}")
+
+
+# --- groups describe ---------------------------------------------------------------------------------
+
+
+@groups.command("describe")
+@groups_option
+@all_groups_option
+@click.option("--offsets", is_flag=True, help="Offsets and lag, the default.")
+@click.option("--members", is_flag=True, help="The members instead, as a broker knows them.")
+@click.option("--state", is_flag=True, help="State and coordinator instead.")
+@click.option("--verbose", is_flag=True, help="Also when each offset was committed, or what members have.")
+@timeout_option
+def describe(
+    names: tuple[str, ...],
+    all_groups: bool,
+    offsets: bool,
+    members: bool,
+    state: bool,
+    verbose: bool,
+    timeout_ms: int,
+) -> None:
+    """Show committed offsets, log end offsets and lag; or members; or state."""
+    if bool(names) == all_groups:
+        raise click.UsageError("give --group NAME (as often as needed) or --all-groups.")
+    if offsets + members + state > 1 or (verbose and state):
+        raise click.UsageError("give one of --offsets, --members and --state; --verbose not with --state.")
     log = current().open_log()
-    wanted = sorted(log.groups()) if all_groups else list(names)
-    rows = [row for name in wanted for row in group_rows(log, name)]
-    missing = [name for name in names if not any(row["group"] == name for row in rows)]
-    if rows or not missing:
-        show_rows(COLUMNS, rows)
-    if missing:
+    coordinators = current().coordinators(log, timeout_ms=timeout_ms)
+    if coordinators is None and (members or state) and log.image.brokers:
+        raise click.UsageError(
+            "only a broker knows which members a group has: ask one with --bootstrap-server HOST:PORT."
+        )
+    wanted = _wanted(log, coordinators, names, all_groups)
+    described = coordinators.describe(wanted) if coordinators else {}
+    known = {*log.groups(), *(name for name, one in described.items() if one.state != "Dead")}
+    found = [name for name in wanted if name in known]
+    if found or all_groups:
+        if members:
+            _show_members(found, described, verbose=verbose)
+        elif state:
+            show_rows(STATE_COLUMNS, [_state_row(name, described.get(name)) for name in found])
+        else:
+            rows = offset_rows(log, found, described)
+            show_rows(VERBOSE_COLUMNS if verbose else COLUMNS, rows)
+    missing = [name for name in wanted if name not in known]
+    if missing and names:
         hint = did_you_mean(missing[0], sorted(log.groups())).removeprefix("; d")
         raise click.ClickException(
             f"Consumer group '{missing[0]}' does not exist: it has committed no offsets."
             + (f" D{hint}" if hint else "")
         )
+
+
+def offset_rows(
+    log: SparkLog, names: Collection[str], described: Mapping[str, GroupDescription]
+) -> list[Row]:
+    """One row for each partition that a group has committed an offset of, or that a member has; and one for
+    each member without any.
+    """
+    from sparklog.client.lag import lag_seconds
+
+    image = log.refresh()
+    committed = {name: log.describe_offsets(name, image=image) for name in names}
+    offsets = [(*at, one.offset) for of_group in committed.values() for at, one in of_group.items()]
+    ages = lag_seconds(log, offsets, image=image)
+    rows: list[Row] = []
+    for group, of_group in committed.items():
+        members = described[group].members if group in described else ()
+        owners = {at: member for member in members for at in member.partitions}
+        for topic, partition in sorted({*of_group, *owners}):
+            one = of_group.get((topic, partition))
+            end = _log_end(image, topic, partition)
+            lag = None if one is None or end is None else max(0, end - one.offset)
+            rows.append(
+                _offset_row(
+                    group,
+                    (topic, partition),
+                    one,
+                    end,
+                    None if one is None or lag is None else ages[topic, partition, one.offset],
+                    owners.get((topic, partition)),
+                )
+            )
+        rows += [
+            _offset_row(group, (None, None), None, None, None, member)
+            for member in members
+            if not member.partitions
+        ]
+        if group in described and not members:
+            note(f"Consumer group '{group}' has no active members.")
+    return rows
+
+
+def _offset_row(
+    group: str,
+    at: tuple[str | None, int | None],
+    committed: CommittedOffset | None,
+    end: int | None,
+    lag_seconds: float | None,
+    member: Member | None,
+) -> Row:
+    return {
+        "group": group,
+        "topic": at[0],
+        "partition": at[1],
+        "current_offset": None if committed is None else committed.offset,
+        "log_end_offset": end,
+        "lag": None if committed is None or end is None else max(0, end - committed.offset),
+        "lag_seconds": lag_seconds,
+        "consumer_id": member and member.consumer_id,
+        "host": member and member.host,
+        "client_id": member and member.client_id,
+        "committed_ms": None if committed is None else committed.commit_timestamp_ms,
+        "metadata": (committed and committed.metadata) or None,
+    }
+
+
+def _log_end(image: Image, topic: str, partition: int) -> int | None:
+    """None: the topic was deleted since; the group's offset stays."""
+    try:
+        return image.partition(topic, partition).log_end_offset
+    except UnknownTopicError:
+        return None
+
+
+def _show_members(names: Sequence[str], described: Mapping[str, GroupDescription], *, verbose: bool) -> None:
+    members = [(name, one) for name in names if name in described for one in described[name].members]
+    for name in names:
+        if name not in {name for name, _ in members}:
+            note(f"Consumer group '{name}' has no active members.")
+    rows: list[Document] = [
+        {
+            "group": name,
+            "consumer_id": one.consumer_id,
+            "group_instance_id": one.instance_id,
+            "host": one.host,
+            "client_id": one.client_id,
+            "partitions": len(one.partitions),
+            "assignment": _assignment(one.partitions),
+        }
+        for name, one in members
+    ]
+    columns = MEMBER_COLUMNS + (" assignment" if verbose else "")
+    if not any(row["group_instance_id"] for row in rows):
+        columns = columns.replace("group_instance_id ", "")
+    show_rows(columns, rows)
+
+
+def _assignment(partitions: Collection[TopicPartition]) -> str:
+    """As Kafka's tool prints it: `t:0,1;u:2`."""
+    topics: dict[str, list[str]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(str(partition))
+    return ";".join(f"{topic}:{','.join(numbers)}" for topic, numbers in topics.items())
+
+
+def _state_row(name: str, described: GroupDescription | None) -> Row:
+    """Without a broker a group has no members: Kafka calls that Empty."""
+    return {
+        "group": name,
+        "coordinator": None if described is None else described.coordinator,
+        "assignment_strategy": None if described is None else described.assignment_strategy or None,
+        "state": "Empty" if described is None else described.state,
+        "members": 0 if described is None else len(described.members),
+    }
+
+
+# --- groups reset-offsets ----------------------------------------------------------------------------
+
+
+@groups.command("reset-offsets")
+@groups_option
+@all_groups_option
+@click.option("--topic", "topics", multiple=True, metavar="T[:P,...]", help="A topic, or some partitions.")
+@click.option("--all-topics", is_flag=True, help="All partitions that the group has committed for.")
+@click.option("--to-earliest", is_flag=True, help="To the start of the log.")
+@click.option("--to-latest", is_flag=True, help="To the end of the log.")
+@click.option("--to-current", is_flag=True, help="To what is committed: plans and exports it as it is.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To an offset.")
+@click.option("--shift-by", type=int, metavar="N", help="By so many offsets, forward or (negative) back.")
+@click.option(
+    "--to-datetime", callback=parse_datetime, metavar="TIME", help="To 2026-11-22T18:00:00.000 (UTC)."
+)
+@click.option(
+    "--by-duration", callback=parse_java_duration, metavar="PnDTnHnMnS", help="To so long ago; or 7d, 30m."
+)
+@click.option("--from-file", type=click.File("r", encoding="utf-8"), metavar="CSV", help="To a plan.")
+@dry_run_option
+@click.option("--execute", is_flag=True, help="Commit the offsets; without it they are only shown.")
+@click.option("--export", is_flag=True, help="Print the plan as CSV, for --from-file.")
+@force_option
+@timeout_option
+def reset_offsets(
+    names: tuple[str, ...],
+    all_groups: bool,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    dry_run: bool,
+    execute: bool,
+    export: bool,
+    force: bool,
+    timeout_ms: int,
+    **options: Any,
+) -> None:
+    """Plan where groups without members go on, and with --execute commit it."""
+    from sparklog.client.group_expiry import refuse_served_root
+    from sparklog.client.offset_reset import propose_reset
+
+    if dry_run and execute:
+        raise click.UsageError("--dry-run excludes --execute.")
+    if export and current().json:
+        raise click.UsageError("--export prints CSV: leave out --output json.")
+    if bool(topics) + all_topics != (0 if options["from_file"] else 1):
+        raise click.UsageError(
+            "give --topic NAME (as often as needed) or --all-topics; with --from-file neither."
+        )
+    mode_of = _mode_of(options)
+    log = current().open_log()
+    coordinators = current().coordinators(log, timeout_ms=timeout_ms)
+    if coordinators is None:
+        refuse_served_root(log, force=force)
+    wanted = _wanted(log, coordinators, names, all_groups)
+    partitions = _partitions_of(log, topics) if topics else None
+    described = coordinators.describe(wanted) if coordinators else {}
+    failures = {
+        f"group {name!r}": f"only a group without members can be changed, and its state is {one.state}"
+        for name, one in described.items()
+        if one.has_members
+    }
+    resets = mode_of(log, wanted)
+    image = log.refresh(force=True)
+    plans = [
+        propose_reset(log, name, resets[name], partitions, image=image)
+        for name in wanted
+        if f"group {name!r}" not in failures
+    ]
+    for plan in plans:
+        for text in plan.notes:
+            note(f"Warning: {text}.")
+    rows = _reset_rows(log, plans, image)
+    if execute:
+        done = [plan for plan in plans if not _commit(log, coordinators, plan, failures)]
+        rows = [row for row in rows if row["group"] in {plan.group for plan in done}]
+        plans = done
+    _show_reset(plans, rows, export=export, with_group=len(wanted) != 1, executed=execute)
+    if not (execute or dry_run or export):
+        note("Nothing was changed: give --execute to commit these offsets.")
+    _raise_failures(failures, len(wanted), "groups")
+
+
+def _mode_of(options: Mapping[str, Any]) -> Callable[[SparkLog, Sequence[str]], Mapping[str, Reset]]:
+    """What is asked of each group, by the one option that is given of those that say where to."""
+    from sparklog.client.offset_reset import Mode, Reset, parse_plan_csv
+
+    given = [name for name, value in options.items() if value is not None and value is not False]
+    if len(given) != 1:
+        shown = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        raise click.UsageError(f"give exactly one of {shown}.")
+    (name,) = given
+    value = options[name]
+
+    def find(log: SparkLog, wanted: Sequence[str]) -> Mapping[str, Reset]:
+        if name == "from_file":
+            offsets = parse_plan_csv(_read_text(value), wanted)
+            return {group: Reset(mode=Mode.FILE, offsets=found) for group, found in offsets.items()}
+        if name == "by_duration":
+            reset = Reset(mode=Mode.TIME, value=log.clock.now_ms() - value)
+        else:
+            reset = Reset(mode=Mode(f"--{name.replace('_', '-')}"), value=int(value))
+        return dict.fromkeys(wanted, reset)
+
+    return find
+
+
+def _read_text(file: TextIO) -> str:
+    try:
+        return file.read()
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{file.name}: {error}.") from None
+
+
+def _reset_rows(log: SparkLog, plans: Sequence[ResetPlan], image: Image) -> list[Document]:
+    return [
+        {
+            "group": plan.group,
+            "topic": topic,
+            "partition": partition,
+            "current_offset": log.committed_offsets(plan.group, image=image).get((topic, partition)),
+            "new_offset": offset,
+        }
+        for plan in plans
+        for (topic, partition), offset in plan.offsets.items()
+    ]
+
+
+def _commit(
+    log: SparkLog, coordinators: GroupCoordinators | None, plan: ResetPlan, failures: dict[str, str]
+) -> bool:
+    """True if it failed; `failures` takes why."""
+    if coordinators is None:
+        log.commit_offsets(plan.group, plan.offsets)
+        return False
+    errors = coordinators.commit_offsets(plan.group, plan.offsets) if plan.offsets else {}
+    wrong = [f"{topic}-{number}: {why}" for (topic, number), why in errors.items() if why is not None]
+    if wrong:
+        failures[f"group {plan.group!r}"] = ", ".join(wrong[:MOST_NAMED])
+    return bool(wrong)
+
+
+def _show_reset(
+    plans: Sequence[ResetPlan], rows: Sequence[Row], *, export: bool, with_group: bool, executed: bool
+) -> None:
+    from sparklog.client.offset_reset import plan_csv
+
+    if export:
+        for line in plan_csv(plans, with_group=with_group).split("\n")[:-1]:
+            tell(line)
+    elif current().json:
+        show_json({"dry_run": not executed, "partitions": list(rows)})
+    else:
+        show_rows(RESET_COLUMNS, rows)
+
+
+def _partitions_of(log: SparkLog, topics: Sequence[str]) -> list[TopicPartition]:
+    """Of `orders` all partitions, of `orders:0,3` two."""
+    words = [text.partition(":") for text in topics]
+    require_topics(log, [topic for topic, _, _ in words])
+    found = [
+        (topic, number)
+        for topic, colon, text in words
+        for number in (_numbers(text) if colon else range(log.partition_count(topic)))
+    ]
+    for topic, number in found:
+        log.image.partition(topic, number)  # is it there?
+    return list(dict.fromkeys(found))
+
+
+# --- groups delete, delete-offsets, expire -----------------------------------------------------------
+
+
+@groups.command("delete")
+@groups_option
+@all_groups_option
+@yes_option
+@force_option
+@timeout_option
+def delete(names: tuple[str, ...], all_groups: bool, yes: bool, force: bool, timeout_ms: int) -> None:
+    """Delete groups without members: their consumers begin anew."""
+    from sparklog.client.group_expiry import delete_groups, refuse_served_root
+
+    log = current().open_log()
+    coordinators = current().coordinators(log, timeout_ms=timeout_ms)
+    if coordinators is None:
+        refuse_served_root(log, force=force)
+    wanted = _wanted(log, coordinators, names, all_groups)
+    listed = ", ".join(map(repr, wanted[:MOST_NAMED])) + (", ..." if len(wanted) > MOST_NAMED else "")
+    if wanted:
+        question = f"Delete {counted(len(wanted), 'group')} ({listed}), and all offsets committed?"
+        confirm(question, yes=yes, required=all_groups)
+    errors = coordinators.delete_groups(wanted) if coordinators else delete_groups(log, wanted, force=force)
+    done = [name for name in wanted if errors[name] is None]
+    if current().json:
+        show_json([{"group": name, "deleted": name in done, "error": errors[name]} for name in wanted])
+    elif done:
+        tell(f"Deletion of requested consumer groups ({', '.join(map(repr, done))}) was successful.")
+    failures = {f"group {name!r}": why for name, why in errors.items() if why is not None}
+    _raise_failures(failures, len(wanted), "groups")
+
+
+@groups.command("delete-offsets")
+@click.option("--group", "-g", "group", metavar="NAME", required=True, help="The group.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    required=True,
+    metavar="T[:P,...]",
+    help="A topic, or some of its partitions.",
+)
+@yes_option
+@force_option
+@timeout_option
+def delete_offsets(group: str, topics: tuple[str, ...], yes: bool, force: bool, timeout_ms: int) -> None:
+    """Delete what a group has committed for a topic that no member of it reads."""
+    from sparklog.client.group_expiry import refuse_served_root
+
+    log = current().open_log()
+    coordinators = current().coordinators(log, timeout_ms=timeout_ms)
+    if coordinators is None:
+        refuse_served_root(log, force=force)
+    committed = log.committed_offsets(group)
+    if not committed:
+        raise click.ClickException(f"Consumer group '{group}' does not exist: it has committed no offsets.")
+    chosen: list[TopicPartition] = []
+    for text in topics:
+        topic, colon, numbers = text.partition(":")
+        found = [at for at in sorted(committed) if at[0] == topic]  # the topic may be gone
+        chosen += [(topic, number) for number in _numbers(numbers)] if colon else found
+        if not colon and not found:
+            raise click.ClickException(f"group '{group}' has committed nothing for topic {topic!r}.")
+    confirm(f"Delete the offsets of group {group} in {counted(len(chosen), 'partition')}?", yes=yes)
+    whole: str | None = None
+    errors: Mapping[TopicPartition, str | None] = dict.fromkeys(chosen)
+    if coordinators is None:
+        log.commit_offsets(group, dict.fromkeys(chosen))
+    else:
+        whole, errors = coordinators.delete_offsets(group, chosen)
+    if whole is not None:
+        raise click.ClickException(f"group '{group}': {whole}.")
+    rows = [
+        {"topic": at[0], "partition": at[1], "status": f"Error: {why}" if why else "Successful", "error": why}
+        for at, why in sorted(errors.items())
+    ]
+    show_rows("topic partition status", rows)
+    failures = {f"{at[0]}-{at[1]}": why for at, why in errors.items() if why is not None}
+    _raise_failures(failures, len(errors), "partitions")
 
 
 @groups.command("expire")
@@ -173,7 +624,7 @@ def describe(names: tuple[str, ...], all_groups: bool) -> None:
 )
 @click.option("--group", "-g", "names", multiple=True, metavar="NAME", help="Only this group.")
 @dry_run_option
-@click.option("--force", is_flag=True, help="Also where a broker has served the root, and is gone for good.")
+@force_option
 def expire(retention_ms: int, names: tuple[str, ...], dry_run: bool, force: bool) -> None:
     """Remove the offsets of groups that are silent: a consumer that comes back begins anew.
 
@@ -188,27 +639,3 @@ def expire(retention_ms: int, names: tuple[str, ...], dry_run: bool, force: bool
         show_json({"dry_run": dry_run, "groups": rows})
     else:
         show_rows(SILENT_COLUMNS, rows, empty="No group is older than that.")
-
-
-def group_rows(log: SparkLog, group: str) -> list[Row]:
-    """One row for each partition that the group committed an offset of."""
-    rows: list[Row] = []
-    for (topic, partition), offset in sorted(log.committed_offsets(group).items()):
-        try:
-            end_offset: int | None = log.log_end_offset(topic, partition)
-        except UnknownTopicError:  # deleted since; the group's offset stays
-            end_offset = None
-        rows.append(
-            {
-                "group": group,
-                "topic": topic,
-                "partition": partition,
-                "current_offset": offset,
-                "log_end_offset": end_offset,
-                "lag": None if end_offset is None else max(0, end_offset - offset),
-                "consumer_id": None,
-                "host": None,
-                "client_id": None,
-            }
-        )
-    return rows

@@ -49,6 +49,26 @@ def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str 
     return found_ms
 
 
+_JAVA_DURATION = re.compile(
+    r"P(?=.)(?:(\d{1,12})D)?(?:T(?=.)(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def parse_java_duration(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """Callback of an option: Kafka's `PnDTnHnMnS`, such as P1DT12H; or as `parse_duration`."""
+    if value is None:
+        return None
+    match = _JAVA_DURATION.fullmatch(value.strip())
+    if match is None:
+        return parse_duration(ctx, parameter, value)
+    days, hours, minutes, seconds = (float(word or 0) for word in match.groups())
+    found_ms = round(1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days))))
+    if found_ms > _MOST_MS:
+        raise click.BadParameter(f"found {value!r}, expected at most {_MOST_MS // _UNITS_MS['d']:,}d.")
+    return found_ms
+
+
 # --- moments -----------------------------------------------------------------------------------------
 
 
@@ -67,13 +87,8 @@ def parse_moment(ctx: click.Context, parameter: click.Parameter, value: str | No
     text = value.strip()
     if (commit := commit_number(text)) is not None:
         return Moment(commit=commit)
-    try:
-        found = dt.datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    else:
-        zoned = found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
-        return Moment(time_ms=round(zoned.timestamp() * 1000))
+    if (time_ms := iso_time_ms(text)) is not None:
+        return Moment(time_ms=time_ms)
     try:
         return Moment(ago_ms=parse_duration(ctx, parameter, text))
     except click.BadParameter:
@@ -83,6 +98,26 @@ def parse_moment(ctx: click.Context, parameter: click.Parameter, value: str | No
             ctx=ctx,
             param=parameter,
         ) from None
+
+
+def parse_datetime(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+    """Callback of an option: `2026-11-22T18:00:00.000`, UTC unless it has a zone; ms since 1970."""
+    if value is None:
+        return None
+    found = iso_time_ms(value.strip())
+    if found is None:
+        raise click.BadParameter(f"found {value!r}, expected a time such as 2026-11-22T18:00:00.000 (UTC).")
+    return found
+
+
+def iso_time_ms(text: str) -> int | None:
+    """A time of ISO 8601, UTC unless it has a zone, in ms since 1970; None: it is none."""
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    zoned = found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+    return round(zoned.timestamp() * 1000)
 
 
 def commit_number(text: str) -> int | None:

@@ -33,7 +33,16 @@ TOOLS: Mapping[str, Tool] = {
             "--delete": "topics delete",
         }
     ),
-    "kafka-consumer-groups": Tool({"--list": "groups list", "--describe": "groups describe"}),
+    "kafka-consumer-groups": Tool(
+        {
+            "--list": "groups list",
+            "--describe": "groups describe",
+            "--reset-offsets": "groups reset-offsets",
+            "--delete": "groups delete",
+            "--delete-offsets": "groups delete-offsets",
+        }
+    ),
+    "kafka-delete-records": Tool({"": "records delete"}),
     "kafka-get-offsets": Tool({"": "offsets get"}, _SERVERS),
     "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
     "kafka-console-consumer": Tool({"": "consume"}),
@@ -49,8 +58,6 @@ TOOLS: Mapping[str, Tool] = {
 }
 _WITH_PATTERNS = ("topics describe", "topics delete", "offsets get")
 
-_OWN_TOOL = "start sparklog-server, and use Kafka's own tool"
-_MEMBERS = f"only a broker knows which members a group has: {_OWN_TOOL}"
 _CLIENT = "there is no Kafka client to be configured: leave it out"
 INSTEAD_OF_TOOL: Mapping[str, str] = {
     "kafka-configs": "`sparklog topics describe` and `topics alter --topic NAME --config KEY=VALUE`; of the "
@@ -58,8 +65,6 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
     "kafka-reassign-partitions": "`sparklog partitions reassign`, with --file FILE for Kafka's JSON; "
     "`partitions list --reassigning` shows what is not done",
     "kafka-leader-election": "`sparklog partitions elect --preferred`, or --offline",
-    "kafka-delete-records": "`sparklog topics alter --topic NAME --config retention.ms=MS`, then "
-    f"`sparklog expire NAME`. From an offset on: {_OWN_TOOL}",
     "kafka-acls": "the storage decides who may do what (docs/deploy.md)",
     "kafka-groups": "`sparklog groups list`",
     "kafka-streams-groups": "`sparklog groups list`",
@@ -76,11 +81,8 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
     "kcat": "`sparklog consume` (-C) and `sparklog produce` (-P) have its flags; -L is `topics list`",
 }
 INSTEAD_OF_OPTION: Mapping[str, str] = {
-    "--members": _MEMBERS,
-    "--state": _MEMBERS,
-    "--reset-offsets": _MEMBERS,
-    "--delete-offsets": _MEMBERS,
-    "--delete": _MEMBERS,
+    "--members": "`groups describe --members` shows them",
+    "--state": "`groups describe --state` shows it",
     "--command-config": _CLIENT,
     "--producer.config": _CLIENT,
     "--consumer.config": _CLIENT,

@@ -31,8 +31,8 @@ def show_rows(columns: str, rows: Sequence[Row], *, empty: str = "") -> None:
     """Print all fields of `rows` as JSON, or some as a table.
 
     Args:
-        columns: fields, each perhaps with a heading and a unit: `topic size_bytes:SIZE:bytes`. Units: bytes,
-            age (in ms), time (ms since 1970).
+        columns: fields, each perhaps with a heading and a unit: `topic size_bytes:SIZE:bytes`. In a heading
+            `_` is a space. Units: bytes, age (in ms), time (ms since 1970).
         empty: printed instead of a table without rows.
     """
     if current().json:
@@ -45,7 +45,7 @@ def show_rows(columns: str, rows: Sequence[Row], *, empty: str = "") -> None:
     on_terminal = is_terminal(sys.stdout)
     if on_terminal and rows:
         specs = [spec for spec in specs if any(row[spec[0]] not in (None, [], ()) for row in rows)]
-    cells = [[heading or field.upper().replace("_", "-") for field, heading, _ in specs]]
+    cells = [[heading.replace("_", " ") or field.upper().replace("_", "-") for field, heading, _ in specs]]
     cells += [[_cell(row[field], unit) for field, _, unit in specs] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [

@@ -1,6 +1,7 @@
 """The embedded client: producer, consumer, admin, groups. Knows no Spark.
 
-Only brokers.py opens a socket: it asks a broker which root it serves, and no more.
+Only brokers.py opens a socket: it asks a broker which root it serves, and a controller for its decisions.
+group_coordinators.py asks through it who the members of groups are, and for changes of groups.
 """
 
 from sparklog.client.admin import PartitionDescription, TopicDescription

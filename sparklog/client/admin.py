@@ -39,6 +39,7 @@ from sparklog.metadata import (
     is_internal,
     new_id,
     plan_add_partitions,
+    plan_advance_log_start,
     plan_create_topic,
     plan_set_configs,
 )
@@ -187,6 +188,76 @@ def alter_root(metadata: MetadataLog, changed: Mapping[str, str], deleted: Itera
     validate_root_configs(changed)
     configs = _config_changes(changed, list(deleted), root=True)
     metadata.publish(lambda image: _planned(plan_set_configs(image, None, configs)))
+
+
+# --- deletion of records ---------------------------------------------------------------------------------
+
+LOG_END = -1  # Kafka's -1: all that there is now
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedRecords:
+    """The start of a partition's log, before and after. The files go with the next vacuum."""
+
+    log_start_offset: int
+    new_log_start_offset: int
+
+
+def delete_records(
+    metadata: MetadataLog, before: Mapping[tuple[str, int], int], *, dry_run: bool = False
+) -> dict[tuple[str, int], DeletedRecords]:
+    """Delete all records before an offset of each partition; all in one commit, or nothing.
+
+    Args:
+        before: the new log start offsets, or LOG_END. Where the log starts later already, nothing changes.
+
+    Raises:
+        UnknownTopicError: a partition that there is none of.
+        InvalidRequestError: INTERNAL_TOPIC; COMPACTED_TOPIC; OFFSET_OUT_OF_RANGE, past the log's end.
+    """
+    found: dict[tuple[str, int], DeletedRecords] = {}
+
+    def plan(image: Image) -> list[Action]:
+        found.clear()
+        actions = []
+        for (topic, partition), offset in before.items():
+            state = image.partition(topic, partition)
+            start = _new_log_start(image, topic, state, offset)
+            found[topic, partition] = DeletedRecords(
+                log_start_offset=state.log_start_offset,
+                new_log_start_offset=max(start, state.log_start_offset),
+            )
+            actions.append(plan_advance_log_start(image, image.topic(topic).topic_id, partition, start))
+        return _planned(*actions)
+
+    if dry_run:
+        plan(metadata.refresh(force=True))
+    else:
+        metadata.publish(plan)
+    return found
+
+
+def _new_log_start(image: Image, name: str, state: PartitionState, offset: int) -> int:
+    """As Kafka's DeleteRecords: not of internal topics, nor of those that keep a record of each key."""
+    if is_internal(name):
+        raise InvalidRequestError(
+            "INTERNAL_TOPIC", f"topic {name} is internal: its records stay", fix="name a topic of users"
+        )
+    if TopicConfig.parse(image.topic(name).configs, image.configs).cleanup_policy == ("compact",):
+        raise InvalidRequestError(
+            "COMPACTED_TOPIC",
+            f"topic {name}: its cleanup.policy is compact, which keeps the last record of each key",
+            fix="write tombstones, or set cleanup.policy=compact,delete",
+        )
+    start = state.log_end_offset if offset == LOG_END else offset
+    if not 0 <= start <= state.log_end_offset:
+        raise InvalidRequestError(
+            "OFFSET_OUT_OF_RANGE",
+            f"{name}-{state.partition}: found offset {offset} to delete before, expected 0 to "
+            f"{state.log_end_offset}, or -1 for all",
+            fix="name an offset of the log (`sparklog offsets get`)",
+        )
+    return start
 
 
 # --- descriptions ------------------------------------------------------------------------------------

@@ -83,6 +83,10 @@ class AnswerReader:
         length = self.int16()
         return None if length < 0 else self._text(length)
 
+    def data(self) -> bytes:
+        """Bytes after their length; null is empty."""
+        return self._take(max(self.int32(), 0))
+
     # --- of flexible versions -------------------------------------------------------------------------
 
     def varint(self) -> int:
@@ -243,34 +247,34 @@ def elect_leaders(
     """ElectLeaders v2; None: of all partitions."""
     chunks = [struct.pack(">b", election)]
     if partitions is None:
-        chunks.append(_varint(0))
+        chunks.append(varint_bytes(0))
     else:
         topics = _by_topic(dict.fromkeys(partitions))
-        chunks.append(_varint(len(topics) + 1))
+        chunks.append(varint_bytes(len(topics) + 1))
         for topic, numbers in topics.items():
-            chunks += [_string(topic), _int32s(list(numbers)), _NO_TAGS]
-    return b"".join([*chunks, struct.pack(">i", timeout_ms), _NO_TAGS])
+            chunks += [compact_string_bytes(topic), _int32s(list(numbers)), NO_TAGS]
+    return b"".join([*chunks, struct.pack(">i", timeout_ms), NO_TAGS])
 
 
 def alter_reassignments(wanted: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int) -> bytes:
     """AlterPartitionReassignments v0; None in the place of replicas: call it off."""
     topics = _by_topic(wanted)
-    chunks = [struct.pack(">i", timeout_ms), _varint(len(topics) + 1)]
+    chunks = [struct.pack(">i", timeout_ms), varint_bytes(len(topics) + 1)]
     for topic, partitions in topics.items():
-        chunks += [_string(topic), _varint(len(partitions) + 1)]
+        chunks += [compact_string_bytes(topic), varint_bytes(len(partitions) + 1)]
         for partition, replicas in partitions.items():
-            listed = _varint(0) if replicas is None else _int32s(replicas)
-            chunks += [struct.pack(">i", partition), listed, _NO_TAGS]
-        chunks.append(_NO_TAGS)
-    return b"".join([*chunks, _NO_TAGS])
+            listed = varint_bytes(0) if replicas is None else _int32s(replicas)
+            chunks += [struct.pack(">i", partition), listed, NO_TAGS]
+        chunks.append(NO_TAGS)
+    return b"".join([*chunks, NO_TAGS])
 
 
 def unregister_broker(node_id: int) -> bytes:
     """UnregisterBroker v0."""
-    return struct.pack(">i", node_id) + _NO_TAGS
+    return struct.pack(">i", node_id) + NO_TAGS
 
 
-_NO_TAGS = b"\0"
+NO_TAGS = b"\0"
 
 
 def _by_topic(partitions: Mapping[TopicPartition, T]) -> dict[str, dict[int, T]]:
@@ -280,7 +284,7 @@ def _by_topic(partitions: Mapping[TopicPartition, T]) -> dict[str, dict[int, T]]
     return found
 
 
-def _varint(number: int) -> bytes:
+def varint_bytes(number: int) -> bytes:
     found = bytearray()
     while number >= 0x80:
         found.append(number & 0x7F | 0x80)
@@ -289,13 +293,13 @@ def _varint(number: int) -> bytes:
     return bytes(found)
 
 
-def _string(text: str) -> bytes:
+def compact_string_bytes(text: str) -> bytes:
     data = text.encode()
-    return _varint(len(data) + 1) + data
+    return varint_bytes(len(data) + 1) + data
 
 
 def _int32s(numbers: Sequence[int]) -> bytes:
-    return _varint(len(numbers) + 1) + struct.pack(f">{len(numbers)}i", *numbers)
+    return varint_bytes(len(numbers) + 1) + struct.pack(f">{len(numbers)}i", *numbers)
 
 
 # --- answers -----------------------------------------------------------------------------------------

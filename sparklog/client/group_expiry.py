@@ -1,4 +1,4 @@
-"""Remove the offsets of groups that have committed nothing for long, where no broker does; only on request.
+"""Remove consumer groups where no broker does: those that have committed nothing for long, or by name.
 
 A broker removes the offsets of empty groups by itself (offsets.retention.minutes). Without a broker it is not
 known whether a consumer will come back, and then begin anew; so nothing goes unless a user says so, and then
@@ -15,7 +15,7 @@ Sources: KIP-211; Kafka ConsumerGroupCommand --delete.
 import dataclasses
 from collections.abc import Collection, Sequence
 
-from sparklog.client.groups import partition_for_group
+from sparklog.client.groups import MAX_OFFSET, partition_for_group
 from sparklog.client.log import SparkLog
 from sparklog.client.topic_plan import OFFSETS_TOPIC
 from sparklog.errors import InvalidRequestError
@@ -58,15 +58,7 @@ def expire_groups(
         InvalidRequestError: BROKER_COORDINATES.
         RetriableError, StorageError: some may be gone, the others are not.
     """
-    image = log.refresh(force=True)
-    brokers = sorted(image.brokers)
-    if brokers and not force:
-        raise InvalidRequestError(
-            "BROKER_COORDINATES",
-            f"{log.url}: broker {brokers[0]} coordinates its groups, and knows which have members",
-            fix="have it delete them (kafka-consumer-groups --delete), or wait for its "
-            "offsets.retention.minutes; --force if there is no broker any more",
-        )
+    refuse_served_root(log, force=force)
     before_ms = earlier_now_ms(log.store, log.clock) - retention_ms
     gone = []
     for group in log.groups() if groups is None else sorted(set(groups)):
@@ -74,6 +66,38 @@ def expire_groups(
         if found is not None and (dry_run or _forget(log, group, before_ms)):
             gone.append(found)
     return gone
+
+
+def delete_groups(log: SparkLog, groups: Collection[str], *, force: bool = False) -> dict[str, str | None]:
+    """Remove groups whenever they committed last: by name, why one is still there, or None.
+
+    Raises:
+        InvalidRequestError: BROKER_COORDINATES; `force` as for `expire_groups`.
+        RetriableError, StorageError: some may be gone, the others are not.
+    """
+    refuse_served_root(log, force=force)
+    found: dict[str, str | None] = {}
+    for group in sorted(set(groups)):
+        if not log.committed_offsets(group):
+            found[group] = "GROUP_ID_NOT_FOUND"
+        else:
+            found[group] = None if _forget(log, group, MAX_OFFSET) else "NON_EMPTY_GROUP: it still commits"
+    return found
+
+
+def refuse_served_root(log: SparkLog, *, force: bool) -> None:
+    """Refuse a root that a broker has served (BROKER_COORDINATES): that one knows which groups have members.
+
+    Otherwise offsets would change under a member, which overwrites them or leaves records out.
+    """
+    brokers = sorted(log.refresh(force=True).brokers)
+    if brokers and not force:
+        raise InvalidRequestError(
+            "BROKER_COORDINATES",
+            f"{log.url}: broker {brokers[0]} coordinates its groups, and knows which have members",
+            fix="ask it: --bootstrap-server HOST:PORT with `groups delete` or `groups reset-offsets`; silent "
+            "groups go by its offsets.retention.minutes; --force if there is no broker any more",
+        )
 
 
 def _silent(log: SparkLog, group: str, before_ms: int) -> SilentGroup | None:

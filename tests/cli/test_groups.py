@@ -2,6 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import Result
 
@@ -58,8 +59,9 @@ def test_groups_are_listed_and_described(run: Run, run_json: RunJson) -> None:
         "CONSUMER-ID",
         "HOST",
         "CLIENT-ID",
+        "LAG-SECONDS",
     ]
-    assert row.split() == ["g", "t", "0", "2", "2", "0", "-", "-", "-"]
+    assert row.split() == ["g", "t", "0", "2", "2", "0", "-", "-", "-", "0.0"]
     assert run("kafka-consumer-groups", "--describe", "--group", "g").stdout.splitlines() == [heading, row]
 
 
@@ -80,6 +82,32 @@ def test_offsets_of_a_deleted_topic_have_no_lag(run: Run, run_json: RunJson, roo
         log.metadata.publish(lambda image: [plan_delete_topic(image, "t")])
     (row,) = run_json("groups", "describe", "--group", "g")
     assert (row["current_offset"], row["log_end_offset"], row["lag"]) == (1, None, None)
+
+
+def test_lag_in_seconds_is_the_age_of_the_first_unread_record(
+    run: Run, run_json: RunJson, root: Path
+) -> None:
+    run("topics", "create", "--topic", "t")
+    with sparklog.open(root) as log:
+        ages = pa.array([log.clock.now_ms() - 60_000 * n for n in (9, 5, 3)], pa.timestamp("ms", "UTC"))
+        log.append("t", pa.table({"value": [b"v"] * 3, "timestamp": ages}))
+        log.commit_offsets("g", {("t", 0): 1}, metadata="by hand")
+    (row,) = run_json("groups", "describe", "--group", "g")
+    assert 300 <= row["lag_seconds"] < 360
+    assert row["metadata"] == "by hand"
+    heading = run("groups", "describe", "--group", "g", "--verbose").stdout.splitlines()[0]
+    assert heading.split()[-3:] == ["LAG-SECONDS", "LAST-COMMIT", "METADATA"]
+
+
+def test_without_a_broker_a_group_is_empty(run: Run, run_json: RunJson) -> None:
+    run("produce", "--topic", "t", stdin="a\n")
+    run("consume", "--topic", "t", "--group", "g", "-e")
+    (state,) = run_json("groups", "describe", "--all-groups", "--state")
+    assert (state["group"], state["state"], state["members"]) == ("g", "Empty", 0)
+    members = run("groups", "describe", "--group", "g", "--members")
+    assert members.stdout.split() == ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+    assert "has no active members" in members.stderr
+    run("groups", "describe", "--group", "g", "--members", "--state", exit_code=2)
 
 
 def test_unknown_group_is_an_error(run: Run) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from sparklog.cli.inputs import Moment, Stop, parse_moment
+from sparklog.cli.inputs import Moment, Stop, parse_datetime, parse_java_duration, parse_moment
 from sparklog.cli.output import shown_time
 
 # --- inputs ----------------------------------------------------------------------------------------
@@ -35,6 +35,36 @@ SIX_UTC = 1_795_370_400_000
 )
 def test_a_moment_is_a_commit_a_time_or_how_long_ago(text: str, moment: Moment) -> None:
     assert parse_moment(CONTEXT, PARAMETER, text) == moment
+
+
+@pytest.mark.parametrize(
+    ("text", "found_ms"),
+    [
+        ("P1D", 86_400_000),
+        ("pt1h", 3_600_000),
+        ("P1DT2H3M4.5S", 93_784_500),
+        ("PT0S", 0),
+        ("90m", 5_400_000),
+        ("7 days", 7 * 86_400_000),
+    ],
+)
+def test_a_duration_is_javas_or_ours(text: str, found_ms: int) -> None:
+    assert parse_java_duration(CONTEXT, PARAMETER, text) == found_ms
+
+
+@pytest.mark.parametrize(
+    "text", ["", "P", "PT", "P1DT", "P1H", "PT1D", "-PT1H", "P1W", "P99999D", "PT\u0661S"]
+)
+def test_other_durations_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        parse_java_duration(CONTEXT, PARAMETER, text)
+
+
+def test_a_time_is_utc_unless_it_has_a_zone() -> None:
+    for text in ("2026-11-22T18:00:00.000", "2026-11-22T18:00:00.000Z", "2026-11-22T19:00:00+01:00"):
+        assert parse_datetime(CONTEXT, PARAMETER, text) == SIX_UTC
+    with pytest.raises(click.BadParameter):
+        parse_datetime(CONTEXT, PARAMETER, "1d")
 
 
 @pytest.mark.parametrize("text", ["", "-1", "soon", "1e3", "2026-13-01", "0" * 21, "\u0661", "1 fortnight"])

@@ -29,10 +29,8 @@ def test_every_tool_means_a_command_that_there_is(command: str) -> None:
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        ("kafka-consumer-groups --describe --group g --members", "only a broker knows which members"),
-        ("kafka-consumer-groups --reset-offsets --group g --to-earliest", "use Kafka's own tool"),
-        ("kafka-consumer-groups --delete --group g", "only a broker knows which members"),
-        ("groups describe --all-groups --state", "only a broker knows which members"),
+        ("kafka-consumer-groups --list --members", "`groups describe --members` shows them"),
+        ("groups list --state", "`groups describe --state` shows it"),
         ("kafka-console-consumer --topic t --consumer-property group.id=g", "--group NAME"),
         ("consume --topic t --consumer-property=auto.offset.reset=latest", "-o beginning or -o end"),
         ("kafka-console-consumer --topic t --timeout-ms 9", "give -e, which stops at the end of the log"),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from sparklog.client import OFFSETS_TOPIC, SparkLog, StagedAppend
-from sparklog.client.group_expiry import SilentGroup, expire_groups
+from sparklog.client.group_expiry import SilentGroup, delete_groups, expire_groups
 from sparklog.client.groups import TopicPartition
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
@@ -84,3 +84,13 @@ def test_a_brokers_groups_are_its_own(filled: SparkLog) -> None:
 def test_a_root_without_groups(log: SparkLog) -> None:
     assert expire_groups(log, 0) == []
     assert expire_groups(log, 0, ["g"]) == []
+
+
+def test_groups_are_deleted_by_name_whenever_they_committed(filled: SparkLog, other: SparkLog) -> None:
+    assert delete_groups(filled, ["new", "unheard of"]) == {"new": None, "unheard of": "GROUP_ID_NOT_FOUND"}
+    assert other.groups() == ["half", "old"]
+    filled.metadata.publish(lambda image: [plan_join_broker(image, 7, incarnation_id=new_id())])
+    with pytest.raises(InvalidRequestError, match="broker 7 coordinates its groups"):
+        delete_groups(filled, ["old"])
+    assert delete_groups(filled, ["old"], force=True) == {"old": None}
+    assert other.groups() == ["half"]

@@ -1,0 +1,408 @@
+"""Asks the brokers that coordinate consumer groups: who is a member, and changes that only they may make.
+
+    FindCoordinator v4, ListGroups v2, DescribeGroups v4, OffsetCommit v6, OffsetDelete v0, DeleteGroups v1
+
+A coordinator that moves, starts or loads its groups says so, or does not answer. Then it is looked for again,
+until it has answered or the time is up. Where no broker answers, there is no wait.
+
+Invariants: nothing is asked of a broker of another cluster. A group with members is changed by nobody: its
+    coordinator refuses. What was asked and not answered may be done: every request may be repeated.
+Not here: committed offsets and the ends of logs, which the root says.
+Concurrency: one thread a call.
+Sources: Kafka's AdminClient (CoordinatorStrategy); its protocol's requests and responses of these names.
+"""
+
+import struct
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from sparklog.client.brokers import (
+    METADATA,
+    METADATA_VERSION,
+    NO_TAGS,
+    NO_TOPICS,
+    Address,
+    AnswerReader,
+    BrokerConnection,
+    Cluster,
+    NotKafkaError,
+    compact_string_bytes,
+    parse_servers,
+    read_cluster,
+    varint_bytes,
+)
+from sparklog.clock import Clock
+from sparklog.errors import InvalidRequestError, RetriableError
+
+TIMEOUT_MS = 30_000
+_PAUSE_MS = 200  # before a coordinator is looked for again
+_MAX_RESPONSE_BYTES = 64 << 20
+_OFFSET_COMMIT, _FIND_COORDINATOR, _DESCRIBE_GROUPS, _LIST_GROUPS = 8, 10, 15, 16
+_DELETE_GROUPS, _OFFSET_DELETE = 42, 47
+_NO_ERROR, _INVALID_GROUP_ID = 0, 24
+_AGAIN = {14, 15, 16}  # loading, not available, not coordinator
+# Those that these requests may be answered with; any other is named by its number.
+_ERRORS = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    3: "UNKNOWN_TOPIC_OR_PARTITION",
+    _INVALID_GROUP_ID: "INVALID_GROUP_ID",
+    25: "UNKNOWN_MEMBER_ID",
+    30: "GROUP_AUTHORIZATION_FAILED",
+    42: "INVALID_REQUEST",
+    68: "NON_EMPTY_GROUP",
+    69: "GROUP_ID_NOT_FOUND",
+    79: "UNSTABLE_OFFSET_COMMIT",
+    86: "GROUP_SUBSCRIBED_TO_TOPIC",
+}
+_CONSUMER = "consumer"  # protocol type, whose assignments are Kafka's
+TopicPartition = tuple[str, int]
+T = TypeVar("T")
+_Answers = Mapping[str, tuple[int, T]]  # by group: error code, and what else there is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Of a group.
+
+    Fields:
+        partitions: those that it has; empty during a rebalance, and for protocols other than consumers'.
+    """
+
+    consumer_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """As its coordinator knows it.
+
+    Fields:
+        state: Kafka's name: Empty, Stable, PreparingRebalance, CompletingRebalance, Dead.
+        coordinator: host:port (node id).
+        assignment_strategy: empty while there is none.
+    """
+
+    group: str
+    state: str
+    coordinator: str
+    assignment_strategy: str
+    members: tuple[Member, ...]
+
+    @property
+    def has_members(self) -> bool:
+        """True if its offsets may not be changed, by Kafka's rule."""
+        return self.state not in {"Empty", "Dead"}
+
+
+class _Coordinator(NamedTuple):
+    node_id: int
+    address: Address
+
+
+def error_name(code: int) -> str | None:
+    """Kafka's name of an error code; None: no error."""
+    return None if code == _NO_ERROR else _ERRORS.get(code, f"error {code}")
+
+
+class GroupCoordinators:
+    """Finds each group's coordinator through bootstrap servers, and asks it."""
+
+    def __init__(
+        self, cluster_id: str, clock: Clock, bootstrap_servers: str, *, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """`cluster_id`: of the root that is meant.
+
+        Raises:
+            InvalidRequestError: INVALID_OPTION.
+        """
+        self._cluster_id = cluster_id
+        self._clock = clock
+        self._servers = [address for _, address in parse_servers(bootstrap_servers)]
+        self._timeout_ms = timeout_ms
+
+    def list_groups(self) -> list[str]:
+        """Names of all groups that a broker coordinates, those with members only too.
+
+        Raises:
+            RetriableError: COORDINATOR_UNREACHABLE, of one broker at least.
+        """
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        problems: dict[str, None] = {}
+        _, cluster = self._cluster(deadline, problems)
+        found: set[str] = set()
+        for address in cluster.addresses.values():
+            try:
+                with _connect(address, deadline) as connection:
+                    code, names = _read_listed(connection.ask(_LIST_GROUPS, 2, b""))
+            except (NotKafkaError, OSError) as error:
+                raise _unreachable({_text(address, error): None}) from None
+            if code:
+                raise _unreachable({_text(address, error_name(code) or ""): None})
+            found |= names
+        return sorted(found)
+
+    def describe(self, groups: Collection[str]) -> dict[str, GroupDescription]:
+        """Return state and members of each group; one that is not known is Dead, as in Kafka.
+
+        Raises:
+            InvalidRequestError: INVALID_GROUP.
+            RetriableError: COORDINATOR_UNREACHABLE, also where a coordinator refuses to describe a group.
+        """
+
+        def read(reader: AnswerReader, at: _Coordinator) -> _Answers[GroupDescription]:
+            return _read_described(reader, at)
+
+        found = self._ask(groups, (_DESCRIBE_GROUPS, 4), lambda names: _strings(names) + b"\0", read)
+        for name, (code, _) in found.items():
+            if code == _INVALID_GROUP_ID:
+                raise InvalidRequestError("INVALID_GROUP", f"found group {name!r}", fix="correct the name")
+            if code != _NO_ERROR:
+                raise _unreachable([f"group {name!r}: {error_name(code)}"])
+        return {name: described for name, (_, described) in found.items()}
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, str | None]:
+        """Commit for a group without members: Kafka's name of an error for each partition, or None."""
+
+        def body(_names: Sequence[str]) -> bytes:
+            head = _string(group) + struct.pack(">i", -1) + _string("")  # generation and member: none
+            return head + _by_topic(
+                {at: struct.pack(">iqi", at[1], offset, -1) + _string("") for at, offset in offsets.items()}
+            )
+
+        def read(reader: AnswerReader, _at: _Coordinator) -> _Answers[dict[TopicPartition, str | None]]:
+            reader.skip(4)  # throttle time
+            return {group: _read_partitions(reader)}
+
+        return self._ask([group], (_OFFSET_COMMIT, 6), body, read)[group][1]
+
+    def delete_offsets(
+        self, group: str, partitions: Collection[TopicPartition]
+    ) -> tuple[str | None, dict[TopicPartition, str | None]]:
+        """Delete committed offsets: an error of the whole request, and one for each partition, or None."""
+
+        def body(_names: Sequence[str]) -> bytes:
+            return _string(group) + _by_topic({at: struct.pack(">i", at[1]) for at in partitions})
+
+        def read(reader: AnswerReader, _at: _Coordinator) -> _Answers[dict[TopicPartition, str | None]]:
+            code = reader.int16()
+            reader.skip(4)  # throttle time
+            first, found = _read_partitions(reader)
+            return {group: (code or first, found)}
+
+        code, found = self._ask([group], (_OFFSET_DELETE, 0), body, read)[group]
+        return (None if any(found.values()) else error_name(code)), found
+
+    def delete_groups(self, groups: Collection[str]) -> dict[str, str | None]:
+        """Delete groups and their offsets: Kafka's name of an error for each, or None."""
+
+        def read(reader: AnswerReader, _at: _Coordinator) -> _Answers[None]:
+            reader.skip(4)  # throttle time
+            return {reader.string() or "": (reader.int16(), None) for _ in range(reader.count())}
+
+        found = self._ask(groups, (_DELETE_GROUPS, 1), _strings, read)
+        return {name: error_name(code) for name, (code, _) in found.items()}
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        groups: Collection[str],
+        api: tuple[int, int],
+        body: Callable[[Sequence[str]], bytes],
+        read: Callable[[AnswerReader, _Coordinator], _Answers[T]],
+    ) -> dict[str, tuple[int, T]]:
+        """Ask the coordinators of all groups, those that cannot answer now again.
+
+        Args:
+            api: key and version; none of them is flexible.
+        """
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        found: dict[str, tuple[int, T]] = {}
+        while len(found) < len(set(groups)):
+            problems: dict[str, None] = {}
+            left = sorted(set(groups) - set(found))
+            for at, names in self._find(left, deadline, problems).items():
+                try:
+                    with _connect(at.address, deadline) as connection:
+                        answers = read(connection.ask(*api, body(names)), at)
+                except (NotKafkaError, OSError) as error:
+                    problems[_text(at.address, error)] = None
+                    continue
+                found |= {name: answers[name] for name in names if _is_final(answers, name)}
+                if not set(names) <= set(found):
+                    problems[_text(at.address, "it does not coordinate the group, or loads it")] = None
+            if len(found) == len(set(groups)):
+                break
+            if time.monotonic() + _PAUSE_MS / 1000 >= deadline:
+                raise _unreachable(problems)
+            self._clock.sleep_ms(_PAUSE_MS)
+        return found
+
+    def _find(
+        self, groups: Sequence[str], deadline: float, problems: dict[str, None]
+    ) -> dict[_Coordinator, list[str]]:
+        """By coordinator the groups that it has, as far as they have one now."""
+        server, _ = self._cluster(deadline, problems)
+        keys = varint_bytes(len(groups) + 1) + b"".join(map(compact_string_bytes, groups))
+        found: dict[_Coordinator, list[str]] = {}
+        try:
+            with _connect(server, deadline) as connection:
+                body = b"\0" + keys + NO_TAGS  # 0: of groups
+                reader = connection.ask(_FIND_COORDINATOR, 4, body, is_flexible=True)
+        except (NotKafkaError, OSError) as error:
+            problems[_text(server, error)] = None
+            return found
+        reader.skip(4)  # throttle time
+        for _ in range(reader.compact_count()):
+            name = reader.compact_string() or ""
+            node_id, host, port = reader.int32(), reader.compact_string() or "", reader.int32()
+            code, message = reader.int16(), reader.compact_string()
+            reader.skip_tags()
+            if code == _NO_ERROR and name in groups:
+                found.setdefault(_Coordinator(node_id, (host, port)), []).append(name)
+            else:
+                problems[_text(server, message or error_name(code) or "")] = None
+        return found
+
+    def _cluster(self, deadline: float, problems: dict[str, None]) -> tuple[Address, Cluster]:
+        """The first server that answers, and what it says of the brokers."""
+        for server in self._servers:
+            try:
+                with _connect(server, deadline) as connection:
+                    cluster = read_cluster(connection.ask(METADATA, METADATA_VERSION, NO_TOPICS))
+            except (NotKafkaError, OSError) as error:
+                problems[_text(server, error)] = None
+                continue
+            if cluster.cluster_id != self._cluster_id:
+                raise InvalidRequestError(
+                    "WRONG_ROOT",
+                    f"broker {server[0]}:{server[1]}: found cluster {cluster.cluster_id!r}, expected "
+                    f"{self._cluster_id!r}",
+                    fix="name a broker of the root that is meant",
+                )
+            return server, cluster
+        raise _unreachable(problems)
+
+
+def _connect(address: Address, deadline: float) -> BrokerConnection:
+    return BrokerConnection(address, deadline, max_response_bytes=_MAX_RESPONSE_BYTES)
+
+
+def _is_final(answers: _Answers[T], name: str) -> bool:
+    return name in answers and answers[name][0] not in _AGAIN
+
+
+def _unreachable(problems: Collection[str]) -> RetriableError:
+    return RetriableError(
+        "COORDINATOR_UNREACHABLE",
+        f"no coordinator answered ({'; '.join(problems)})",
+        fix="check that the brokers run and can be reached from here, and ask again: what was not answered "
+        "may be done already, and may be repeated",
+    )
+
+
+def _text(address: Address, problem: Exception | str) -> str:
+    reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else problem
+    return f"{address[0]}:{address[1]}: {reason}"
+
+
+# --- bytes -------------------------------------------------------------------------------------------
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def _strings(texts: Sequence[str]) -> bytes:
+    return struct.pack(">i", len(texts)) + b"".join(map(_string, texts))
+
+
+def _by_topic(partitions: Mapping[TopicPartition, bytes]) -> bytes:
+    """An array of topics, each with an array of its partitions, which are given."""
+    topics: dict[str, list[bytes]] = {}
+    for (topic, _), data in partitions.items():
+        topics.setdefault(topic, []).append(data)
+    return struct.pack(">i", len(topics)) + b"".join(
+        _string(topic) + struct.pack(">i", len(found)) + b"".join(found) for topic, found in topics.items()
+    )
+
+
+def _read_partitions(reader: AnswerReader) -> tuple[int, dict[TopicPartition, str | None]]:
+    """An error code with which the request is to be repeated, if any; and the error of each partition."""
+    codes: dict[TopicPartition, int] = {}
+    for _ in range(reader.count()):
+        topic = reader.string() or ""
+        for _ in range(reader.count()):
+            partition = reader.int32()
+            codes[topic, partition] = reader.int16()
+    again = next((code for code in codes.values() if code in _AGAIN), _NO_ERROR)
+    return again, {at: error_name(code) for at, code in codes.items()}
+
+
+def _read_listed(reader: AnswerReader) -> tuple[int, set[str]]:
+    """Of ListGroupsResponse v2."""
+    reader.skip(4)  # throttle time
+    code = reader.int16()
+    found = set()
+    for _ in range(reader.count()):
+        found.add(reader.string() or "")
+        reader.string()  # protocol type
+    return code, found
+
+
+def _read_described(reader: AnswerReader, at: _Coordinator) -> dict[str, tuple[int, GroupDescription]]:
+    """Of DescribeGroupsResponse v4."""
+    reader.skip(4)  # throttle time
+    found = {}
+    for _ in range(reader.count()):
+        code, group, state = reader.int16(), reader.string() or "", reader.string() or ""
+        protocol_type, strategy = reader.string(), reader.string() or ""
+        members = [_read_member(reader, protocol_type or "") for _ in range(reader.count())]
+        reader.skip(4)  # authorized operations
+        found[group] = (
+            code,
+            GroupDescription(
+                group=group,
+                state=state,
+                coordinator=f"{at.address[0]}:{at.address[1]} ({at.node_id})",
+                assignment_strategy=strategy,
+                members=tuple(members),
+            ),
+        )
+    return found
+
+
+def _read_member(reader: AnswerReader, protocol_type: str) -> Member:
+    consumer_id, instance_id = reader.string() or "", reader.string()
+    client_id, host = reader.string() or "", reader.string() or ""
+    reader.data()  # subscription
+    assignment = reader.data()
+    return Member(
+        consumer_id=consumer_id,
+        instance_id=instance_id,
+        client_id=client_id,
+        host=host,
+        partitions=_read_assignment(assignment) if protocol_type == _CONSUMER else (),
+    )
+
+
+def _read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+    """Of ConsumerProtocolAssignment, which a consumer wrote: empty where it is none."""
+    reader = AnswerReader(data)
+    found: list[TopicPartition] = []
+    try:
+        reader.int16()  # version
+        for _ in range(reader.count()):
+            topic = reader.string() or ""
+            found += [(topic, reader.int32()) for _ in range(reader.count())]
+    except NotKafkaError:
+        return ()
+    return tuple(sorted(found))
