@@ -37,7 +37,7 @@ COMMANDS = {
         ("topics", "topics", "Create, list, describe, alter and delete topics."),
         ("produce", "produce", "Write lines from stdin as records."),
         ("consume", "consume", "Print records, and follow the log."),
-        ("offsets", "groups", "First, next and by-time offsets of partitions."),
+        ("offsets", "offsets", "Offsets of partitions; a group's offsets to and from a file."),
         ("groups", "groups", "Consumer groups: committed offsets and lag."),
         ("root", "root", "The root's identity and settings; sweep and restore it."),
         ("metadata", "metadata", "Commits, and what the metadata says after any of them."),
