@@ -38,6 +38,11 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
     "kafka-console-consumer": Tool({"": "consume"}),
     "kafka-dump-log": Tool({"": "dump-log"}, {"--deep-iteration": "--deep"}),
+    "kafka-producer-perf-test": Tool({"": "perf produce"}),
+    "kafka-consumer-perf-test": Tool({"": "perf consume"}, _SERVERS | {"--messages": "--num-records"}),
+    "kafka-e2e-latency": Tool({"": "perf e2e"}),
+    "kafka-verifiable-producer": Tool({"": "verify produce"}, _SERVERS),
+    "kafka-verifiable-consumer": Tool({"": "verify consume"}, _SERVERS),
     "kafka-transactions": Tool(
         {
             "list": "transactions list",
@@ -86,6 +91,8 @@ INSTEAD_OF_OPTION: Mapping[str, str] = {
     "--consumer.config": _CLIENT,
     "--command-property": _CLIENT,
     "--producer-property": f"{_CLIENT}; instead of compression.type: --compression CODEC; acks is all",
+    "--producer-props": f"{_CLIENT}; instead of bootstrap.servers: --bootstrap-server HOST:PORT, of "
+    "compression.type: --compression CODEC, of batch.size: --batch-size BYTES; acks is all",
     "--consumer-property": f"{_CLIENT}; instead of group.id: --group NAME; of auto.offset.reset: "
     "-o beginning or -o end",
     "--request-required-acks": "a record is durable when it is acknowledged, always: leave it out",

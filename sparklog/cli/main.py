@@ -50,6 +50,8 @@ COMMANDS = {
         ("compact", "maintenance", "Keep the last record of each key."),
         ("expire", "maintenance", "Remove records past their topic's retention."),
         ("vacuum", "maintenance", "Remove the files that nothing refers to."),
+        ("perf", "perf", "Measure producing, consuming and end-to-end latency."),
+        ("verify", "verify", "Produce and consume with a JSON line for each event, for tests."),
         ("dump-log", "dump_log", "Show what a segment or index file holds."),
         ("doctor", "doctor", "Check Python, Java, Spark and a root."),
         ("demo", "demo", "See exactly-once delivery on real data, while processes are killed."),
