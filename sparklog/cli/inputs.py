@@ -9,7 +9,7 @@ import re
 import select
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -147,6 +147,11 @@ class Stop:
         if not self._is_asked:
             select.select([self._reader], [], [], min(max(0.0, seconds), 86_400.0 * 365))
         return self._is_asked
+
+    def wait_or_read(self, seconds: float, descriptors: Sequence[int]) -> list[int]:
+        """Wait as `wait`, or until one of the descriptors can be read; return those that can."""
+        ready, _, _ = select.select([self._reader, *descriptors], [], [], seconds)
+        return [descriptor for descriptor in descriptors if descriptor in ready]
 
     def close(self) -> None:
         os.close(self._reader)
