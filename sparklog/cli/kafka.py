@@ -95,6 +95,8 @@ INSTEAD_OF_OPTION: Mapping[str, str] = {
     "compression.type: --compression CODEC, of batch.size: --batch-size BYTES; acks is all",
     "--consumer-property": f"{_CLIENT}; instead of group.id: --group NAME; of auto.offset.reset: "
     "-o beginning or -o end",
+    "--fetch-size": _CLIENT,
+    "--socket-buffer-size": _CLIENT,
     "--request-required-acks": "a record is durable when it is acknowledged, always: leave it out",
     "--timeout-ms": "give -e, which stops at the end of the log",
     "--formatter": "-f FORMAT prints fields (%k %s %o ...), -J a JSON object a line",

@@ -9,15 +9,15 @@ Not here: what groups are (groups.py).
 from __future__ import annotations
 
 import csv
+import io
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
 
 from sparklog.cli.framework import Group, current, note, require_topics
-from sparklog.cli.output import show, show_json, show_rows
+from sparklog.cli.output import show, show_json, show_rows, tell
 from sparklog.cli.topics import pattern_option, topics_of
 from sparklog.errors import InvalidRequestError
 
@@ -205,8 +205,10 @@ def export(names: tuple[str, ...], topics: tuple[str, ...]) -> None:
         show_json(rows)
         return
     fields = ["group", "topic", "partition", "offset"][len(set(names)) == 1 :]
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerows([row[field] for field in fields] for row in rows)
+    for row in rows:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow([row[field] for field in fields])
+        tell(line.getvalue())
 
 
 @offsets.command("import")

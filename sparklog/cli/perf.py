@@ -385,8 +385,10 @@ class ProducerRun:
             self._time(self.done_s - begun_s)
             latencies_ms = pace.latencies_ms(sent, count, begun_s, self.done_s)
             sent += count
-            for one in (self.stats, window, *filter(None, [self.steady])):
-                one.add(latencies_ms, size)
+            self.stats.add(latencies_ms, size)
+            window.add(latencies_ms, size)
+            if self.steady is not None:
+                self.steady.add(latencies_ms, size)
             if warmup and sent == warmup:
                 self.steady = Stats(self.done_s, records - warmup)
             if self.done_s - window.started_s >= self.interval_s:

@@ -21,6 +21,7 @@ import click
 
 from sparklog.cli.framework import Group, current, json_text, require_topics
 from sparklog.cli.inputs import Stop, until_signalled
+from sparklog.cli.output import tell
 from sparklog.cli.perf import Pace, TopicReader, parse_throughput, topic_option
 from sparklog.errors import SparklogError
 
@@ -50,8 +51,8 @@ class Events:
 
     def show_all(self, name: str, events: Sequence[dict[str, object]]) -> None:
         head = {"timestamp": self._log.clock.now_ms(), "name": name}
-        lines = [json_text(head | fields, separators=(",", ":")) for fields in events]
-        click.echo("\n".join(lines))
+        for fields in events:
+            tell(json_text(head | fields, separators=(",", ":")))
 
 
 max_messages_option = click.option(
