@@ -8,7 +8,6 @@ that a broker has served is refused then (group_expiry.refuse_served_root).
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -24,9 +23,14 @@ from sparklog.cli.framework import (
     require_topics,
     yes_option,
 )
-from sparklog.cli.inputs import DURATION, parse_datetime, parse_duration, parse_java_duration
+from sparklog.cli.inputs import (
+    DURATION,
+    parse_datetime,
+    parse_duration,
+    parse_java_duration,
+    parse_numbers,
+)
 from sparklog.cli.output import Document, Row, counted, show, show_json, show_rows, tell
-from sparklog.cli.topics import pattern_option, topics_of
 from sparklog.errors import UnknownTopicError
 
 if TYPE_CHECKING:
@@ -36,107 +40,6 @@ if TYPE_CHECKING:
     from sparklog.metadata import Image
 
 TopicPartition = tuple[str, int]
-
-# --- offsets -----------------------------------------------------------------------------------------
-#
-# `sparklog offsets get`: first, next and by-time offsets, as kafka-get-offsets prints them.
-
-
-LATEST, EARLIEST = -1, -2
-
-
-@click.group("offsets", cls=Group)
-def offsets() -> None:
-    """First, next and by-time offsets of partitions."""
-
-
-def parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str) -> int:
-    """Callback of an option: -1, -2, their names, or milliseconds since 1970."""
-    text = {"latest": "-1", "earliest": "-2"}.get(value, value)
-    if not re.fullmatch(r"-[12]|\d{1,18}", text, re.ASCII):
-        raise click.BadParameter(
-            f"found {value!r}, expected -1 (latest), -2 (earliest) or milliseconds since 1970."
-        )
-    return int(text)
-
-
-@offsets.command("get")
-@click.option("--topic", "-t", "topics", multiple=True, metavar="NAME", help="A topic; default: all.")
-@pattern_option
-@click.option("--topic-partitions", metavar="T:P,...", help="Partitions, such as flights:0,flights:3.")
-@click.option("--partitions", metavar="P,...", help="Only these partitions of the topics.")
-@click.option(
-    "--time", "time_ms", default="-1", callback=parse_time, help="-1 latest (default), -2 earliest, or ms."
-)
-@click.option("--exclude-internal-topics", is_flag=True, help="Leave out Kafka's own topics.")
-def get(
-    topics: tuple[str, ...],
-    pattern: str | None,
-    topic_partitions: str | None,
-    partitions: str | None,
-    time_ms: int,
-    exclude_internal_topics: bool,
-) -> None:
-    """Print topic:partition:offset; no offset when no record is that new."""
-    from sparklog.metadata import is_internal
-
-    if pattern is not None and (topics or topic_partitions is not None):
-        raise click.UsageError("--pattern excludes --topic and --topic-partitions.")
-    log = current().open_log()
-    if pattern is not None:
-        topics = tuple(topics_of(log, pattern))
-    rows: list[dict[str, object]] = []
-    for topic, partition in _selected(log, topics, topic_partitions, partitions):
-        if exclude_internal_topics and is_internal(topic):
-            continue
-        rows.append(
-            {"topic": topic, "partition": partition, "offset": _offset_at(log, topic, partition, time_ms)}
-        )
-    offsets = ["" if row["offset"] is None else row["offset"] for row in rows]
-    show(rows, *(f"{row['topic']}:{row['partition']}:{at}" for row, at in zip(rows, offsets, strict=True)))
-    if not rows and (topics or partitions is not None):
-        raise click.ClickException("no partition is among those that were asked for.")
-
-
-def _offset_at(log: SparkLog, topic: str, partition: int, time_ms: int) -> int | None:
-    """The offset that --time means; None when no record is that new."""
-    if time_ms == LATEST:
-        return log.log_end_offset(topic, partition)
-    if time_ms == EARLIEST:
-        return log.log_start_offset(topic, partition)
-    return log.offset_for_time(topic, partition, time_ms)
-
-
-def _selected(
-    log: SparkLog, topics: tuple[str, ...], topic_partitions: str | None, partitions: str | None
-) -> list[tuple[str, int]]:
-    if topic_partitions is not None:
-        if topics or partitions:
-            raise click.UsageError("--topic-partitions excludes --topic and --partitions.")
-        words = [text.rpartition(":") for text in topic_partitions.split(",")]
-        pairs = [(topic, number) for topic, _, text in words for number in _numbers(text)]
-        require_topics(log, [topic for topic, _ in pairs])
-        return pairs
-    require_topics(log, topics)
-    wanted = None if partitions is None else _numbers(partitions)
-    return [
-        (topic, partition)
-        for topic in topics or log.topics(include_internal=True)
-        for partition in range(log.partition_count(topic))
-        if wanted is None or partition in wanted
-    ]
-
-
-def _numbers(text: str) -> list[int]:
-    """`0,3` as [0, 3]."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(map(str.isdecimal, words)):
-        raise click.UsageError(f"found partitions {text!r}, expected numbers separated by commas.")
-    return list(map(int, words))
-
-
-# --- groups ------------------------------------------------------------------------------------------
-
 
 COLUMNS = "group topic partition current_offset log_end_offset lag consumer_id host client_id lag_seconds"
 VERBOSE_COLUMNS = f"{COLUMNS} committed_ms:LAST-COMMIT:time metadata"
@@ -525,7 +428,7 @@ def _partitions_of(log: SparkLog, topics: Sequence[str]) -> list[TopicPartition]
     found = [
         (topic, number)
         for topic, colon, text in words
-        for number in (_numbers(text) if colon else range(log.partition_count(topic)))
+        for number in (parse_numbers(text) if colon else range(log.partition_count(topic)))
     ]
     for topic, number in found:
         log.image.partition(topic, number)  # is it there?
@@ -592,7 +495,7 @@ def delete_offsets(group: str, topics: tuple[str, ...], yes: bool, force: bool, 
     for text in topics:
         topic, colon, numbers = text.partition(":")
         found = [at for at in sorted(committed) if at[0] == topic]  # the topic may be gone
-        chosen += [(topic, number) for number in _numbers(numbers)] if colon else found
+        chosen += [(topic, number) for number in parse_numbers(numbers)] if colon else found
         if not colon and not found:
             raise click.ClickException(f"group '{group}' has committed nothing for topic {topic!r}.")
     confirm(f"Delete the offsets of group {group} in {counted(len(chosen), 'partition')}?", yes=yes)

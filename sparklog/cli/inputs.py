@@ -9,7 +9,7 @@ import re
 import select
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -47,6 +47,14 @@ def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str 
     if found_ms > _MOST_MS:
         raise click.BadParameter(f"found {value!r}, expected at most {_MOST_MS // _UNITS_MS['d']:,}d.")
     return found_ms
+
+
+def parse_numbers(text: str) -> list[int]:
+    """`0,3` as [0, 3]."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(map(str.isdecimal, words)):
+        raise click.UsageError(f"found partitions {text!r}, expected numbers separated by commas.")
+    return list(map(int, words))
 
 
 _JAVA_DURATION = re.compile(
@@ -182,6 +190,11 @@ class Stop:
         if not self._is_asked:
             select.select([self._reader], [], [], min(max(0.0, seconds), 86_400.0 * 365))
         return self._is_asked
+
+    def wait_or_read(self, seconds: float, descriptors: Sequence[int]) -> list[int]:
+        """Wait as `wait`, or until one of the descriptors can be read; return those that can."""
+        ready, _, _ = select.select([self._reader, *descriptors], [], [], seconds)
+        return [descriptor for descriptor in descriptors if descriptor in ready]
 
     def close(self) -> None:
         os.close(self._reader)

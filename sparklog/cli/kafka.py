@@ -47,6 +47,11 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
     "kafka-console-consumer": Tool({"": "consume"}),
     "kafka-dump-log": Tool({"": "dump-log"}, {"--deep-iteration": "--deep"}),
+    "kafka-producer-perf-test": Tool({"": "perf produce"}),
+    "kafka-consumer-perf-test": Tool({"": "perf consume"}, _SERVERS | {"--messages": "--num-records"}),
+    "kafka-e2e-latency": Tool({"": "perf e2e"}),
+    "kafka-verifiable-producer": Tool({"": "verify produce"}, _SERVERS),
+    "kafka-verifiable-consumer": Tool({"": "verify consume"}, _SERVERS),
     "kafka-transactions": Tool(
         {
             "list": "transactions list",
@@ -88,8 +93,12 @@ INSTEAD_OF_OPTION: Mapping[str, str] = {
     "--consumer.config": _CLIENT,
     "--command-property": _CLIENT,
     "--producer-property": f"{_CLIENT}; instead of compression.type: --compression CODEC; acks is all",
+    "--producer-props": f"{_CLIENT}; instead of bootstrap.servers: --bootstrap-server HOST:PORT, of "
+    "compression.type: --compression CODEC, of batch.size: --batch-size BYTES; acks is all",
     "--consumer-property": f"{_CLIENT}; instead of group.id: --group NAME; of auto.offset.reset: "
     "-o beginning or -o end",
+    "--fetch-size": _CLIENT,
+    "--socket-buffer-size": _CLIENT,
     "--request-required-acks": "a record is durable when it is acknowledged, always: leave it out",
     "--timeout-ms": "give -e, which stops at the end of the log",
     "--formatter": "-f FORMAT prints fields (%k %s %o ...), -J a JSON object a line",

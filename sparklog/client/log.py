@@ -319,6 +319,13 @@ class SparkLog(Closing):
         found = reader.offset_for_time(timestamp_ms)
         return None if found is None else found[0]
 
+    def offset_of_max_timestamp(self, topic: str, partition: int) -> int | None:
+        """Return the first offset whose record has the largest timestamp; None if there is no record."""
+        found = consumer.partition_reader(
+            self.metadata, self.refresh(), topic, partition
+        ).offset_of_max_timestamp()
+        return None if found is None else found[0]
+
     def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
         """Return `offset_for_time` of every partition."""
         return {

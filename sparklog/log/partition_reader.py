@@ -34,7 +34,7 @@ from sparklog.format.decode import DecodedRecords
 from sparklog.log.read_plan import ByteRange, RangePlan, plan_read
 from sparklog.log.reader import STEP_BYTES, Fetched, read_ranges
 from sparklog.log.segment_file import SegmentMissingError
-from sparklog.log.time_lookup import offset_for_time
+from sparklog.log.time_lookup import offset_for_time, offset_of_max_timestamp
 from sparklog.metadata import PartitionState
 from sparklog.storage import Store
 
@@ -219,6 +219,10 @@ class PartitionReader:
         return self.with_refresh(
             lambda state: offset_for_time(self._store, state, timestamp_ms, topic=self._topic)
         )
+
+    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record with the largest timestamp; None if none."""
+        return self.with_refresh(lambda state: offset_of_max_timestamp(self._store, state, self._topic))
 
     def with_refresh(self, work: Callable[[PartitionState], T], start: int = 0, end: int | None = None) -> T:
         """Return `work` of the partition's state; refresh and repeat it if a segment is missing.

@@ -1,9 +1,9 @@
-"""ListOffsets by time: the earliest offset whose record is at or after a time.
+"""ListOffsets by time: the earliest offset whose record is at or after a time; the largest timestamp.
 
 Timestamps need not ascend (CreateTime): extents and then batches are skipped only if their largest timestamp
 is older; within a batch every record is checked. A merged segment has a time index, which gives a start.
 Concurrency: any thread; reads only.
-Sources: Kafka UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp.
+Sources: Kafka UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp; KIP-734 (max timestamp).
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,8 @@ from sparklog.format.batch_table import scan_batches
 from sparklog.format.codec import Codec, decompress
 from sparklog.format.decode import decode_bodies, record_times
 from sparklog.format.record_batch import HEADER, BatchHeader, header_error
-from sparklog.log.read_plan import extent_span
+from sparklog.log.read_plan import extent_span, plan_read
+from sparklog.log.reader import read_ranges
 from sparklog.log.segment_file import SegmentFile, SegmentFiles, Span
 from sparklog.metadata import NUMBER_COLUMNS, Extent, PartitionState
 from sparklog.storage import Store
@@ -73,6 +74,38 @@ def _search_extent(
             if hits.size:
                 return int(offsets[hits[0]]), int(times[hits[0]])
     return None
+
+
+# --- the largest timestamp ---------------------------------------------------------------------------
+
+
+def offset_of_max_timestamp(store: Store, state: PartitionState, topic: str) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record that has the partition's largest timestamp; None: no record.
+
+    Extents know their largest timestamp. The first may begin before the log's start, where its largest may
+    lie: what is left of it is read.
+    """
+    if not len(state.extents):
+        return None
+    log_start, largest = state.log_start_offset, largest_of_whole_extents(state)
+    cut = state.extents[0]
+    if cut.base_offset < log_start and (largest is None or cut.max_timestamp_ms > largest):
+        ranges = plan_read(store, state, log_start, cut.end_offset, topic=topic)
+        for records in read_ranges(store, ranges):
+            found = int(np.max(records.timestamp_ms))
+            largest = found if largest is None else max(largest, found)
+    return None if largest is None else offset_for_time(store, state, largest, topic=topic)
+
+
+def largest_of_whole_extents(state: PartitionState) -> int | None:
+    """The largest timestamp in the extents that begin at the log's start or after it; None: there is none."""
+    largest: int | None = None
+    for _, block in state.extents.column_blocks():
+        whole = block.numbers[_MAX_TIMESTAMP][block.base_offset >= state.log_start_offset]
+        if len(whole):
+            newest = int(whole.max())
+            largest = newest if largest is None else max(largest, newest)
+    return largest
 
 
 # --- times together ----------------------------------------------------------------------------------

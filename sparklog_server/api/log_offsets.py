@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 from sparklog.errors import SparklogError
 from sparklog.log.partition_reader import PartitionReader
-from sparklog.log.time_lookup import Wanted, offsets_for_times
+from sparklog.log.time_lookup import Wanted, largest_of_whole_extents, offsets_for_times
 from sparklog.metadata import PartitionState
 from sparklog_server.admin.changes import Part, TopicPartition, deletion
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.cluster.leadership import NO_EPOCH
-from sparklog_server.fetch.reader import largest_of_whole_extents, offset_of_max_timestamp
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext, error_code
 from sparklog_server.protocol.responses import field, make
 
@@ -175,7 +174,7 @@ def _find(one: _LookUp, services: Services) -> _Answer:
     )
     try:
         if timestamp_ms == MAX_TIMESTAMP:
-            found = reader.with_refresh(lambda seen: offset_of_max_timestamp(root.store, seen, name))
+            found = reader.offset_of_max_timestamp()
         else:
             found = reader.offset_for_time(timestamp_ms)
     except SparklogError as error:

@@ -27,7 +27,7 @@ import numpy as np
 from sparklog.errors import CorruptLogError, DataLossError, StorageError, UnsupportedVersionError
 from sparklog.format.record_batch import HEADER, set_base_offsets, whole_batches_bytes
 from sparklog.log.read_plan import extent_span
-from sparklog.log.reader import Fetched, plan_read, read_ranges, sequence_few
+from sparklog.log.reader import Fetched, sequence_few
 from sparklog.log.segment_file import (
     SegmentFile,
     Span,
@@ -37,8 +37,7 @@ from sparklog.log.segment_file import (
     scan_stretches,
     took_patience,
 )
-from sparklog.log.time_lookup import offset_for_time
-from sparklog.metadata import NUMBER_COLUMNS, Extent, PartitionState
+from sparklog.metadata import Extent, PartitionState
 from sparklog.storage import Store
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.cache import BatchBlock, FetchedBatches
@@ -84,47 +83,6 @@ class AwaySegments:
                 kept = {segment: one for segment, one in self._away.items() if one[0] > now}
                 self._away = {**kept, error.segment: (now + AWAY_SECONDS, error)}
             raise
-
-
-# --- offsets -----------------------------------------------------------------------------------------
-#
-# Offsets by time, and the record with the largest timestamp.
-#
-# Not here: offsets that need no look at records (api/log_offsets.py).
-# Concurrency: storage threads; reads only.
-# Sources: log/time_lookup.py; Kafka UnifiedLog.fetchOffsetByTimestamp; KIP-734 (max timestamp).
-
-
-_MAX_TIMESTAMP = NUMBER_COLUMNS.index("max_timestamp_ms")
-
-
-def offset_of_max_timestamp(store: Store, state: PartitionState, topic: str) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record that has the partition's largest timestamp; None: no record.
-
-    Extents know their largest timestamp. The first may begin before the log's start, where its largest may
-    lie: what is left of it is read.
-    """
-    if not len(state.extents):
-        return None
-    log_start, largest = state.log_start_offset, largest_of_whole_extents(state)
-    cut = state.extents[0]
-    if cut.base_offset < log_start and (largest is None or cut.max_timestamp_ms > largest):
-        ranges = plan_read(store, state, log_start, cut.end_offset, topic=topic)
-        for records in read_ranges(store, ranges):
-            found = int(np.max(records.timestamp_ms))
-            largest = found if largest is None else max(largest, found)
-    return None if largest is None else offset_for_time(store, state, largest, topic=topic)
-
-
-def largest_of_whole_extents(state: PartitionState) -> int | None:
-    """The largest timestamp in the extents that begin at the log's start or after it; None: there is none."""
-    largest: int | None = None
-    for _, block in state.extents.column_blocks():
-        whole = block.numbers[_MAX_TIMESTAMP][block.base_offset >= state.log_start_offset]
-        if len(whole):
-            newest = int(whole.max())
-            largest = newest if largest is None else max(largest, newest)
-    return largest
 
 
 # --- open segments -----------------------------------------------------------------------------------

@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from click.testing import Result
 
 import sparklog
@@ -11,36 +10,6 @@ from sparklog.metadata import plan_delete_topic
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
-
-
-def test_offsets_are_printed_as_kafka_does(run: Run, run_json: RunJson) -> None:
-    run("topics", "create", "--topic", "t", "--partitions", "2")
-    run("produce", "--topic", "t", "-p", "0", stdin="a\nb\n")
-    assert run("offsets", "get", "--topic", "t").stdout == "t:0:2\nt:1:0\n"
-    assert run("offsets", "get", "--topic", "t", "--time", "-2").stdout == "t:0:0\nt:1:0\n"
-    assert run("offsets", "get", "--topic-partitions", "t:0", "--time", "latest").stdout == "t:0:2\n"
-    assert run("offsets", "get", "--topic", "t", "--partitions", "0", "--time", "0").stdout == "t:0:0\n"
-    assert run("kafka-get-offsets", "--topic", "t", "--time", "9999999999999").stdout == "t:0:\nt:1:\n"
-    assert run_json("offsets", "get", "--time", "9999999999999")[0] == {
-        "topic": "t",
-        "partition": 0,
-        "offset": None,
-    }
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--topic-partitions", "t"),
-        ("--topic-partitions", "t:0", "--topic", "t"),
-        ("--partitions", "x"),
-        ("--time", "yesterday"),
-        ("--time", "-5"),
-    ],
-)
-def test_offsets_usage_errors(run: Run, arguments: tuple[str, ...]) -> None:
-    run("topics", "create", "--topic", "t")
-    run("offsets", "get", *arguments, exit_code=2)
 
 
 def test_groups_are_listed_and_described(run: Run, run_json: RunJson) -> None:

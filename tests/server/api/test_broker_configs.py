@@ -118,7 +118,7 @@ def test_how_a_broker_writes_can_be_its_own(asker: WireClient, log: sparklog.Spa
 REFUSED = (
     ("node.id", "7", "invalid_request", "Cannot update these configs dynamically: Set(node.id)"),
     ("listeners", "PLAINTEXT://:1", "invalid_request", "Cannot update these configs dynamically"),
-    ("max.connection", "7", "invalid_config", "write 'max.connections'"),
+    ("max.connection", "7", "invalid_config", "Write 'max.connections'"),
     ("max.connections", "many", "invalid_config", "expected integer"),
     ("max.connections", "0", "invalid_config", "at least 1"),
     ("max.connections.per.ip.overrides", "a-b", "invalid_config", "expected address:number"),

@@ -113,7 +113,7 @@ def test_resources_have_outcomes_of_their_own(asker: WireClient, log: sparklog.S
         "none", "unknown_topic_or_partition", "invalid_config", "invalid_request", "invalid_request",
         "invalid_request",
     ]  # fmt: skip
-    assert "write 'log.retention.ms'" in str(found[2][1])
+    assert "Write 'log.retention.ms'" in str(found[2][1])
     assert found[3][1] == "Each resource must appear at most once."
     assert log.describe_topic("t").configs == {"retention.ms": "5"}
     assert log.describe_topic("u").configs == {}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from sparklog.log.time_lookup import offset_of_max_timestamp
 from sparklog.metadata import plan_advance_log_start
 from sparklog_server.api import log_offsets
-from sparklog_server.fetch.reader import offset_of_max_timestamp
 from sparklog_server.root.live_root import LiveRoot
 from tests.server.api.listing import list_all, listed
 from tests.server.fetch.stored import TOPIC, StoredLog, stored_log

@@ -8,7 +8,6 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +28,6 @@ from tests.support.running_broker import RunningBroker
 
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 ON = {"sparklog.http.listener": "127.0.0.1:0"}
-CONF = Path(__file__).parents[3] / "conf"
 
 
 @pytest.fixture
@@ -315,13 +313,6 @@ def test_what_is_documented_is_served_and_the_other_way_round(broker: RunningBro
     }
     assert all(f"# HELP {name} " in text for name in gauges_of_counts)
     assert set(re.findall(r"^\|`(\w+)`\|", describe_metrics(), re.MULTILINE)) == served | gauges_of_counts
-
-
-def test_alerts_use_names_that_are_served(broker: RunningBroker) -> None:
-    text = (CONF / "prometheus-alerts.yml").read_text()
-    names = set(re.findall(r"\b(?:kafka|sparklog)_[a-z_]+", text))
-    assert len(names) >= 5
-    assert names <= set(scrape(broker)) | {"kafka_consumergroup_lag", "sparklog_consumergroup_lag_seconds"}
 
 
 # --- connections that do nothing ------------------------------------------------------------------------
