@@ -5,6 +5,7 @@ Not here: partitions and their leaders (partitions.py), what brokers did (`spark
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import click
 from sparklog.cli.framework import Group, confirm, current, yes_option
 from sparklog.cli.inputs import Moment, at_option, image_of
 from sparklog.cli.output import Document, human_age, show, show_fields, show_rows
+from sparklog.cli.topics import SETTING_COLUMNS, setting_row
 from sparklog.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -107,9 +109,11 @@ def list_brokers(moment: Moment | None) -> None:
 
 @brokers.command("describe")
 @click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
+@click.option("--all", "with_settings", is_flag=True, help="Also its settings, as far as the root has them.")
 @at_option
-def describe(node_id: int, moment: Moment | None) -> None:
+def describe(node_id: int, with_settings: bool, moment: Moment | None) -> None:
     """Show a broker: its addresses and epoch, and how many partitions it leads and may lead."""
+    from sparklog.client.admin import effective_broker_configs
     from sparklog.client.cluster_view import describe_partitions
 
     log = current().open_log()
@@ -124,11 +128,16 @@ def describe(node_id: int, moment: Moment | None) -> None:
         "preferred": sum(1 for led in partitions if led.replicas[:1] == (node_id,)),
         "replicas": sum(1 for led in partitions if node_id in led.replicas),
     }
+    settings = effective_broker_configs(image, node_id) if with_settings else []
+    if with_settings and current().json:
+        found["settings"] = list(map(dataclasses.asdict, settings))
     if not current().json:
         seen_ms = row["seen_ms"]
         found["seen"] = human_age(seen_ms) if isinstance(seen_ms, int) else None
         found["listener"] = [f"{at.host}:{at.port}" for at in one.listeners]
     show_fields(BROKER_LABELS, found)
+    if with_settings and not current().json:
+        show_rows(SETTING_COLUMNS, list(map(setting_row, settings)))
 
 
 @brokers.command("unregister")

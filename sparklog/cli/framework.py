@@ -96,10 +96,13 @@ class Settings:
     cluster_id: str | None = None
     output: str = "table"
     debug: bool = False
+    watch_seconds: float | None = None
+    watched: SparkLog | None = None
 
     @property
     def json(self) -> bool:
-        return self.output == "json"
+        """True if the result is a document: JSON, or the same in another format (output.py)."""
+        return self.output not in {"table", "wide"}
 
     def named_root(self) -> str | None:
         """The root of --root, or of the broker of --bootstrap-server, or of SPARKLOG_ROOT."""
@@ -119,6 +122,9 @@ class Settings:
         """Open the log; imports the engine, so `--help` does not pay for it."""
         from sparklog.client import open_log
 
+        if self.watched is not None:
+            self.watched.refresh(force=True)
+            return self.watched
         show_warnings()
         root = self.named_root()
         if not root:
@@ -126,7 +132,10 @@ class Settings:
                 "no root is named: give --root DIR, or set SPARKLOG_ROOT=DIR, "
                 "or name a broker with --bootstrap-server HOST:PORT."
             )
-        return open_log(root, create=create, cluster_id=self.cluster_id)
+        log = open_log(root, create=create, cluster_id=self.cluster_id)
+        if self.watch_seconds is not None:
+            self.watched = log
+        return log
 
     def controller(self, log: SparkLog) -> ControllerClient:
         """A client of the controller: through --bootstrap-server, or the brokers that the root names."""
@@ -171,7 +180,13 @@ _COMMON: Sequence[tuple[str, dict[str, Any]]] = (
             "[env: SPARKLOG_ALLOW_UNSAFE_FILESYSTEM]",
         },
     ),
-    ("--output", {"type": click.Choice(["table", "json"]), "help": "Format; JSON field names are stable."}),
+    (
+        "--output",
+        {
+            "type": click.Choice(["table", "wide", "json", "jsonl", "csv", "yaml"]),
+            "help": "Format; wide: every field; JSON field names are stable.",
+        },
+    ),
     ("--debug", {"is_flag": True, "default": None, "help": "Show the traceback of an error."}),
 )
 
@@ -181,6 +196,19 @@ def common_options(*, hidden: bool = False) -> list[click.Parameter]:
         click.Option([name], callback=_store, expose_value=False, hidden=hidden, **attributes)
         for name, attributes in _COMMON
     ]
+
+
+def _watch_option() -> click.Option:
+    return click.Option(
+        ["--watch", "watch_seconds"],
+        callback=_store,
+        expose_value=False,
+        is_flag=False,
+        flag_value="2",
+        type=click.FloatRange(min=0.1, max=86_400),
+        metavar="[SECONDS]",
+        help="Show it again after so many seconds (2), until Ctrl-C.",
+    )
 
 
 # --- commands ----------------------------------------------------------------------------------------
@@ -199,7 +227,17 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
+        if self.name in {"list", "describe"}:
+            self.params.append(_watch_option())
         self.params += common_options(hidden=True)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        seconds = current().watch_seconds
+        if seconds is None:
+            return super().invoke(ctx)
+        from sparklog.cli.watching import watch
+
+        return watch(ctx, lambda: super(Command, self).invoke(ctx), seconds)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
@@ -346,13 +384,14 @@ _FIXES = {  # in the words of the shell, where the exception has Python's
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """True if a command line says `--output json`. It may be one that cannot be parsed."""
+    """True if a command line says `--output json`, jsonl or yaml. It may be one that cannot be parsed."""
+    formats = ("json", "jsonl", "yaml")  # JSON is YAML
     asked = False
     for word, value in zip(arguments, [*arguments[1:], ""], strict=True):
         if word == "--":
             break
         if word == "--output" or word.startswith("--output="):
-            asked = word == "--output=json" or (word == "--output" and value == "json")
+            asked = (value if word == "--output" else word.removeprefix("--output=")) in formats
     return asked
 
 

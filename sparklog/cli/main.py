@@ -52,6 +52,7 @@ COMMANDS = {
         ("vacuum", "maintenance", "Remove the files that nothing refers to."),
         ("dump-log", "dump_log", "Show what a segment or index file holds."),
         ("doctor", "doctor", "Check Python, Java, Spark and a root."),
+        ("completion", "completion", "Print the script by which a shell completes commands and options."),
         ("demo", "demo", "See exactly-once delivery on real data, while processes are killed."),
     )
 }
@@ -64,6 +65,8 @@ class RootGroup(TopGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_AS_JSON] = asks_for_json(args)
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
         parse = super().parse_args
         return _reporting_failures(ctx, lambda: parse(ctx, args))  # --help and --version print, too
 
@@ -130,6 +133,7 @@ def cli() -> None:
     \b
     Start with:  sparklog demo
     On a log:    sparklog --root DIR topics list        (or SPARKLOG_ROOT=DIR)
+    Details:     sparklog help topics create
     """  # noqa: D301 - click looks for the character, not for a backslash and a b
 
 

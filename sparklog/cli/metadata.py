@@ -120,7 +120,7 @@ def _show_state(image: Image, topic: str | None) -> None:
         names = [name for name in names if name not in internal]
         for name in internal:
             note(f"Note: an internal topic is left out; --topic {name} shows it.")
-    rows = partition_rows(image, names) if names else []
+    rows = partition_rows(image, names)
     topics: list[Document] = [
         {
             "topic": name,

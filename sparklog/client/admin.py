@@ -24,6 +24,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
     RootConfig,
     TopicConfig,
+    broker_configs,
     validate_config_keys,
     validate_root_configs,
     validate_topic_configs,
@@ -208,9 +209,11 @@ def describe_topic(image: Image, name: str) -> TopicDescription:
 
 
 class ConfigSource(enum.StrEnum):
-    """Where a value comes from; the first of these that has one wins."""
+    """Where a value comes from. Of several the first in this order is in force."""
 
     TOPIC = "topic"
+    BROKER = "broker"
+    ALL_BROKERS = "all brokers"
     ROOT = "root"
     DEFAULT = "default"
 
@@ -242,12 +245,46 @@ def effective_configs(image: Image, topic: str) -> list[EffectiveConfig]:
     Raises:
         UnknownTopicError: there is no such topic.
     """
-    sources = ((ConfigSource.TOPIC, image.topic(topic).configs), (ConfigSource.ROOT, image.configs))
+    own = image.topic(topic).configs
+    return _in_force(
+        {
+            ConfigSource.TOPIC: own,
+            ConfigSource.ROOT: image.configs,
+            ConfigSource.DEFAULT: _defaults(TopicConfig),
+        },
+        declared_settings(TopicConfig),
+    )
+
+
+def effective_broker_configs(image: Image, node_id: int) -> list[EffectiveConfig]:
+    """What the root says of a broker's settings, sorted by name; its server.properties are not known here.
+
+    Among them are the root's own settings, and the defaults of topics under the topics' names.
+    """
+    defaults = _defaults(TopicConfig) | _defaults(RootConfig)
+    sources = {
+        ConfigSource.BROKER: broker_configs(image.configs, node_id),
+        ConfigSource.ALL_BROKERS: broker_configs(image.configs, None),
+        ConfigSource.ROOT: {name: value for name, value in image.configs.items() if name in defaults},
+        ConfigSource.DEFAULT: defaults,
+    }
+    return _in_force(sources, {name for configs in sources.values() for name in configs})
+
+
+def _defaults(cls: type) -> dict[str, str]:
+    return {name: one.format(one.default) for name, (_, one) in declared_settings(cls).items()}
+
+
+def _in_force(
+    sources: Mapping[ConfigSource, Mapping[str, str]], names: Iterable[str]
+) -> list[EffectiveConfig]:
+    """The named settings of which a source has a value; the first source that has one wins."""
     found = []
-    for name, (_, declared) in declared_settings(TopicConfig).items():
-        values = [ConfigValue(configs[name], source) for source, configs in sources if name in configs]
-        values.append(ConfigValue(declared.format(declared.default), ConfigSource.DEFAULT))
-        found.append(EffectiveConfig(name, values[0].value, values[0].source, tuple(values[1:])))
+    for name in sorted(names):
+        first, *others = (
+            ConfigValue(configs[name], source) for source, configs in sources.items() if name in configs
+        )
+        found.append(EffectiveConfig(name, first.value, first.source, tuple(others)))
     return found
 
 

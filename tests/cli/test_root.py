@@ -59,7 +59,7 @@ def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
 def test_what_a_root_cannot_have_is_refused(run: Run) -> None:
     assert "nothing to alter" in run("root", "alter", exit_code=2).stderr
     refused = run("root", "alter", "--config", "num.partition=3", exit_code=1).stderr
-    assert "write 'num.partitions'" in refused
+    assert "Write 'num.partitions'" in refused
     assert "expected key=value" in run("root", "alter", "--config", "num.partitions", exit_code=2).stderr
     assert "UNKNOWN_CONFIG" in run("root", "alter", "--delete-config", "nothing", exit_code=1).stderr
 
