@@ -222,6 +222,9 @@ class LazyCommand(NamedTuple):
     help: str
 
 
+_POSITIONAL = ("--topic", "--group", "--transactional-id")
+
+
 class Command(click.Command):
     """A command with the common options, which only `sparklog --help` lists."""
 
@@ -253,11 +256,11 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
     def _positional(self) -> str | None:
-        """`-t` or `-g`, if a word alone is its value: `consume orders`. Not in commands that delete."""
+        """The option of which a word alone is the value: `consume orders`. None in commands that delete."""
         options = {name for parameter in self.params for name in parameter.opts}
         if "--yes" in options or any(isinstance(one, click.Argument) for one in self.params):
             return None
-        return next((name for name in ("-t", "-g") if name in options), None)
+        return next((name for name in _POSITIONAL if name in options), None)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         formatter.write_paragraph()
