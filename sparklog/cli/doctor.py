@@ -196,7 +196,7 @@ class _Asked(NamedTuple):
 
 
 def _ask(interpreter: str, environment: Mapping[str, str]) -> _Asked:
-    code = "import sys, sparklog.client, pyspark_sparklog; print('%d.%d' % sys.version_info[:2])"
+    code = "import sys, sparklog.client.log, pyspark_sparklog; print('%d.%d' % sys.version_info[:2])"
     result = _run([interpreter, "-c", code], environment)
     if result is None:
         return _Asked(reason="cannot import sparklog: it did not run")

@@ -22,7 +22,7 @@ from sparklog.cli import kafka
 from sparklog.errors import SparklogError, UnknownTopicError
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+    from sparklog.client import OpenedRoot, SparkLog
     from sparklog.client.brokers import ControllerClient
 
 # --- text --------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Settings:
     output: str = "table"
     debug: bool = False
     watch_seconds: float | None = None
-    watched: SparkLog | None = None
+    watched: OpenedRoot | None = None
 
     @property
     def json(self) -> bool:
@@ -120,7 +120,14 @@ class Settings:
 
     def open_log(self, *, create: bool = False) -> SparkLog:
         """Open the log; imports the engine, so `--help` does not pay for it."""
-        from sparklog.client import open_log
+        from sparklog.client import SparkLog
+
+        opened = self.open_root(create=create)
+        return SparkLog(opened.store, opened.metadata, opened.clock)
+
+    def open_root(self, *, create: bool = False) -> OpenedRoot:
+        """Open the metadata, for a command that reads no records: half the imports."""
+        from sparklog.client import open_root
 
         if self.watched is not None:
             self.watched.refresh(force=True)
@@ -132,12 +139,12 @@ class Settings:
                 "no root is named: give --root DIR, or set SPARKLOG_ROOT=DIR, "
                 "or name a broker with --bootstrap-server HOST:PORT."
             )
-        log = open_log(root, create=create, cluster_id=self.cluster_id)
+        opened = open_root(root, create=create, cluster_id=self.cluster_id)
         if self.watch_seconds is not None:
-            self.watched = log
-        return log
+            self.watched = opened
+        return opened
 
-    def controller(self, log: SparkLog) -> ControllerClient:
+    def controller(self, log: OpenedRoot) -> ControllerClient:
         """A client of the controller: through --bootstrap-server, or the brokers that the root names."""
         from sparklog.client.brokers import ControllerClient
 
@@ -238,9 +245,8 @@ class Command(click.Command):
         seconds = current().watch_seconds
         if seconds is None:
             return super().invoke(ctx)
-        from sparklog.cli.watching import watch
-
-        return watch(ctx, lambda: super(Command, self).invoke(ctx), seconds)
+        watching = importlib.import_module("sparklog.cli.watching")  # which imports this module
+        return watching.watch(ctx, lambda: super(Command, self).invoke(ctx), seconds)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
@@ -329,7 +335,7 @@ class TopGroup(Group):
 # --- names and confirmations -------------------------------------------------------------------------
 
 
-def require_topics(log: SparkLog, names: Iterable[str]) -> None:
+def require_topics(log: OpenedRoot, names: Iterable[str]) -> None:
     """Raise UnknownTopicError TOPIC_MISSING for the first topic that does not exist, with a near name."""
     from sparklog.metadata import why_illegal_topic_name
 
@@ -353,6 +359,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
+internal_option = click.option(
+    "--include-internal/--exclude-internal",
+    "with_internal",
+    default=False,
+    help="Also Kafka's own topics. By default they are left out.",
+)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 

@@ -17,14 +17,18 @@ import re
 import select
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from sparklog.cli.framework import current, is_terminal, json_text, plain
 
+if TYPE_CHECKING:
+    from sparklog.client.admin import EffectiveConfig
+
 Row = Mapping[str, object]
 Document = dict[str, object]
+SETTING_COLUMNS = "name:SETTING value source overrides"
 _PLAIN_KEY = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z_][a-z0-9_.-]*", re.IGNORECASE)
 
 # --- tables ------------------------------------------------------------------------------------------
@@ -201,6 +205,12 @@ def shown_time(time_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return str(time_ms)
     return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def setting_row(entry: EffectiveConfig) -> Document:
+    """A setting in force in one row, for SETTING_COLUMNS."""
+    overrides = [f"{one.source}={one.value}" for one in entry.overridden]
+    return {"name": entry.name, "value": entry.value, "source": entry.source, "overrides": overrides}
 
 
 # --- streams -----------------------------------------------------------------------------------------

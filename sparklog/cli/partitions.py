@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import click
 import msgspec
 
-from sparklog.cli.framework import Group, current, dry_run_option, require_topics
+from sparklog.cli.framework import Group, current, dry_run_option, internal_option, require_topics
 from sparklog.cli.inputs import Moment, at_option, image_of
 from sparklog.cli.output import Document, show_json, show_rows, tell
-from sparklog.cli.topics import internal_option
 from sparklog.errors import InvalidRequestError, SparklogError
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+    from sparklog.client import OpenedRoot
     from sparklog.client.brokers import Answers
     from sparklog.metadata import Image
 
@@ -59,7 +58,7 @@ def list_partitions(
     """List leaders and replicas, and which replicas are in sync."""
     from sparklog.metadata import is_internal
 
-    log = current().open_log()
+    log = current().open_root()
     if moment is None:
         require_topics(log, names)
     image = image_of(log, moment)
@@ -147,7 +146,7 @@ def reassign(
         raise click.UsageError(
             "--replication-factor and --ignore-racks go with --brokers, --partition with --topic."
         )
-    log = current().open_log()
+    log = current().open_root()
     found: Replicas = {} if file is None else _read_file(file, with_replicas=not cancel)
     require_topics(log, names or sorted({topic for topic, _ in found}))
     if file is None:
@@ -165,7 +164,7 @@ def reassign(
     _reassign(log, found, dry_run=dry_run, cancel=cancel)
 
 
-def _reassign(log: SparkLog, wanted: Replicas, *, dry_run: bool, cancel: bool) -> None:
+def _reassign(log: OpenedRoot, wanted: Replicas, *, dry_run: bool, cancel: bool) -> None:
     """Print who has the partitions, ask for the change, print the answer.
 
     In this order: where no answer comes the change may be made, and nothing else says what it was before.
@@ -321,7 +320,7 @@ def elect(election: str | None, topic: str | None, numbers: tuple[int, ...], all
         raise click.UsageError("give --preferred or --offline.")
     if (topic is None) != all_partitions or (numbers and topic is None):
         raise click.UsageError("give --topic NAME, perhaps with --partition N, or --all.")
-    log = current().open_log()
+    log = current().open_root()
     wanted: Sequence[TopicPartition] | None = None
     if topic is not None:
         require_topics(log, [topic])

@@ -18,18 +18,36 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.framework import Group, confirm, current, is_terminal, note, require_topics, yes_option
-from sparklog.cli.output import Document, cell, counted, show, show_json, show_rows, tell
+from sparklog.cli.framework import (
+    Group,
+    confirm,
+    current,
+    internal_option,
+    is_terminal,
+    note,
+    require_topics,
+    yes_option,
+)
+from sparklog.cli.output import (
+    SETTING_COLUMNS,
+    Document,
+    cell,
+    counted,
+    setting_row,
+    show,
+    show_json,
+    show_rows,
+    tell,
+)
 from sparklog.errors import InvalidRequestError, SparklogError, UnknownTopicError
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+    from sparklog.client import OpenedRoot, SparkLog
     from sparklog.client.admin import EffectiveConfig, TopicDescription
     from sparklog.metadata import Image
 
 MOST_NAMED = 5  # groups, in a message
 LIST_COLUMNS = "topic partitions records size_bytes:SIZE:bytes"
-SETTING_COLUMNS = "name:SETTING value source overrides"
 PARTITION_COLUMNS = (
     "partition log_start_offset log_end_offset size_bytes:SIZE:bytes extents leader leader_epoch replicas isr"
 )
@@ -42,12 +60,6 @@ pattern_option = click.option(
     "--pattern",
     metavar="REGEX",
     help="Topics by a regular expression (RE2's) that matches the whole name; a comma is an or.",
-)
-internal_option = click.option(
-    "--include-internal/--exclude-internal",
-    "with_internal",
-    default=False,
-    help="Also Kafka's own topics. By default they are left out.",
 )
 
 
@@ -73,7 +85,7 @@ delete_config_option = click.option(
 
 
 def topics_of(
-    log: SparkLog, pattern: str, *, with_internal: bool = True, may_be_none: bool = False
+    log: OpenedRoot, pattern: str, *, with_internal: bool = True, may_be_none: bool = False
 ) -> list[str]:
     """The topics that a pattern matches, sorted. A note names the internal ones that are left out.
 
@@ -163,7 +175,7 @@ def create(
     topic: str, partitions: int | None, configs: dict[str, str], if_not_exists: bool, factor: int | None
 ) -> None:
     """Create a topic (and the root, when it is new)."""
-    log = current().open_log(create=True)
+    log = current().open_root(create=True)
     is_asked = _validate_factor(log.image, factor)
     created = log.create_topic(topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists)
     if created and is_asked and factor is not None:
@@ -195,7 +207,7 @@ def _validate_factor(image: Image, factor: int | None) -> bool:
     return True
 
 
-def _replicate(log: SparkLog, topic: str, factor: int) -> None:
+def _replicate(log: OpenedRoot, topic: str, factor: int) -> None:
     """Give a new topic so many replicas; until then it has the root's default number. Nothing is copied."""
     from sparklog.cli.partitions import propose, raise_failures
 
@@ -215,7 +227,7 @@ def _running(image: Image) -> list[int]:
 @pattern_option
 def list_topics(with_internal: bool, names: bool, pattern: str | None) -> None:
     """List the topics."""
-    log = current().open_log()
+    log = current().open_root()
     found = log.topics(include_internal=with_internal)
     if pattern is not None:
         found = topics_of(log, pattern, with_internal=with_internal, may_be_none=True)
@@ -260,7 +272,7 @@ def describe(
 
     if names and pattern is not None:
         raise click.UsageError("--topic excludes --pattern.")
-    log = current().open_log()
+    log = current().open_root()
     require_topics(log, names)
     if pattern is not None:
         names = tuple(topics_of(log, pattern, with_internal=with_internal))
@@ -314,12 +326,6 @@ def show_settings(
             continue
         _tell_heading(topic)
         show_rows(SETTING_COLUMNS, list(map(setting_row, entries)))
-
-
-def setting_row(entry: EffectiveConfig) -> Document:
-    """A setting in one row of a table."""
-    overrides = [f"{one.source}={one.value}" for one in entry.overridden]
-    return {"name": entry.name, "value": entry.value, "source": entry.source, "overrides": overrides}
 
 
 KAFKA_SOURCES = {
@@ -398,7 +404,7 @@ def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: 
         )
     from sparklog.client import admin
 
-    log = current().open_log()
+    log = current().open_root()
     require_topics(log, [topic])
     count = log.partition_count(topic)
     if partitions == count:
