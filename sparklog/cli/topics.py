@@ -230,7 +230,9 @@ def list_topics(with_internal: bool, names: bool, pattern: str | None) -> None:
     log = current().open_root()
     found = log.topics(include_internal=with_internal)
     if pattern is not None:
-        found = topics_of(log, pattern, with_internal=with_internal, may_be_none=True)
+        found = topics_of(
+            log, pattern, with_internal=with_internal or pattern.startswith("_"), may_be_none=True
+        )
     if names and not current().json:
         for name in found:
             tell(name)
@@ -275,7 +277,7 @@ def describe(
     log = current().open_root()
     require_topics(log, names)
     if pattern is not None:
-        names = tuple(topics_of(log, pattern, with_internal=with_internal))
+        names = tuple(topics_of(log, pattern, with_internal=with_internal or pattern.startswith("_")))
     shown = names or log.topics(include_internal=with_internal)
     if under_replicated or unavailable:
         from sparklog.cli.partitions import COLUMNS, partition_rows

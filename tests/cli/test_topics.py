@@ -81,6 +81,7 @@ def test_internal_topics_are_listed_when_asked_for(run: Run) -> None:
     assert "__consumer_offsets" in run("topics", "describe", "__consumer_offsets").stdout
     assert "__consumer_offsets" not in run("partitions", "list").stdout
     assert "__consumer_offsets" in run("partitions", "list", "--include-internal").stdout
+    assert run("topics", "list", "--names", "--pattern", "__.*").stdout == "__consumer_offsets\n"
     assert run("topics", "list", "--names", "--pattern", ".*").stderr.startswith("Note: __consumer_offsets")
 
 
