@@ -85,7 +85,9 @@ def test_a_broker_is_described(cluster: ClusterRoot, run: Run, run_json: RunJson
 def test_a_broker_is_described_with_its_settings(cluster: ClusterRoot, run: Run, run_json: RunJson) -> None:
     own, of_all = broker_key(1, "max.connections"), broker_key(None, "max.connections")
     values = {own: "7", of_all: "9", "retention.ms": "1000"}
-    cluster.log.metadata.publish(lambda image: [plan_set_configs(image, None, values)])
+    change = plan_set_configs(cluster.image, None, values)
+    assert change is not None
+    cluster.log.metadata.publish(lambda _: [change])
     shown = {one["name"]: one for one in run_json("brokers", "describe", "1", "--all")["settings"]}
     assert shown["max.connections"] == {
         "name": "max.connections",
