@@ -146,7 +146,7 @@ def translate(args: Sequence[str]) -> list[str]:
 _ENTITIES = {"--topic": "topics", "--broker": "brokers", "--broker-defaults": "brokers"}
 _VALUED = ("--topic", "--broker", "--entity-type", "--entity-name", "--add-config", "--delete-config")
 _NO_ENTITIES = "it is --entity-type topics or brokers here: there are no quotas, users or client metrics"
-_ONE_BROKER = f"only a running broker can check its settings: {_OWN_TOOL}"
+_ONE_BROKER = "only a running broker can check its settings: use Kafka's own tool"
 _ITEMS = re.compile(r",(?![^\[]*\])")  # commas outside of brackets
 
 
