@@ -10,6 +10,7 @@ only what they need.
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from sparklog import errors
@@ -75,4 +76,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    """Names that can be used here: help(), and completion in an editor, ask for the value of each."""
+    missing = set() if importlib.util.find_spec("pyspark") else {"StreamingLagListener"}
+    return sorted({*__all__} - missing)

@@ -65,6 +65,14 @@ def test_spark_is_named_where_it_is_missing(call: str) -> None:
     assert "ModuleNotFoundError" not in result.stderr
 
 
+def test_help_of_the_package_needs_no_extras() -> None:
+    shown = "print(dict(inspect.getmembers(sparklog)).keys())\nprint(pydoc.render_doc(sparklog))"
+    result = python_without("pyspark", f"import inspect, pydoc, sparklog\n{shown}")
+    assert result.returncode == 0, result.stderr
+    assert "'register'" in result.stdout
+    assert "StreamingLagListener" not in result.stdout.partition("\n")[0]
+
+
 def test_doctor_lists_the_extras() -> None:
     code = (
         "from sparklog.cli.doctor import check_extras\n"

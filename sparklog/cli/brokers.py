@@ -5,6 +5,7 @@ Not here: partitions and their leaders (partitions.py), what brokers did (`spark
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -13,11 +14,19 @@ import click
 
 from sparklog.cli.framework import Group, confirm, current, yes_option
 from sparklog.cli.inputs import Moment, at_option, image_of
-from sparklog.cli.output import Document, human_age, show, show_fields, show_rows
+from sparklog.cli.output import (
+    SETTING_COLUMNS,
+    Document,
+    human_age,
+    setting_row,
+    show,
+    show_fields,
+    show_rows,
+)
 from sparklog.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+    from sparklog.client import OpenedRoot
     from sparklog.client.cluster_view import BrokerView
     from sparklog.metadata import Image
 
@@ -59,7 +68,7 @@ def controller() -> None:
 @at_option
 def describe_controller(moment: Moment | None) -> None:
     """Show who is controller, and what waits for it."""
-    found = controller_document(image_of(current().open_log(), moment))
+    found = controller_document(image_of(current().open_root(), moment))
     at = f"broker {found['id']} at {found['address'] or 'no address'}"
     shown = found if current().json else {**found, "controller": "none" if found["id"] is None else at}
     show_fields(CONTROLLER_LABELS, shown)
@@ -99,7 +108,7 @@ def brokers() -> None:
 @at_option
 def list_brokers(moment: Moment | None) -> None:
     """List the registered brokers."""
-    log = current().open_log()
+    log = current().open_root()
     image = image_of(log, moment)
     rows = broker_rows(image, _last_seen(log, image, moment))
     show_rows(BROKER_COLUMNS, rows, empty="No broker is registered.")
@@ -107,12 +116,14 @@ def list_brokers(moment: Moment | None) -> None:
 
 @brokers.command("describe")
 @click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
+@click.option("--all", "with_settings", is_flag=True, help="Also its settings, as far as the root has them.")
 @at_option
-def describe(node_id: int, moment: Moment | None) -> None:
+def describe(node_id: int, with_settings: bool, moment: Moment | None) -> None:
     """Show a broker: its addresses and epoch, and how many partitions it leads and may lead."""
+    from sparklog.client.admin import effective_broker_configs
     from sparklog.client.cluster_view import describe_partitions
 
-    log = current().open_log()
+    log = current().open_root()
     image = image_of(log, moment)
     one = require_broker(image, node_id)
     partitions = list(describe_partitions(image))
@@ -124,11 +135,16 @@ def describe(node_id: int, moment: Moment | None) -> None:
         "preferred": sum(1 for led in partitions if led.replicas[:1] == (node_id,)),
         "replicas": sum(1 for led in partitions if node_id in led.replicas),
     }
+    settings = effective_broker_configs(image, node_id) if with_settings else []
+    if with_settings and current().json:
+        found["settings"] = list(map(dataclasses.asdict, settings))
     if not current().json:
         seen_ms = row["seen_ms"]
         found["seen"] = human_age(seen_ms) if isinstance(seen_ms, int) else None
         found["listener"] = [f"{at.host}:{at.port}" for at in one.listeners]
     show_fields(BROKER_LABELS, found)
+    if with_settings and not current().json:
+        show_rows(SETTING_COLUMNS, list(map(setting_row, settings)))
 
 
 @brokers.command("unregister")
@@ -136,7 +152,7 @@ def describe(node_id: int, moment: Moment | None) -> None:
 @yes_option
 def unregister(node_id: int, yes: bool) -> None:
     """Forget a fenced broker that will not come back."""
-    log = current().open_log()
+    log = current().open_root()
     require_broker(log.image, node_id)
     confirm(f"Unregister broker {node_id}?", yes=yes)
     answer = current().controller(log).unregister(node_id)
@@ -146,7 +162,7 @@ def unregister(node_id: int, yes: bool) -> None:
     show({"unregistered": node_id}, f"Broker {node_id} is no longer registered.")
 
 
-def _last_seen(log: SparkLog, image: Image, moment: Moment | None) -> Mapping[int, int]:
+def _last_seen(log: OpenedRoot, image: Image, moment: Moment | None) -> Mapping[int, int]:
     """The age of each broker's last heartbeat in ms; unknown for the past."""
     from sparklog.client.cluster_view import last_seen_ms
 

@@ -184,8 +184,13 @@ class Follower:
         max_messages: int | None = None,
         *,
         is_stopped: Callable[[], bool] = lambda: False,
+        idle_timeout_ms: int | None = None,
     ) -> None:
-        """Print to `stream` until done; records are printed whole, and committed whatever ends it."""
+        """Print to `stream` until done, or until no record has come for `idle_timeout_ms`.
+
+        Records are printed whole, and committed whatever ends it.
+        """
+        printed_ms = self._clock.monotonic_ms()
         self._render, self._stream, self._is_stopped = render, stream, is_stopped
         self._left = sys.maxsize if max_messages is None else min(max_messages, sys.maxsize)
         try:
@@ -200,8 +205,15 @@ class Follower:
                     self._commit()
                     if reader_left(stream):  # an idle `consume | head` writes nothing, and gets no EPIPE
                         raise BrokenPipeError(errno.EPIPE, "nobody reads the output any more")
+                    if (
+                        idle_timeout_ms is not None
+                        and self._clock.monotonic_ms() - printed_ms >= idle_timeout_ms
+                    ):
+                        break
                     self._clock.sleep_ms(POLL_MS)
-                elif self._clock.monotonic_ms() - self._committed_ms >= COMMIT_INTERVAL_MS:
+                    continue
+                printed_ms = self._clock.monotonic_ms()
+                if printed_ms - self._committed_ms >= COMMIT_INTERVAL_MS:
                     self._commit()
         finally:
             self._commit()
@@ -434,6 +446,9 @@ PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our t
 @click.option("-J", "--json", "as_json", is_flag=True, help="A JSON object a line (as --output json).")
 @click.option("-x", "--hex", "as_hexadecimal", is_flag=True, help="Keys, values and headers in hexadecimal.")
 @click.option("-Z", "--null", "show_null", is_flag=True, help="Print NULL for null keys and values.")
+@click.option(
+    "--timeout-ms", type=click.IntRange(min=1), help="Stop when no record has come for so long, as in Kafka."
+)
 @click.option("--formatter-property", "--property", "properties", multiple=True, hidden=True)
 @click.option("--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), hidden=True)
 @click.option("-C", "unused", is_flag=True, expose_value=False, hidden=True)  # kcat's "consume"
@@ -449,6 +464,7 @@ def consume(
     as_json: bool,
     as_hexadecimal: bool,
     show_null: bool,
+    timeout_ms: int | None,
     properties: tuple[str, ...],
     isolation_level: str | None,  # noqa: ARG001 - uncommitted records are never visible
 ) -> None:
@@ -459,6 +475,8 @@ def consume(
     sparklog consume --topic flights -f '%p:%o %k %s\\n' -c 10
     sparklog consume --topic delays -J -o end | jq .payload
     """  # noqa: D301 - click looks for the character, not for a backslash and a b
+    if current().output in {"csv", "yaml"}:
+        raise click.UsageError("records are printed as --output json or jsonl, or in a format: -f FORMAT.")
     as_json = as_json or current().json
     if (text is not None) + as_json + bool(properties) > 1 or (as_json and as_hexadecimal):
         raise click.UsageError("-f, -J and --formatter-property name formats; give one. --hex excludes -J.")
@@ -481,7 +499,9 @@ def consume(
     )
     with until_signalled() as stop:
         follower = Follower(log, selection, with_headers=as_json or "%h" in text)
-        follower.run(render, sys.stdout.buffer, max_messages, is_stopped=stop.is_asked)
+        follower.run(
+            render, sys.stdout.buffer, max_messages, is_stopped=stop.is_asked, idle_timeout_ms=timeout_ms
+        )
         if stop.is_asked():
             note("")  # after the ^C of a terminal
 

@@ -196,7 +196,7 @@ class _Asked(NamedTuple):
 
 
 def _ask(interpreter: str, environment: Mapping[str, str]) -> _Asked:
-    code = "import sys, sparklog.client, pyspark_sparklog; print('%d.%d' % sys.version_info[:2])"
+    code = "import sys, sparklog.client.log, pyspark_sparklog; print('%d.%d' % sys.version_info[:2])"
     result = _run([interpreter, "-c", code], environment)
     if result is None:
         return _Asked(reason="cannot import sparklog: it did not run")
@@ -401,8 +401,10 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
         store = open_store(root)
     except (SparklogError, OSError) as error:
         shown = in_shell_words(error)
-        fix = shown.fix if isinstance(shown, SparklogError) else "name the directory that sparklog made"
-        yield fail("root", str(shown), fix)
+        if isinstance(shown, SparklogError):
+            yield fail("root", f"[SPARKLOG_{shown.code}] {shown.message}", shown.fix)
+        else:
+            yield fail("root", str(shown), "name the directory that sparklog made")
         return
     topics = len(log.topics(include_internal=True))
     yield ok("root", f"{store.url}: cluster {log.cluster_id}, topics: {topics}")
@@ -509,7 +511,7 @@ def check_requests(store: Store) -> Iterator[Finding]:
     try:
         store.try_requests()
     except SparklogError as error:
-        yield fail("requests", str(error), error.fix)
+        yield fail("requests", f"[SPARKLOG_{error.code}] {error.message}", error.fix)
     else:
         yield ok("requests", "the store knows all that are needed")
 

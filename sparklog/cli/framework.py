@@ -22,7 +22,7 @@ from sparklog.cli import kafka
 from sparklog.errors import SparklogError, UnknownTopicError
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+    from sparklog.client import OpenedRoot, SparkLog
     from sparklog.client.brokers import ControllerClient
     from sparklog.client.group_coordinators import GroupCoordinators
 
@@ -97,10 +97,13 @@ class Settings:
     cluster_id: str | None = None
     output: str = "table"
     debug: bool = False
+    watch_seconds: float | None = None
+    watched: OpenedRoot | None = None
 
     @property
     def json(self) -> bool:
-        return self.output == "json"
+        """True if the result is a document: JSON, or the same in another format (output.py)."""
+        return self.output not in {"table", "wide"}
 
     def named_root(self) -> str | None:
         """The root of --root, or of the broker of --bootstrap-server, or of SPARKLOG_ROOT."""
@@ -118,8 +121,18 @@ class Settings:
 
     def open_log(self, *, create: bool = False) -> SparkLog:
         """Open the log; imports the engine, so `--help` does not pay for it."""
-        from sparklog.client import open_log
+        from sparklog.client import SparkLog
 
+        opened = self.open_root(create=create)
+        return SparkLog(opened.store, opened.metadata, opened.clock)
+
+    def open_root(self, *, create: bool = False) -> OpenedRoot:
+        """Open the metadata, for a command that reads no records: half the imports."""
+        from sparklog.client import open_root
+
+        if self.watched is not None:
+            self.watched.refresh(force=True)
+            return self.watched
         show_warnings()
         root = self.named_root()
         if not root:
@@ -127,9 +140,12 @@ class Settings:
                 "no root is named: give --root DIR, or set SPARKLOG_ROOT=DIR, "
                 "or name a broker with --bootstrap-server HOST:PORT."
             )
-        return open_log(root, create=create, cluster_id=self.cluster_id)
+        opened = open_root(root, create=create, cluster_id=self.cluster_id)
+        if self.watch_seconds is not None:
+            self.watched = opened
+        return opened
 
-    def controller(self, log: SparkLog) -> ControllerClient:
+    def controller(self, log: OpenedRoot) -> ControllerClient:
         """A client of the controller: through --bootstrap-server, or the brokers that the root names."""
         from sparklog.client.brokers import ControllerClient
 
@@ -180,7 +196,13 @@ _COMMON: Sequence[tuple[str, dict[str, Any]]] = (
             "[env: SPARKLOG_ALLOW_UNSAFE_FILESYSTEM]",
         },
     ),
-    ("--output", {"type": click.Choice(["table", "json"]), "help": "Format; JSON field names are stable."}),
+    (
+        "--output",
+        {
+            "type": click.Choice(["table", "wide", "json", "jsonl", "csv", "yaml"]),
+            "help": "Format; wide: every field; JSON field names are stable.",
+        },
+    ),
     ("--debug", {"is_flag": True, "default": None, "help": "Show the traceback of an error."}),
 )
 
@@ -190,6 +212,19 @@ def common_options(*, hidden: bool = False) -> list[click.Parameter]:
         click.Option([name], callback=_store, expose_value=False, hidden=hidden, **attributes)
         for name, attributes in _COMMON
     ]
+
+
+def _watch_option() -> click.Option:
+    return click.Option(
+        ["--watch", "watch_seconds"],
+        callback=_store,
+        expose_value=False,
+        is_flag=False,
+        flag_value="2",
+        type=click.FloatRange(min=0.1, max=86_400),
+        metavar="[SECONDS]",
+        help="Show it again after so many seconds (2), until Ctrl-C.",
+    )
 
 
 # --- commands ----------------------------------------------------------------------------------------
@@ -203,12 +238,24 @@ class LazyCommand(NamedTuple):
     help: str
 
 
+_POSITIONAL = ("-t", "-g", "--transactional-id")
+
+
 class Command(click.Command):
     """A command with the common options, which only `sparklog --help` lists."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
+        if self.name in {"list", "describe"}:
+            self.params.append(_watch_option())
         self.params += common_options(hidden=True)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        seconds = current().watch_seconds
+        if seconds is None:
+            return super().invoke(ctx)
+        watching = importlib.import_module("sparklog.cli.watching")  # which imports this module
+        return watching.watch(ctx, lambda: super(Command, self).invoke(ctx), seconds)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
@@ -224,11 +271,11 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
     def _positional(self) -> str | None:
-        """`-t` or `-g`, if a word alone is its value: `consume orders`. Not in commands that delete."""
+        """The option of which a word alone is the value: `consume orders`. None in commands that delete."""
         options = {name for parameter in self.params for name in parameter.opts}
         if "--yes" in options or any(isinstance(one, click.Argument) for one in self.params):
             return None
-        return next((name for name in ("-t", "-g") if name in options), None)
+        return next((name for name in _POSITIONAL if name in options), None)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         formatter.write_paragraph()
@@ -297,7 +344,7 @@ class TopGroup(Group):
 # --- names and confirmations -------------------------------------------------------------------------
 
 
-def require_topics(log: SparkLog, names: Iterable[str]) -> None:
+def require_topics(log: OpenedRoot, names: Iterable[str]) -> None:
     """Raise UnknownTopicError TOPIC_MISSING for the first topic that does not exist, with a near name."""
     from sparklog.metadata import why_illegal_topic_name
 
@@ -321,6 +368,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
+internal_option = click.option(
+    "--include-internal/--exclude-internal",
+    "with_internal",
+    default=False,
+    help="Also Kafka's own topics. By default they are left out.",
+)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
@@ -355,13 +408,14 @@ _FIXES = {  # in the words of the shell, where the exception has Python's
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """True if a command line says `--output json`. It may be one that cannot be parsed."""
+    """True if a command line says `--output json`, jsonl or yaml. It may be one that cannot be parsed."""
+    formats = ("json", "jsonl", "yaml")  # JSON is YAML
     asked = False
     for word, value in zip(arguments, [*arguments[1:], ""], strict=True):
         if word == "--":
             break
         if word == "--output" or word.startswith("--output="):
-            asked = word == "--output=json" or (word == "--output" and value == "json")
+            asked = (value if word == "--output" else word.removeprefix("--output=")) in formats
     return asked
 
 

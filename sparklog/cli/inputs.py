@@ -17,7 +17,7 @@ import click
 from sparklog.cli.framework import note
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+    from sparklog.client import OpenedRoot
     from sparklog.metadata import Image
 
 # --- durations ---------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ at_option = click.option(
 )
 
 
-def image_of(log: SparkLog, moment: Moment | None) -> Image:
+def image_of(log: OpenedRoot, moment: Moment | None) -> Image:
     """The metadata of a moment; without one, of now.
 
     Raises:

@@ -8,6 +8,7 @@ Sources: the tools of Kafka 4; kcat's manual.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,18 +22,21 @@ class Tool(NamedTuple):
     options: Mapping[str, str] = {}
 
 
-_LIST = "topics list --names"
+_LIST = "topics list --names --include-internal"
+_DESCRIBE = "topics describe --as kafka-topics --include-internal"
+_CONFIGS = "kafka-configs"
 _SERVERS = {"--broker-list": "--bootstrap-server"}
 TOOLS: Mapping[str, Tool] = {
     "kafka-topics": Tool(
         {
             "--create": "topics create",
             "--list": _LIST,
-            "--describe": "topics describe",
+            "--describe": _DESCRIBE,
             "--alter": "topics alter",
             "--delete": "topics delete",
         }
     ),
+    _CONFIGS: Tool({"--describe": "topics describe", "--alter": "topics alter"}),
     "kafka-consumer-groups": Tool(
         {
             "--list": "groups list",
@@ -61,12 +65,10 @@ TOOLS: Mapping[str, Tool] = {
         }
     ),
 }
-_WITH_PATTERNS = ("topics describe", "topics delete", "offsets get")
+_WITH_PATTERNS = (_DESCRIBE, "topics delete", "offsets get")
 
 _CLIENT = "there is no Kafka client to be configured: leave it out"
 INSTEAD_OF_TOOL: Mapping[str, str] = {
-    "kafka-configs": "`sparklog topics describe` and `topics alter --topic NAME --config KEY=VALUE`; of the "
-    "root, as --broker-defaults: `root describe` and `root alter --config KEY=VALUE`",
     "kafka-reassign-partitions": "`sparklog partitions reassign`, with --file FILE for Kafka's JSON; "
     "`partitions list --reassigning` shows what is not done",
     "kafka-leader-election": "`sparklog partitions elect --preferred`, or --offline",
@@ -100,7 +102,6 @@ INSTEAD_OF_OPTION: Mapping[str, str] = {
     "--fetch-size": _CLIENT,
     "--socket-buffer-size": _CLIENT,
     "--request-required-acks": "a record is durable when it is acknowledged, always: leave it out",
-    "--timeout-ms": "give -e, which stops at the end of the log",
     "--formatter": "-f FORMAT prints fields (%k %s %o ...), -J a JSON object a line",
     "--include": "it is one topic here: --topic NAME",
     "--whitelist": "it is one topic here: --topic NAME",
@@ -137,6 +138,8 @@ def translate(args: Sequence[str]) -> list[str]:
         hints = [f"{word}: {INSTEAD_OF_OPTION[word]}" for word in words if word in INSTEAD_OF_OPTION]
         raise click.UsageError("; ".join([f"give exactly one of {', '.join(tool.verbs)}", *hints]) + ".")
     words = [word for word in words if word not in verbs]
+    if name == _CONFIGS and not {"-h", "--help"} & {*words}:
+        return _config_command(words, is_alter=verbs == ["--alter"])
     command = tool.verbs[verbs[0]]
     found: list[str] = []
     for word in words:
@@ -148,6 +151,53 @@ def translate(args: Sequence[str]) -> list[str]:
         else:
             found.append(tool.options.get(option, option) + separator + value)
     return [*command.split(), *found]
+
+
+# kafka-configs: what it describes or alters, a broker's number or a topic, decides on our command.
+_ENTITIES = {"--topic": "topics", "--broker": "brokers", "--broker-defaults": "brokers"}
+_VALUED = ("--topic", "--broker", "--entity-type", "--entity-name", "--add-config", "--delete-config")
+_NO_ENTITIES = "it is --entity-type topics or brokers here: there are no quotas, users or client metrics"
+_ONE_BROKER = "only a running broker can check its settings: use Kafka's own tool"
+_ITEMS = re.compile(r",(?![^\[]*\])")  # commas outside of brackets
+
+
+def _config_command(words: Sequence[str], *, is_alter: bool) -> list[str]:
+    """The command of ours for the words of kafka-configs without its verb."""
+    given: dict[str, str] = {}
+    rest: list[str] = []
+    left = iter(words)
+    for word in left:
+        option, separator, value = word.partition("=")
+        if option in _VALUED:
+            given[option] = value if separator else next(left, "")
+        elif option in {"--entity-default", "--broker-defaults"}:
+            given[option] = ""
+        else:
+            rest.append(word)
+    kinds = [_ENTITIES[option] for option in given if option in _ENTITIES]
+    kind = given.get("--entity-type", kinds[0] if kinds else "")
+    name = given.get("--entity-name") or given.get("--topic") or given.get("--broker")
+    changes = [part for item in _items(given, "--add-config") for part in ("--config", item)]
+    changes += [part for item in _items(given, "--delete-config") for part in ("--delete-config", item)]
+    match kind, is_alter:
+        case "topics", True if name:
+            return ["topics", "alter", "--topic", name, *changes, *rest]
+        case "topics", False:
+            named = ["--topic", name] if name else ["--include-internal"]
+            return ["topics", "describe", "--as", _CONFIGS, *named, *rest]
+        case "brokers", _ if not name:
+            return ["root", "alter" if is_alter else "describe", *changes, *rest]
+        case "brokers", False:
+            return ["brokers", "describe", str(name), *rest]
+    if kind == "topics":
+        raise click.UsageError("give --entity-name TOPIC.")
+    raise click.UsageError(f"{_CONFIGS}: {_ONE_BROKER if kind == 'brokers' else _NO_ENTITIES}.")
+
+
+def _items(given: Mapping[str, str], option: str) -> list[str]:
+    """`a=1,b=[x,y]` as `a=1` and `b=x,y`."""
+    found = [item.strip() for item in _ITEMS.split(given.get(option, "")) if item.strip()]
+    return [re.sub(r"=\[(.*)\]$", r"=\1", item) for item in found]
 
 
 def _topic(command: str, text: str) -> list[str]:

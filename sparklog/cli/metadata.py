@@ -45,7 +45,7 @@ from sparklog.metadata import (
 )
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+    from sparklog.client import OpenedRoot
     from sparklog.metadata import Image
     from sparklog.metadata.documents.document import Header
 
@@ -73,7 +73,7 @@ def show_log(first: int | None, most: int) -> None:
     """Show commits, one a line: number, time, who wrote it, what it does."""
     from sparklog.metadata.loading import oldest_commit, read_past_commits
 
-    log = current().open_log()
+    log = current().open_root()
     image, store = log.image, log.store
     found: Iterator[Document] = iter(())
     if image.commit >= 0:
@@ -101,7 +101,7 @@ def show(commit: str | None, topic: str | None, moment: Moment | None) -> None:
     sparklog metadata show --topic orders --at 1d
     diff <(sparklog metadata show --at 41) <(sparklog metadata show --at 42)
     """  # noqa: D301 - click looks for the character, not for a backslash and a b
-    log = current().open_log()
+    log = current().open_root()
     if commit is None:
         _show_state(image_of(log, moment), topic)
         return
@@ -120,7 +120,7 @@ def _show_state(image: Image, topic: str | None) -> None:
         names = [name for name in names if name not in internal]
         for name in internal:
             note(f"Note: an internal topic is left out; --topic {name} shows it.")
-    rows = partition_rows(image, names) if names else []
+    rows = partition_rows(image, names)
     topics: list[Document] = [
         {
             "topic": name,
@@ -153,7 +153,7 @@ def _show_state(image: Image, topic: str | None) -> None:
         show_rows(COLUMNS, rows)
 
 
-def _show_commit(log: SparkLog, commit: int) -> None:
+def _show_commit(log: OpenedRoot, commit: int) -> None:
     from sparklog.metadata.loading import read_past_commits
 
     image = log.image

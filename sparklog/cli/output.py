@@ -1,4 +1,4 @@
-"""Results on stdout: rows as a table or as JSON, lines, and a progress bar.
+"""Results on stdout: rows as a table or as a document (JSON, CSV, YAML), lines, and a progress bar.
 
 A table has aligned columns, with Kafka's headings, and is never cut. On a terminal numbers are on the right,
 and columns without any value are left out. A row is a dict; its keys are the JSON field names, which are API
@@ -9,26 +9,33 @@ Not here: the records of `consume` (record_format.py).
 from __future__ import annotations
 
 import contextlib
+import csv
 import datetime as dt
 import io
 import os
+import re
 import select
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from sparklog.cli.framework import current, is_terminal, json_text, plain
 
+if TYPE_CHECKING:
+    from sparklog.client.admin import EffectiveConfig
+
 Row = Mapping[str, object]
 Document = dict[str, object]
+SETTING_COLUMNS = "name:SETTING value source overrides"
+_PLAIN_KEY = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z_][a-z0-9_.-]*", re.IGNORECASE)
 
 # --- tables ------------------------------------------------------------------------------------------
 
 
 def show_rows(columns: str, rows: Sequence[Row], *, empty: str = "") -> None:
-    """Print all fields of `rows` as JSON, or some as a table.
+    """Print all fields of `rows` as a document, or some as a table; with --output wide all as a table.
 
     Args:
         columns: fields, each perhaps with a heading and a unit: `topic size_bytes:SIZE:bytes`. In a heading
@@ -43,7 +50,10 @@ def show_rows(columns: str, rows: Sequence[Row], *, empty: str = "") -> None:
         return
     specs = [[*spec.split(":"), "", ""][:3] for spec in columns.split()]
     on_terminal = is_terminal(sys.stdout)
-    if on_terminal and rows:
+    if current().output == "wide":
+        named = {field for field, _, _ in specs}
+        specs += [[field, "", ""] for field in (rows[0] if rows else ()) if field not in named]
+    elif on_terminal and rows:
         specs = [spec for spec in specs if any(row[spec[0]] not in (None, [], ()) for row in rows)]
     cells = [[heading.replace("_", " ") or field.upper().replace("_", "-") for field, heading, _ in specs]]
     cells += [[_cell(row[field], unit) for field, _, unit in specs] for row in rows]
@@ -73,7 +83,55 @@ def show_fields(labels: Mapping[str, str], document: Document) -> None:
 
 
 def show_json(document: object) -> None:
-    click.echo(json_text(document, indent=2))
+    """Print a document in the format that --output names."""
+    output = current().output
+    rows: list[Any] = document if isinstance(document, list) else [document]
+    if output == "jsonl":
+        for row in rows:
+            click.echo(json_text(row))
+    elif output == "csv":
+        _show_csv(rows)
+    elif output == "yaml":
+        click.echo("\n".join(_yaml_lines(document)))
+    else:
+        click.echo(json_text(document, indent=2))
+
+
+def _show_csv(rows: Sequence[Row]) -> None:
+    """Print rows by RFC 4180, but with line feeds; lists and objects as JSON, nothing for null."""
+    text = io.StringIO()
+    fields = dict.fromkeys(field for row in rows for field in row)
+    writer = csv.DictWriter(text, list(fields), lineterminator="\n")
+    if fields:
+        writer.writeheader()
+    for row in rows:
+        writer.writerow({field: _csv_cell(value) for field, value in row.items()})
+    shown = text.getvalue()
+    click.echo(plain(shown, keep="\n") if is_terminal(sys.stdout) else shown, nl=False)
+
+
+def _csv_cell(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else json_text(value)
+
+
+def _yaml_lines(value: object) -> Iterator[str]:
+    """A document as YAML 1.2, of which JSON is a part: strings and empty values are written as JSON."""
+    if isinstance(value, Mapping) and value:
+        for key, entry in value.items():
+            first, *others = _yaml_lines(entry)
+            name = key if _PLAIN_KEY.fullmatch(key) else json_text(key)
+            if isinstance(entry, Mapping | list | tuple) and entry:
+                yield f"{name}:"
+                yield from (f"  {line}" for line in (first, *others))
+            else:
+                yield f"{name}: {first}"
+    elif isinstance(value, list | tuple) and value:
+        for entry in value:
+            first, *others = _yaml_lines(entry)
+            yield f"- {first}"
+            yield from (f"  {line}" for line in others)
+    else:
+        yield json_text(value)
 
 
 def show(document: object, *lines: str) -> None:
@@ -147,6 +205,12 @@ def shown_time(time_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return str(time_ms)
     return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def setting_row(entry: EffectiveConfig) -> Document:
+    """A setting in force in one row, for SETTING_COLUMNS."""
+    overrides = [f"{one.source}={one.value}" for one in entry.overridden]
+    return {"name": entry.name, "value": entry.value, "source": entry.source, "overrides": overrides}
 
 
 # --- streams -----------------------------------------------------------------------------------------

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import click
 import msgspec
 
-from sparklog.cli.framework import Group, current, dry_run_option, require_topics
+from sparklog.cli.framework import Group, current, dry_run_option, internal_option, require_topics
 from sparklog.cli.inputs import Moment, at_option, image_of
 from sparklog.cli.output import Document, show_json, show_rows, tell
 from sparklog.errors import InvalidRequestError, SparklogError
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+    from sparklog.client import OpenedRoot
     from sparklog.client.brokers import Answers
     from sparklog.metadata import Image
 
@@ -46,21 +46,28 @@ def partitions() -> None:
 
 @partitions.command("list")
 @click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic; default: all.")
+@internal_option
 @click.option("--under-replicated", is_flag=True, help="Only those with a fenced replica.")
 @click.option("--unavailable", is_flag=True, help="Only those without a leader.")
 @click.option("--not-preferred", is_flag=True, help="Only those not led by their first replica.")
 @click.option("--reassigning", is_flag=True, help="Only those with a reassignment that is not done.")
 @at_option
-def list_partitions(names: tuple[str, ...], moment: Moment | None, **conditions: bool) -> None:
+def list_partitions(
+    names: tuple[str, ...], with_internal: bool, moment: Moment | None, **conditions: bool
+) -> None:
     """List leaders and replicas, and which replicas are in sync."""
-    log = current().open_log()
+    from sparklog.metadata import is_internal
+
+    log = current().open_root()
     if moment is None:
         require_topics(log, names)
-    show_rows(COLUMNS, partition_rows(image_of(log, moment), names, **conditions))
+    image = image_of(log, moment)
+    shown = names or [name for name in image.topics if with_internal or not is_internal(name)]
+    show_rows(COLUMNS, partition_rows(image, shown, **conditions))
 
 
-def partition_rows(image: Image, names: Collection[str] = (), **conditions: bool) -> list[Document]:
-    """Partitions for which one of the asked conditions holds; without any, all."""
+def partition_rows(image: Image, names: Collection[str] | None = None, **conditions: bool) -> list[Document]:
+    """Partitions of topics (None: of all) for which one of the asked conditions holds; without any, all."""
     from sparklog.client.cluster_view import describe_partitions, is_served
     from sparklog.metadata import NO_NODE
 
@@ -73,7 +80,7 @@ def partition_rows(image: Image, names: Collection[str] = (), **conditions: bool
             "not_preferred": one.is_not_preferred,
             "reassigning": bool(one.adding or one.removing),
         }
-        if (not names or one.topic in names) and (not asked or any(holds[name] for name in asked)):
+        if (names is None or one.topic in names) and (not asked or any(holds[name] for name in asked)):
             row = {
                 key: list(value) if isinstance(value, tuple) else value
                 for key, value in dataclasses.asdict(one).items()
@@ -139,7 +146,7 @@ def reassign(
         raise click.UsageError(
             "--replication-factor and --ignore-racks go with --brokers, --partition with --topic."
         )
-    log = current().open_log()
+    log = current().open_root()
     found: Replicas = {} if file is None else _read_file(file, with_replicas=not cancel)
     require_topics(log, names or sorted({topic for topic, _ in found}))
     if file is None:
@@ -157,7 +164,7 @@ def reassign(
     _reassign(log, found, dry_run=dry_run, cancel=cancel)
 
 
-def _reassign(log: SparkLog, wanted: Replicas, *, dry_run: bool, cancel: bool) -> None:
+def _reassign(log: OpenedRoot, wanted: Replicas, *, dry_run: bool, cancel: bool) -> None:
     """Print who has the partitions, ask for the change, print the answer.
 
     In this order: where no answer comes the change may be made, and nothing else says what it was before.
@@ -313,7 +320,7 @@ def elect(election: str | None, topic: str | None, numbers: tuple[int, ...], all
         raise click.UsageError("give --preferred or --offline.")
     if (topic is None) != all_partitions or (numbers and topic is None):
         raise click.UsageError("give --topic NAME, perhaps with --partition N, or --all.")
-    log = current().open_log()
+    log = current().open_root()
     wanted: Sequence[TopicPartition] | None = None
     if topic is not None:
         require_topics(log, [topic])

@@ -17,7 +17,7 @@ from sparklog.cli.output import Document, cell, show, show_json, show_rows, tell
 from sparklog.cli.topics import config_option, delete_config_option
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+    from sparklog.client import OpenedRoot
     from sparklog.maintenance import RestoreReport
 
 _HOUR_MS = 3_600_000
@@ -40,7 +40,7 @@ def root() -> None:
 @click.option("--all", "all_settings", is_flag=True, help="Also the settings that have their default.")
 def describe(all_settings: bool) -> None:
     """Show where the root is, which cluster it is, and its settings."""
-    show_root(current().open_log(), all_settings=all_settings)
+    show_root(current().open_root(), all_settings=all_settings)
 
 
 @root.command("alter")
@@ -50,7 +50,7 @@ def alter(configs: dict[str, str], deleted: tuple[str, ...]) -> None:
     """Change settings of the root, or the defaults of its topics."""
     if not configs and not deleted:
         raise click.UsageError("nothing to alter: give --config key=value or --delete-config KEY.")
-    log = current().open_log()
+    log = current().open_root()
     log.alter_root(set=configs, delete=list(deleted))
     show_root(log, all_settings=False)
 
@@ -68,7 +68,7 @@ def restore(dry_run: bool, yes: bool) -> None:
     """
     from sparklog.maintenance import restore as begin_incarnation
 
-    log = current().open_log()
+    log = current().open_root()
     confirm(f"Restore {log.url}?", yes=yes or dry_run, warning=_STOPPED, required=True)
     if not dry_run and log.store.traits.is_remote:
         note("It takes a minute: as long as processes that were not stopped may take to notice.")
@@ -117,7 +117,7 @@ def _shown(names: Sequence[str]) -> str:
 )
 def sweep(hours: int | None) -> None:
     """Remove what killed writers left behind: temporary files, parts of unfinished uploads."""
-    store = current().open_log().store
+    store = current().open_root().store
     if hours is None:
         removed = store.sweep_temporary(older_than_ms=24 * _HOUR_MS)
     else:
@@ -126,7 +126,7 @@ def sweep(hours: int | None) -> None:
     show({"removed": removed}, f"Removed {removed} files of unfinished writes.")
 
 
-def show_root(log: SparkLog, *, all_settings: bool) -> None:
+def show_root(log: OpenedRoot, *, all_settings: bool) -> None:
     """Print the root in one line, and its settings in a table."""
     found = root_document(log, all_settings=all_settings)
     if current().json:
@@ -150,7 +150,7 @@ def show_root(log: SparkLog, *, all_settings: bool) -> None:
     show_rows(SETTING_COLUMNS, settings, empty=empty)
 
 
-def root_document(log: SparkLog, *, all_settings: bool) -> Document:
+def root_document(log: OpenedRoot, *, all_settings: bool) -> Document:
     """The root and its settings: those that are set, or all."""
     from sparklog.cli.brokers import broker_rows
     from sparklog.client.cluster_view import describe_controller

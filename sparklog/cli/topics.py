@@ -1,25 +1,49 @@
 """`sparklog topics`: create, list, describe, alter, delete. Flag names are those of kafka-topics.
 
+Lists leave internal topics out unless `--include-internal` asks for them. Under the names of Kafka's tools
+they are shown, and descriptions have Kafka's formats.
+
 `--pattern` deletes nothing that was not shown and confirmed, by a person or by `--yes`. An internal topic is
 deleted only with `--internal`, so that a loop over all topics with `--yes` does not delete it.
 Not here: what a setting means (sparklog/log/config.py).
+Sources: Kafka TopicCommand, ConfigCommand.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.framework import Group, confirm, current, is_terminal, note, require_topics, yes_option
-from sparklog.cli.output import Document, cell, counted, show, show_json, show_rows, tell
+from sparklog.cli.framework import (
+    Group,
+    confirm,
+    current,
+    internal_option,
+    is_terminal,
+    note,
+    require_topics,
+    yes_option,
+)
+from sparklog.cli.output import (
+    SETTING_COLUMNS,
+    Document,
+    cell,
+    counted,
+    setting_row,
+    show,
+    show_json,
+    show_rows,
+    tell,
+)
 from sparklog.errors import InvalidRequestError, SparklogError, UnknownTopicError
 
 if TYPE_CHECKING:
-    from sparklog.client import SparkLog
-    from sparklog.client.admin import TopicDescription
+    from sparklog.client import OpenedRoot, SparkLog
+    from sparklog.client.admin import EffectiveConfig, TopicDescription
     from sparklog.metadata import Image
 
 MOST_NAMED = 5  # groups, in a message
@@ -61,7 +85,7 @@ delete_config_option = click.option(
 
 
 def topics_of(
-    log: SparkLog, pattern: str, *, with_internal: bool = True, may_be_none: bool = False
+    log: OpenedRoot, pattern: str, *, with_internal: bool = True, may_be_none: bool = False
 ) -> list[str]:
     """The topics that a pattern matches, sorted. A note names the internal ones that are left out.
 
@@ -151,7 +175,7 @@ def create(
     topic: str, partitions: int | None, configs: dict[str, str], if_not_exists: bool, factor: int | None
 ) -> None:
     """Create a topic (and the root, when it is new)."""
-    log = current().open_log(create=True)
+    log = current().open_root(create=True)
     is_asked = _validate_factor(log.image, factor)
     created = log.create_topic(topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists)
     if created and is_asked and factor is not None:
@@ -183,7 +207,7 @@ def _validate_factor(image: Image, factor: int | None) -> bool:
     return True
 
 
-def _replicate(log: SparkLog, topic: str, factor: int) -> None:
+def _replicate(log: OpenedRoot, topic: str, factor: int) -> None:
     """Give a new topic so many replicas; until then it has the root's default number. Nothing is copied."""
     from sparklog.cli.partitions import propose, raise_failures
 
@@ -198,16 +222,17 @@ def _running(image: Image) -> list[int]:
 
 
 @topics.command("list")
-@click.option("--exclude-internal", is_flag=True, help="Leave out Kafka's own topics.")
+@internal_option
 @click.option("--names", is_flag=True, help="Names only, one a line, as kafka-topics prints them.")
 @pattern_option
-def list_topics(exclude_internal: bool, names: bool, pattern: str | None) -> None:
+def list_topics(with_internal: bool, names: bool, pattern: str | None) -> None:
     """List the topics."""
-    log = current().open_log()
-    found = log.topics(include_internal=not exclude_internal)
+    log = current().open_root()
+    found = log.topics(include_internal=with_internal)
     if pattern is not None:
-        meant = topics_of(log, pattern, may_be_none=True)
-        found = [name for name in found if name in meant]
+        found = topics_of(
+            log, pattern, with_internal=with_internal or pattern.startswith("_"), may_be_none=True
+        )
     if names and not current().json:
         for name in found:
             tell(name)
@@ -221,7 +246,10 @@ def list_topics(exclude_internal: bool, names: bool, pattern: str | None) -> Non
 @topics.command("describe")
 @topics_option
 @pattern_option
-@click.option("--exclude-internal", is_flag=True, help="Of all, or of a pattern: not Kafka's own topics.")
+@internal_option
+@click.option(
+    "--all", "with_settings", is_flag=True, help="Every setting in force, its source, what it overrides."
+)
 @click.option(
     "--under-replicated-partitions",
     "under_replicated",
@@ -231,50 +259,136 @@ def list_topics(exclude_internal: bool, names: bool, pattern: str | None) -> Non
 @click.option(
     "--unavailable-partitions", "unavailable", is_flag=True, help="Only partitions without a leader."
 )
+@click.option("--as", "tool", type=click.Choice(["kafka-topics", "kafka-configs"]), hidden=True)
 def describe(
     names: tuple[str, ...],
     pattern: str | None,
-    exclude_internal: bool,
+    with_internal: bool,
+    with_settings: bool,
     under_replicated: bool,
     unavailable: bool,
+    tool: str | None,
 ) -> None:
     """Show settings, offsets and sizes of topics, and who leads their partitions."""
     from sparklog.client.admin import describe_topic
 
-    if names and (pattern is not None or exclude_internal):
-        raise click.UsageError("--topic excludes --pattern and --exclude-internal.")
-    log = current().open_log()
+    if names and pattern is not None:
+        raise click.UsageError("--topic excludes --pattern.")
+    log = current().open_root()
     require_topics(log, names)
     if pattern is not None:
-        names = tuple(topics_of(log, pattern, with_internal=not exclude_internal))
-    shown = names or log.topics(include_internal=not exclude_internal)
+        names = tuple(topics_of(log, pattern, with_internal=with_internal or pattern.startswith("_")))
+    shown = names or log.topics(include_internal=with_internal)
     if under_replicated or unavailable:
         from sparklog.cli.partitions import COLUMNS, partition_rows
 
         rows = partition_rows(log.image, shown, under_replicated=under_replicated, unavailable=unavailable)
-        show_rows(COLUMNS, rows)
+        if tool == "kafka-topics" and not current().json:
+            tell_partitions(rows)
+        else:
+            show_rows(COLUMNS, rows)
         return
-    show_descriptions([topic_document(describe_topic(log.image, name)) for name in shown])
+    found = [topic_document(describe_topic(log.image, name)) for name in shown]
+    if with_settings or tool == "kafka-configs":
+        from sparklog.client.admin import effective_configs
+
+        settings = {
+            name: [
+                one for one in effective_configs(log.image, name) if with_settings or one.source == "topic"
+            ]
+            for name in shown
+        }
+        show_settings(found, settings, with_defaults=with_settings, tool=tool)
+    else:
+        show_descriptions(found, tool=tool)
 
 
-def show_descriptions(found: Sequence[Document]) -> None:
+def show_settings(
+    found: Sequence[Document],
+    settings: Mapping[str, Sequence[EffectiveConfig]],
+    *,
+    with_defaults: bool,
+    tool: str | None,
+) -> None:
+    """Print `topic_document`s with settings: all in force, or as kafka-configs the topic's own."""
+    if current().json:
+        show_json(
+            [
+                one | {"settings": [dataclasses.asdict(entry) for entry in settings[str(one["topic"])]]}
+                for one in found
+            ]
+        )
+        return
+    for topic in found:
+        entries = settings[str(topic["topic"])]
+        if tool == "kafka-configs":
+            tell(f"{'All' if with_defaults else 'Dynamic'} configs for topic {topic['topic']} are:")
+            for entry in entries:
+                tell(f"  {entry.name}={entry.value} sensitive=false synonyms={{{_synonyms(entry)}}}")
+            continue
+        _tell_heading(topic)
+        show_rows(SETTING_COLUMNS, list(map(setting_row, entries)))
+
+
+KAFKA_SOURCES = {
+    "topic": "DYNAMIC_TOPIC_CONFIG",
+    "root": "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "default": "DEFAULT_CONFIG",
+}
+
+
+def _synonyms(entry: EffectiveConfig) -> str:
+    values = [(entry.source, entry.value), *((one.source, one.value) for one in entry.overridden)]
+    return ", ".join(f"{KAFKA_SOURCES[source]}:{entry.name}={value}" for source, value in values)
+
+
+def tell_partitions(rows: Iterable[Document]) -> None:
+    """Print partitions as kafka-topics does, a line each."""
+    for row in rows:
+        leader = "none" if row["leader"] is None else row["leader"]
+        replicas, isr = (",".join(map(str, _numbers(row[field]))) for field in ("replicas", "isr"))
+        tell(
+            "",
+            f"Topic: {row['topic']}",
+            f"Partition: {row['partition']}",
+            f"Leader: {leader}",
+            f"Replicas: {replicas}",
+            f"Isr: {isr}",
+        )
+
+
+def _numbers(value: object) -> Sequence[int]:
+    assert isinstance(value, list | tuple)
+    return value
+
+
+def show_descriptions(found: Sequence[Document], *, tool: str | None = None) -> None:
     """Print `topic_document`s, Kafka's heading line first."""
     if current().json:
         show_json(list(found))
         return
     for topic in found:
-        configs = cell(topic["configs"]) if topic["configs"] else ""
+        _tell_heading(topic)
         partitions = topic["partitions"]
         assert isinstance(partitions, list)
-        factor = max((len(one["replicas"]) for one in partitions), default=0)
-        tell(
-            f"Topic: {topic['topic']}",
-            f"TopicId: {topic['topic_id']}",
-            f"PartitionCount: {topic['partition_count']}",
-            *([f"ReplicationFactor: {factor}"] if factor else []),
-            f"Configs: {configs}",
-        )
-        show_rows(PARTITION_COLUMNS, partitions)
+        if tool == "kafka-topics":
+            tell_partitions({"topic": topic["topic"], **one} for one in partitions)
+        else:
+            show_rows(PARTITION_COLUMNS, partitions)
+
+
+def _tell_heading(topic: Document) -> None:
+    partitions = topic["partitions"]
+    assert isinstance(partitions, list)
+    factor = max((len(one["replicas"]) for one in partitions), default=0)
+    configs = cell(topic["configs"]) if topic["configs"] else ""
+    tell(
+        f"Topic: {topic['topic']}",
+        f"TopicId: {topic['topic_id']}",
+        f"PartitionCount: {topic['partition_count']}",
+        *([f"ReplicationFactor: {factor}"] if factor else []),
+        f"Configs: {configs}",
+    )
 
 
 @topics.command("alter")
@@ -292,13 +406,17 @@ def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: 
         )
     from sparklog.client import admin
 
-    log = current().open_log()
+    log = current().open_root()
     require_topics(log, [topic])
-    before = log.partition_count(topic)
+    count = log.partition_count(topic)
+    if partitions == count:
+        raise InvalidRequestError(
+            "INVALID_PARTITION_COUNT",
+            f"topic {topic}: has {counted(count, 'partition')} already; {count} would not be an increase",
+            fix=f"give --partitions a number above {count}, or leave it out",
+        )
     admin.alter_topic(log.metadata, topic, configs, deleted, partitions=partitions)
-    if partitions == before:
-        note(f"Note: topic {topic} had {counted(before, 'partition')} already.")
-    elif partitions is not None:
+    if partitions is not None:
         note("Note: keys hash over the new number of partitions from now on; records already there stay.")
     show_descriptions([topic_document(log.describe_topic(topic))])
 

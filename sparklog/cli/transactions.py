@@ -60,7 +60,7 @@ def list_transactions(
     if wanted.unknown_states:
         known = ", ".join(sorted(KNOWN_STATES))
         raise click.UsageError(f"no state {wanted.unknown_states[0]!r}; there are {known}.")
-    log = current().open_log()
+    log = current().open_root()
     image = log.refresh(force=True)
     found: list[Row] = [
         {
@@ -78,7 +78,7 @@ def list_transactions(
 @click.option("--transactional-id", "transactional_id", required=True, metavar="ID")
 def describe(transactional_id: str) -> None:
     """Show a transactional id: its producer, its state, and what is staged where."""
-    log = current().open_log()
+    log = current().open_root()
     image = log.refresh(force=True)
     row = _described(image, _require(image, transactional_id), log.clock.now_ms())
     if current().json:
@@ -97,7 +97,7 @@ def abort(transactional_id: str | None, producer_id: int | None, yes: bool) -> N
 
     if (transactional_id is None) == (producer_id is None):
         raise click.UsageError("give --transactional-id ID or --producer-id ID.")
-    log = current().open_log()
+    log = current().open_root()
     one = _require(log.refresh(force=True), transactional_id, producer_id)
     name = one.transactional_id
     if one.is_ongoing:
@@ -137,7 +137,7 @@ def forget(names: tuple[str, ...], unused_ms: int | None, yes: bool) -> None:
 
     if bool(names) == (unused_ms is not None):
         raise click.UsageError("give --transactional-id ID or --unused-for MS.")
-    log = current().open_log()
+    log = current().open_root()
     image = log.refresh(force=True)
     for name in names:
         _require(image, name)
@@ -175,7 +175,7 @@ def find_hanging(minutes: int, topic: str | None) -> None:
 
     It holds nobody up; what it has staged takes space.
     """
-    log = current().open_log()
+    log = current().open_root()
     image = log.refresh(force=True)
     now_ms = log.clock.now_ms()
     rows: list[Row] = [

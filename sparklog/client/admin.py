@@ -10,6 +10,7 @@ Sources: kafka-topics, kafka-configs.
 """
 
 import dataclasses
+import enum
 from collections.abc import Iterable, Mapping
 
 from sparklog.client.cluster_view import describe_partition
@@ -23,10 +24,12 @@ from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
     RootConfig,
     TopicConfig,
+    broker_configs,
     validate_config_keys,
     validate_root_configs,
     validate_topic_configs,
 )
+from sparklog.log.setting import declared_settings
 from sparklog.metadata import (
     NO_NODE,
     Action,
@@ -274,6 +277,86 @@ def describe_topic(image: Image, name: str) -> TopicDescription:
         config=TopicConfig.parse(topic.configs, image.configs),
         partitions=tuple(_describe_partition(image, name, state) for state in topic.partitions),
     )
+
+
+class ConfigSource(enum.StrEnum):
+    """Where a value comes from. Of several the first in this order is in force."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    ALL_BROKERS = "all brokers"
+    ROOT = "root"
+    DEFAULT = "default"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A value of a setting, as text, at one of its sources."""
+
+    value: str
+    source: ConfigSource
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EffectiveConfig:
+    """A setting's value in force, its source, and the values that it overrides, the strongest first."""
+
+    name: str
+    value: str
+    source: ConfigSource
+    overridden: tuple[ConfigValue, ...]
+
+
+def effective_configs(image: Image, topic: str) -> list[EffectiveConfig]:
+    """All settings of a topic, sorted by name, as processes that use the root act on them.
+
+    A broker's server.properties, and values of a single broker, are not in it: other processes do not have
+    them.
+
+    Raises:
+        UnknownTopicError: there is no such topic.
+    """
+    own = image.topic(topic).configs
+    return _in_force(
+        {
+            ConfigSource.TOPIC: own,
+            ConfigSource.ROOT: image.configs,
+            ConfigSource.DEFAULT: _defaults(TopicConfig),
+        },
+        declared_settings(TopicConfig),
+    )
+
+
+def effective_broker_configs(image: Image, node_id: int) -> list[EffectiveConfig]:
+    """What the root says of a broker's settings, sorted by name; its server.properties are not known here.
+
+    Among them are the root's own settings, and the defaults of topics under the topics' names.
+    """
+    defaults = _defaults(TopicConfig) | _defaults(RootConfig)
+    sources = {
+        ConfigSource.BROKER: broker_configs(image.configs, node_id),
+        ConfigSource.ALL_BROKERS: broker_configs(image.configs, None),
+        ConfigSource.ROOT: {name: value for name, value in image.configs.items() if name in defaults},
+        ConfigSource.DEFAULT: defaults,
+    }
+    return _in_force(sources, {name for configs in sources.values() for name in configs})
+
+
+def _defaults(cls: type) -> dict[str, str]:
+    return {name: one.format(one.default) for name, (_, one) in declared_settings(cls).items()}
+
+
+def _in_force(
+    sources: Mapping[ConfigSource, Mapping[str, str]], names: Iterable[str]
+) -> list[EffectiveConfig]:
+    """The named settings of which a source has a value; the first source that has one wins."""
+    found = []
+    for name in sorted(names):
+        first, *others = (
+            ConfigValue(configs[name], source) for source, configs in sources.items() if name in configs
+        )
+        found.append(EffectiveConfig(name, first.value, first.source, tuple(others)))
+    return found
 
 
 def _describe_partition(image: Image, topic: str, state: PartitionState) -> PartitionDescription:

@@ -12,9 +12,8 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sparklog.client.patterns import CpuBudget, matching
 from sparklog.clock import Clock
 from sparklog.metadata import (
     NO_EPOCH,
@@ -28,6 +27,9 @@ from sparklog.metadata import (
 )
 from sparklog.metadata.documents.properties import HEARTBEATS
 from sparklog.storage import Store
+
+if TYPE_CHECKING:
+    from sparklog.client.patterns import CpuBudget
 
 # --- transaction view --------------------------------------------------------------------------------
 #
@@ -83,7 +85,7 @@ class Wanted:
 
 
 def chosen(
-    transactions: Iterable[Transaction], wanted: Wanted, *, now_ms: int, budget: CpuBudget | None = None
+    transactions: Iterable[Transaction], wanted: Wanted, *, now_ms: int, budget: "CpuBudget | None" = None
 ) -> list[Transaction]:
     """Those that are meant, in the order of their ids.
 
@@ -102,6 +104,8 @@ def chosen(
         and (wanted.running_ms < 0 or (running_ms(one, now_ms) or 0) > wanted.running_ms)
     ]
     if wanted.pattern:
+        from sparklog.client.patterns import matching  # noqa: PLC0415 - Arrow's functions, 30 ms at start-up
+
         matches = matching(wanted.pattern, [one.transactional_id for one in found], budget=budget)
         found = [one for one, matched in zip(found, matches, strict=True) if matched]
     return sorted(found, key=lambda one: one.transactional_id)

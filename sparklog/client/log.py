@@ -19,23 +19,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparklog.client import admin, consumer
-from sparklog.client.admin import TopicDescription
+from sparklog.client import consumer
 from sparklog.client.appender import AppendOptions, PartitionedAppender, Sequencer, StagedAppend
 from sparklog.client.groups import CommittedOffset, OffsetTable, delete_topic, stage_offsets, validate_group
 from sparklog.client.publish import AppendResult, WriterVersion, applied_before, publish
+from sparklog.client.root import OpenedRoot, open_root
 from sparklog.client.rows import validate_rows, with_partition
 from sparklog.client.transaction import DEFAULT_TIMEOUT_MS, LogTransaction
-from sparklog.clock import Clock, SystemClock
-from sparklog.closing import Closing
-from sparklog.errors import NotFoundError, RetriableError
+from sparklog.clock import Clock
+from sparklog.errors import RetriableError
 from sparklog.forking import notify_after_fork
 from sparklog.log.past_retention import RetentionNotice
 from sparklog.log.writer import LogWriter
-from sparklog.metadata import Background, Image, MetadataLog, is_internal
-from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties, open_properties
-from sparklog.storage import Store, open_store
-from sparklog.storage.root_rules import root_rules
+from sparklog.metadata import Image, MetadataLog
+from sparklog.storage import Store
 
 _log = logging.getLogger("sparklog.client")
 TopicPartition = tuple[str, int]
@@ -45,16 +42,14 @@ _STAGE_AGAIN = {"TOPIC_CHANGED", "STAGING_EXPIRED"}
 _STAGE_MAX_AGE_MS = 1000
 
 
-class SparkLog(Closing):
+class SparkLog(OpenedRoot):
     """An opened root."""
 
     def __init__(
         self, store: Store, metadata: MetadataLog, clock: Clock, *, writer: LogWriter | None = None
     ) -> None:
         """`writer` writes the segments, until `close`; None: opened with the first append."""
-        self.store = store
-        self.metadata = metadata
-        self.clock = clock
+        super().__init__(store, metadata, clock)
         self._offsets = OffsetTable(metadata)
         self._writer = writer
         self.after_fork_in_child()
@@ -75,92 +70,13 @@ class SparkLog(Closing):
             writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-        self.metadata.finish_upkeep()
+        super().close()
 
-    # The root
-
-    @property
-    def url(self) -> str:
-        """The URL of the root, as for `open`."""
-        return self.store.url
-
-    @property
-    def cluster_id(self) -> str:
-        """The root's identity; it never changes."""
-        return self.image.cluster_id
-
-    @property
-    def image(self) -> Image:
-        """Topics, partitions and extents, as of the last refresh. Immutable."""
-        return self.metadata.image
-
-    def refresh(self, *, force: bool = False) -> Image:
-        """Follow new commits; cheap when there are none.
-
-        Args:
-            force: refresh even if the refresh interval of an object store is not over.
-        """
-        return self.metadata.refresh(force=force)
-
-    def is_same_root(self) -> bool:
-        """True if the root at the URL is still this one, and was not removed or replaced by another."""
-        try:
-            data = self.store.read(META_PROPERTIES, 0, 4096)
-        except NotFoundError:
-            return False
-        return decode_properties(data, f"{self.url}/{META_PROPERTIES}") == self.cluster_id
-
-    # Topics and settings
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int | None = None,
-        configs: Mapping[str, str] | None = None,
-        *,
-        if_not_exists: bool = False,
-    ) -> bool:
-        """Create a topic (None partitions: the root's num.partitions); return False if it existed."""
-        return admin.create_topic(
-            self.metadata, name, partitions=partitions, configs=configs, if_not_exists=if_not_exists
-        )
+    # Topics
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its records, and what groups have committed for it (groups.py)."""
         delete_topic(self.metadata, self._offsets, lambda: self.appender(sticky_turn=0), name, self.clock)
-
-    def add_partitions(self, name: str, total: int) -> None:
-        """Grow a topic to `total` partitions; it cannot shrink."""
-        admin.add_partitions(self.metadata, name, total)
-
-    def alter_topic(
-        self,
-        name: str,
-        set: Mapping[str, str] | None = None,  # noqa: A002 - reads well at the call: set={...}
-        delete: Iterable[str] = (),
-    ) -> None:
-        """Set overrides of a topic, or delete them (back to the default)."""
-        admin.alter_topic(self.metadata, name, set or {}, delete)
-
-    def alter_root(
-        self,
-        set: Mapping[str, str] | None = None,  # noqa: A002 - as above
-        delete: Iterable[str] = (),
-    ) -> None:
-        """Set the root's settings, among them the defaults of its topics, or delete them."""
-        admin.alter_root(self.metadata, set or {}, delete)
-
-    def topics(self, *, include_internal: bool = False) -> list[str]:
-        """Names of the topics, sorted."""
-        return sorted(name for name in self.refresh().topics if include_internal or not is_internal(name))
-
-    def describe_topic(self, name: str) -> TopicDescription:
-        """Settings, partitions, offsets and sizes of a topic."""
-        return admin.describe_topic(self.refresh(), name)
-
-    def partition_count(self, topic: str) -> int:
-        """Return the number of a topic's partitions."""
-        return len(self.refresh().topic(topic).partitions)
 
     # Writing
 
@@ -298,14 +214,6 @@ class SparkLog(Closing):
 
     # Reading
 
-    def log_start_offset(self, topic: str, partition: int) -> int:
-        """Return the first offset that is kept."""
-        return self.refresh().partition(topic, partition).log_start_offset
-
-    def log_end_offset(self, topic: str, partition: int) -> int:
-        """Return the next offset to be assigned."""
-        return self.refresh().partition(topic, partition).log_end_offset
-
     def offset_for_time(
         self, topic: str, partition: int, timestamp_ms: int, *, image: Image | None = None
     ) -> int | None:
@@ -416,14 +324,6 @@ class SparkLog(Closing):
         return self._offsets.groups(self.refresh())
 
 
-# --- opening -----------------------------------------------------------------------------------------
-#
-# Opening a root: which one is meant, whether it may be used, and its log.
-#
-# Concurrency: any thread.
-# After a crash: open it again; there is nothing to repair.
-
-
 def open_log(
     root: str | os.PathLike[str],
     *,
@@ -450,14 +350,12 @@ def open_log(
         NotFoundError, InvalidRequestError: no root there, or not one that can be opened, or may be.
         CorruptLogError, UnsupportedVersionError: its metadata cannot be used.
     """
-    clock = clock or SystemClock()
-    rules = root_rules(cluster_id, allowed_roots, os.environ)
-    rules.validate_place(root)
-    create = create and rules.cluster_id is None
-    store = open_store(root, create=create, storage_options=storage_options, clock=clock)
-    if rules.cluster_id is not None:
-        found = open_properties(store, create=False, new_cluster_id="")
-        rules.validate_cluster_id(found, f"root {store.url}")
-    upkeep = Background("sparklog upkeep")
-    metadata = MetadataLog.open(store, clock, create=create, upkeep=upkeep)
-    return SparkLog(store, metadata, clock)
+    opened = open_root(
+        root,
+        create=create,
+        storage_options=storage_options,
+        clock=clock,
+        cluster_id=cluster_id,
+        allowed_roots=allowed_roots,
+    )
+    return SparkLog(opened.store, opened.metadata, opened.clock)

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from sparklog.client import AppendOptions, AppendResult, AppliedBefore, SparkLog, StagedAppend
-from sparklog.client import publish as publish_staged
+from sparklog.client.publish import publish as publish_staged
 from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.log.past_retention import past_retention_text
 from sparklog.spark.notices import prepare_worker

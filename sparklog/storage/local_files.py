@@ -42,6 +42,9 @@ _FREE_SPACE = (
     "delete a topic, or give it a shorter retention (sparklog topics), then `sparklog maintain`, or "
     "`sparklog vacuum --retain 0 --force` if nothing else writes to the root"
 )
+_READING = {"list", "look up", "map", "open", "read"}
+_LET_READ = "Let this user read the file, and search the directories that lead to it"
+_LET_WRITE = "Make the directory writable for this user, and the mount read-write"
 _TOO_MANY = {errno.EMFILE, errno.ENFILE}
 # vfat and exfat answer EPERM to link(2), as file systems without hard links should.
 _LINK_REFUSED = {errno.EPERM}
@@ -70,7 +73,7 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
         return StorageError(
             "STORAGE_REFUSED",
             found,
-            fix="Make the directory writable for this user, and the mount read-write",
+            fix=_LET_READ if action in _READING else _LET_WRITE,
         )
     if code in MISSING:
         return NotFoundError(

@@ -115,7 +115,7 @@ def parse_s3_url(url: str) -> tuple[str, str]:
 # Invariants: locations are compared as the store would use them, not as they are written: a directory by its
 #     absolute path with links followed, a bucket and key as they are sent. Whole parts are compared, so
 #     s3://b/log does not allow s3://b/logs. A text that cannot be parsed is not allowed.
-# Not here: the callers (client/log.py, client/brokers.py). A variable does not restrict the process's own
+# Not here: the callers (client/root.py, client/brokers.py). A variable does not restrict the process's own
 #     code, which can change it.
 # Concurrency: pure, except that links are read: a user who may change links beneath an allowed prefix may
 #     lead out of it.

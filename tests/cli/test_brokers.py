@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import sparklog
-from sparklog.metadata import PartitionLeadership
+from sparklog.log.config import broker_key
+from sparklog.metadata import PartitionLeadership, plan_set_configs
 from tests.cli.conftest import Run
 from tests.support.cluster_root import ClusterRoot
 
@@ -79,6 +80,24 @@ def test_a_broker_is_described(cluster: ClusterRoot, run: Run, run_json: RunJson
     missing = run("brokers", "describe", "9", exit_code=1).stderr
     assert "BROKER_MISSING" in missing
     assert "registered: 1, 2, 3, 7" in missing
+
+
+def test_a_broker_is_described_with_its_settings(cluster: ClusterRoot, run: Run, run_json: RunJson) -> None:
+    own, of_all = broker_key(1, "max.connections"), broker_key(None, "max.connections")
+    values = {own: "7", of_all: "9", "retention.ms": "1000"}
+    change = plan_set_configs(cluster.image, None, values)
+    assert change is not None
+    cluster.log.metadata.publish(lambda _: [change])
+    shown = {one["name"]: one for one in run_json("brokers", "describe", "1", "--all")["settings"]}
+    assert shown["max.connections"] == {
+        "name": "max.connections",
+        "value": "7",
+        "source": "broker",
+        "overridden": [{"value": "9", "source": "all brokers"}],
+    }
+    assert (shown["retention.ms"]["source"], shown["segment.ms"]["source"]) == ("root", "default")
+    assert "max.connections                   7 " in run("brokers", "describe", "1", "--all").stdout
+    assert "settings" not in run_json("brokers", "describe", "1")
 
 
 def test_a_root_that_nobody_serves_has_no_brokers(

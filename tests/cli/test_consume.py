@@ -180,6 +180,16 @@ def test_partitions_that_are_added_are_not_among_the_chosen(log: sparklog.SparkL
     assert follow(log, add_partitions, selection=Selection(topic="t", partitions=(0,))) == [*OLD, "in0"]
 
 
+def test_a_follow_ends_when_no_record_has_come_for_so_long(log: sparklog.SparkLog) -> None:
+    clock = ManualClock()
+    stream = io.BytesIO()
+    follower = Follower(log, Selection(topic="t", group="g"), clock=clock)
+    follower.run(compile_format("%s "), stream, idle_timeout_ms=1000)
+    assert stream.getvalue().split() == [b"old%d" % number for number in range(5)]
+    assert 1000 <= clock.monotonic_ms() < 1200
+    assert log.committed_offsets("g") == {("t", 0): 5}
+
+
 def test_stopping_at_the_end_waits_for_no_partition_that_is_added(log: sparklog.SparkLog) -> None:
     class Output(io.BytesIO):
         def flush(self) -> None:

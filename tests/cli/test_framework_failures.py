@@ -39,10 +39,10 @@ def test_a_mistyped_topic_is_answered_with_the_near_one(run: Run, words: tuple[s
 
 
 def test_a_pipe_that_is_not_stdout_breaks_with_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_log(_: Settings) -> None:
+    def open_root(_: Settings) -> None:
         raise BrokenPipeError(errno.EPIPE, "the other end is gone")
 
-    monkeypatch.setattr(Settings, "open_log", open_log)
+    monkeypatch.setattr(Settings, "open_root", open_root)
     told = run("topics", "list", exit_code=1).stderr
     assert told == f"Error: [Errno {errno.EPIPE}] the other end is gone\n"
 

@@ -142,7 +142,7 @@ def test_an_interrupt_is_json_where_json_is_asked_for(run: Run, monkeypatch: pyt
     def interrupt(_: Settings) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Settings, "open_log", interrupt)
+    monkeypatch.setattr(Settings, "open_root", interrupt)
     assert json.loads(run("topics", "list", "--output", "json", exit_code=1).stderr)["error"] == {
         "code": "FAILED",
         "message": "aborted",

@@ -10,13 +10,7 @@ from tests.cli.conftest import Run
 
 @pytest.mark.parametrize(
     "command",
-    sorted(
-        {
-            " ".join(word for word in text.split() if word[0] != "-")
-            for tool in TOOLS.values()
-            for text in tool.verbs.values()
-        }
-    ),
+    sorted({text.split(" -")[0] for tool in TOOLS.values() for text in tool.verbs.values()}),
 )
 def test_every_tool_means_a_command_that_there_is(command: str) -> None:
     found: click.Command | None = cli
@@ -33,7 +27,10 @@ def test_every_tool_means_a_command_that_there_is(command: str) -> None:
         ("groups list --state", "`groups describe --state` shows it"),
         ("kafka-console-consumer --topic t --consumer-property group.id=g", "--group NAME"),
         ("consume --topic t --consumer-property=auto.offset.reset=latest", "-o beginning or -o end"),
-        ("kafka-console-consumer --topic t --timeout-ms 9", "give -e, which stops at the end of the log"),
+        ("kafka-configs --alter --broker 1 --add-config a=1", "only a running broker can check its settings"),
+        ("kafka-configs --describe --entity-type users", "there are no quotas, users or client metrics"),
+        ("kafka-configs --alter --entity-type topics --add-config a=1", "give --entity-name TOPIC"),
+        ("kafka-configs --entity-type topics", "exactly one of --describe, --alter"),
         ("kafka-console-producer --topic t --producer-property acks=all", "--compression CODEC"),
         ("kafka-topics --list --command-config client.properties", "leave it out"),
         ("kafka-topics --describe --topic t --topic-id x", "topics list --output json"),
@@ -76,6 +73,51 @@ def test_topics_and_transactions(run: Run) -> None:
     assert run("kafka-transactions", "find-hanging").stdout == "No transaction hangs.\n"
     run("kafka-topics", "--delete", "--topic", "events")
     assert run("kafka-topics", "--list").stdout == ""
+
+
+def test_topics_are_described_in_kafkas_lines(run: Run) -> None:
+    run("topics", "create", "--topic", "events", "--partitions", "2")
+    heading, *partitions = run("kafka-topics", "--describe", "--topic", "events").stdout.splitlines()
+    assert heading.startswith("Topic: events\tTopicId: ")
+    assert partitions == [
+        f"\tTopic: events\tPartition: {number}\tLeader: none\tReplicas: \tIsr: " for number in range(2)
+    ]
+
+
+def test_configs_of_topics(run: Run) -> None:
+    run("topics", "create", "--topic", "events")
+    run(
+        *("kafka-configs.sh", "--alter", "--entity-type", "topics", "--entity-name", "events"),
+        *("--add-config", "cleanup.policy=[delete,compact], segment.ms=5"),
+    )
+    run(
+        "kafka-configs",
+        "--alter",
+        "--topic=events",
+        "--delete-config",
+        "segment.ms",
+        "--add-config=retention.ms=7",
+    )
+    of_events = ("--entity-type", "topics", "--entity-name", "events")
+    described = run("kafka-configs", "--describe", *of_events).stdout.splitlines()
+    policy, default = "cleanup.policy=delete,compact", "DEFAULT_CONFIG:cleanup.policy=delete"
+    keep = "DEFAULT_CONFIG:retention.ms=-1"
+    assert described == [
+        "Dynamic configs for topic events are:",
+        f"  {policy} sensitive=false synonyms={{DYNAMIC_TOPIC_CONFIG:{policy}, {default}}}",
+        f"  retention.ms=7 sensitive=false synonyms={{DYNAMIC_TOPIC_CONFIG:retention.ms=7, {keep}}}",
+    ]
+    heading, *every = run("kafka-configs", "--describe", *of_events, "--all").stdout.splitlines()
+    assert heading == "All configs for topic events are:"
+    assert {*described[1:]} < {*every}
+
+
+def test_configs_of_brokers_are_those_of_the_root(run: Run) -> None:
+    run("topics", "create", "--topic", "events")
+    of_all = ("--entity-type", "brokers", "--entity-default")
+    run("kafka-configs", "--alter", *of_all, "--add-config", "retention.ms=9")
+    assert "retention.ms  9" in run("kafka-configs", "--describe", *of_all).stdout
+    assert "not registered" in run("kafka-configs", "--describe", "--broker", "1", exit_code=1).stderr
 
 
 def test_options_that_change_nothing_here_are_served(run: Run) -> None:

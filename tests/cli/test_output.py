@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -16,8 +17,14 @@ pytestmark = pytest.mark.slow
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
 
-def on_terminal(*arguments: str, columns: int = 80, **environment: str) -> list[str]:
-    """The lines that a command prints; where they are longer than the terminal, it wraps them."""
+def on_terminal(
+    *arguments: str, columns: int = 80, lines: int | None = None, **environment: str
+) -> list[str]:
+    """The lines that a command prints; where they are longer than the terminal, it wraps them.
+
+    Args:
+        lines: so many are read, and then the command is interrupted; None: all.
+    """
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     kept = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "NO_COLOR"}}
@@ -29,7 +36,12 @@ def on_terminal(*arguments: str, columns: int = 80, **environment: str) -> list[
             env={**kept, "TERM": "xterm", **environment},
         ) as process:
             os.close(theirs)
-            printed = b"".join(iter(lambda: _read(ours), b""))
+            printed = b""
+            while found := _read(ours):
+                printed += found
+                if lines is not None and printed.count(b"\n") >= lines:
+                    process.send_signal(signal.SIGINT)
+                    lines = None
             assert process.wait(timeout=60) == 0
     finally:
         os.close(ours)

@@ -45,6 +45,46 @@ def test_what_is_altered_together_is_altered_or_refused_together(
     assert run_json("root", "describe")["commit"] == commit + 1
 
 
+def test_the_number_of_partitions_has_to_grow(run: Run, run_json: RunJson) -> None:
+    run("topics", "create", "--topic", "events", "--partitions", "2")
+    words = ("topics", "alter", "--topic", "events", "--partitions", "2", "--config", "retention.ms=1")
+    assert "2 would not be an increase" in run(*words, exit_code=1).stderr
+    assert run_json("topics", "describe")[0]["configs"] == {}
+
+
+def test_settings_are_shown_with_their_source(run: Run, run_json: RunJson) -> None:
+    run("topics", "create", "--topic", "events", "--config", "retention.ms=1000")
+    run("root", "alter", "--config", "retention.ms=2000", "--config", "segment.ms=3000")
+    heading, columns, *rows = run("topics", "describe", "events", "--all").stdout.splitlines()
+    assert heading.startswith("Topic: events\t")
+    assert columns.split() == ["SETTING", "VALUE", "SOURCE", "OVERRIDES"]
+    shown = {row.split()[0]: row.split()[1:] for row in rows}
+    assert shown["retention.ms"] == ["1000", "topic", "root=2000,default=-1"]
+    assert shown["segment.ms"] == ["3000", "root", "default=604800000"]
+    assert shown["cleanup.policy"] == ["delete", "default", "-"]
+    (described,) = run_json("topics", "describe", "events", "--all")
+    assert {"name": "segment.ms", "value": "3000", "source": "root"}.items() <= next(
+        one for one in described["settings"] if one["name"] == "segment.ms"
+    ).items()
+    assert list(described["settings"][0]) == ["name", "value", "source", "overridden"]
+
+
+def test_internal_topics_are_listed_when_asked_for(run: Run) -> None:
+    run("produce", "--topic", "events", stdin="one\n")
+    run("consume", "--topic", "events", "-e", "--group", "g")
+    assert run("topics", "list", "--names").stdout == "events\n"
+    every = "__consumer_offsets\nevents\n"
+    assert run("topics", "list", "--names", "--include-internal").stdout == every
+    assert run("kafka-topics", "--list").stdout == every
+    assert run("kafka-topics", "--list", "--exclude-internal").stdout == "events\n"
+    assert "__consumer_offsets" not in run("topics", "describe").stdout
+    assert "__consumer_offsets" in run("topics", "describe", "__consumer_offsets").stdout
+    assert "__consumer_offsets" not in run("partitions", "list").stdout
+    assert "__consumer_offsets" in run("partitions", "list", "--include-internal").stdout
+    assert run("topics", "list", "--names", "--pattern", "__.*").stdout == "__consumer_offsets\n"
+    assert run("topics", "list", "--names", "--pattern", ".*").stderr.startswith("Note: __consumer_offsets")
+
+
 @pytest.mark.parametrize("verb", ["list", "describe"])
 def test_topics_that_are_deleted_while_they_are_told_of(
     run: Run, run_json: RunJson, monkeypatch: pytest.MonkeyPatch, verb: str

@@ -87,7 +87,7 @@ def test_a_pattern_deletes_what_has_been_shown_and_confirmed(run: Run) -> None:
 def test_a_pattern_leaves_internal_topics_out(run: Run) -> None:
     told = run("kafka-topics", "--delete", "--topic", ".*", "--yes")
     assert told.stderr == f"Note: {OFFSETS_TOPIC} left out: internal.\n"
-    assert run("topics", "list", "--names").stdout == f"{OFFSETS_TOPIC}\n"
+    assert run("topics", "list", "--names", "--include-internal").stdout == f"{OFFSETS_TOPIC}\n"
 
 
 def test_a_name_is_no_pattern(run: Run) -> None:

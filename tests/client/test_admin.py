@@ -4,7 +4,9 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
+from sparklog.client.admin import effective_configs
 from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.log.config import TopicConfig
 
 
 def test_topics_are_created_described_and_deleted(log: SparkLog, other: SparkLog) -> None:
@@ -86,3 +88,27 @@ def test_internal_topics_are_listed_only_when_asked_for(log: SparkLog) -> None:
     log.commit_offsets("g", {("t", 0): 0})
     assert log.topics() == ["t"]
     assert log.topics(include_internal=True) == ["__consumer_offsets", "t"]
+
+
+def test_effective_settings_name_their_source_and_what_they_override(log: SparkLog) -> None:
+    log.create_topic("t", configs={"retention.ms": "1000"})
+    log.alter_root({"retention.ms": "2000", "segment.bytes": "65536"})
+    found = {one.name: one for one in effective_configs(log.refresh(), "t")}
+    assert list(found) == sorted(found)
+    shown = {
+        name: (
+            found[name].value,
+            found[name].source,
+            [(one.value, one.source) for one in found[name].overridden],
+        )
+        for name in ("retention.ms", "segment.bytes", "cleanup.policy")
+    }
+    assert shown == {
+        "retention.ms": ("1000", "topic", [("2000", "root"), ("-1", "default")]),
+        "segment.bytes": ("65536", "root", [("1073741824", "default")]),
+        "cleanup.policy": ("delete", "default", []),
+    }
+    config = log.describe_topic("t").config
+    assert config == TopicConfig.parse({name: one.value for name, one in found.items()})
+    with pytest.raises(UnknownTopicError):
+        effective_configs(log.image, "nosuch")

@@ -195,6 +195,14 @@ def test_a_file_system_without_hard_links_is_told_as_what_it_is() -> None:
     assert storage_error("create", "/usb/root/a", refused).code == "STORAGE_REFUSED"
 
 
+@pytest.mark.parametrize(
+    ("action", "fix"), [("read", "read the file"), ("list", "read the file"), ("put", "directory writable")]
+)
+def test_the_fix_fits_what_was_refused(action: str, fix: str) -> None:
+    refused = OSError(errno.EACCES, os.strerror(errno.EACCES))
+    assert fix in storage_error(action, "/root/a", refused).fix
+
+
 # --- real FUSE mounts: one machine, so nothing is cached that others change --------------------------
 
 

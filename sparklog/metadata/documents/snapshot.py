@@ -33,7 +33,6 @@ from sparklog.metadata.documents.document import (
     encode_document,
 )
 from sparklog.metadata.documents.properties import SNAPSHOT_HINT, manifest_name, snapshot_directory
-from sparklog.metadata.documents.snapshot_extents import decode_extents, encode_extents
 from sparklog.metadata.model.action import (
     ActionRefusedError,
     Column,
@@ -458,6 +457,8 @@ def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
     """Write the snapshot of an image, durably; no error if it exists."""
     if store.exists(manifest_name(image.commit)):
         return
+    from sparklog.metadata.documents.snapshot_extents import encode_extents  # noqa: PLC0415 - Arrow: 30 ms
+
     state = _state(image)
     body = ManifestBody(
         state=_put_part(store, image.commit, "state", "json", msgspec.json.encode(state)),
@@ -491,6 +492,8 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
     """
     header, body = read_manifest(store, commit, cluster_id=cluster_id)
     where = f"{store.url}/{snapshot_directory(commit)}"
+    from sparklog.metadata.documents.snapshot_extents import decode_extents  # noqa: PLC0415 - Arrow: 30 ms
+
     state = _decode_state(_read_part(store, commit, body.state), f"{where}/{body.state.name}", cluster_id)
     if state.next_producer_id < 0 or state.sweep_horizon < NO_HORIZON:
         raise corrupt(_CODE, where, "found a negative producer id or sweep horizon")
