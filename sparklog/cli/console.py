@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 
@@ -44,7 +45,8 @@ def console(port: int, host: str) -> None:
         at = f"[{host}]" if ":" in host else host
         note(f"The console of {log.url} is at http://{at}:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
         config = uvicorn.Config(app, log_level="warning", server_header=False, ws="none", lifespan="off")
-        uvicorn.Server(config).run(sockets=[listening])
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again when it has stopped
+            uvicorn.Server(config).run(sockets=[listening])
 
 
 def _is_loopback(host: str) -> bool:

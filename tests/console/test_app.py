@@ -41,6 +41,7 @@ def busy(log: SparkLog) -> SparkLog:
         txn = log.transaction(name)
         txn.__enter__()
         txn.append("orders", rows(5))
+        txn.flush()
     log.clock.advance_ms(600_000)  # type: ignore[attr-defined]
     return log
 

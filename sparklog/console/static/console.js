@@ -41,7 +41,7 @@ async function draw() {
   const times = values.map((_, index) => minute - 60 * (values.length - 1 - index));
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
-  const clock = (time) => new Date(time * 1000).toTimeString().slice(0, 5);
+  const clock = (time) => new Date(time * 1000).toISOString().slice(11, 16);
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   if (chart) chart.destroy();
   place.replaceChildren();
