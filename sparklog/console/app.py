@@ -125,8 +125,10 @@ class _Server:
             Route(f"{API}{view.api_path}", partial(self._document, view), methods=["GET"])
             for _, view in views
         ]
+        others = [route for subject in self._subjects for route in subject.routes(self._console)]
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
-        return [static, Route(f"{API}/openapi.json", openapi, methods=["GET"]), *api, *pages]
+        described = Route(f"{API}/openapi.json", openapi, methods=["GET"])
+        return [static, described, *others, *api, *pages]
 
     async def _page(self, subject: Subject, view: View, request: Request) -> Response:
         return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request)))
@@ -144,7 +146,11 @@ class _Server:
 
     def _render(self, template: str, request: Request, subject: Subject | None, **values: Any) -> str:
         base = quote(request.scope.get("root_path", ""))
-        links = [Link(one.title, base + one.views[0].path, one is subject) for one in self._subjects]
+        links = [
+            Link(one.title, base + one.views[0].path, one is subject)
+            for one in self._subjects
+            if one.in_navigation
+        ]
         console = self._console
         return self._templates.get_template(template).render(
             base=base,

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
+from starlette.routing import BaseRoute
+
 from sparklog.client import SparkLog
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image
@@ -177,7 +179,15 @@ class View:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """An entry of the navigation, which leads to the first of its views."""
+    """Views of one subject.
+
+    Fields:
+        views: the entry of the navigation leads to the first.
+        routes: makes routes for what is no page, such as a stream or a file to save.
+        in_navigation: false: other pages link to it.
+    """
 
     title: str
     views: tuple[View, ...]
+    routes: Callable[[Console], Sequence[BaseRoute]] = lambda _console: ()
+    in_navigation: bool = True

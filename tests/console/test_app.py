@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from sparklog.client import SparkLog
 from sparklog.console.app import HEADERS, SUBJECTS, create_app
+from sparklog.console.topics import topic_list
 from sparklog.console.views import Console, Query, Subject, View
 from tests.console.conftest import HOSTILE, rows
 from tests.support.cluster_root import ClusterRoot
@@ -192,6 +195,20 @@ def test_too_many_requests_are_turned_away(log: SparkLog, monkeypatch: pytest.Mo
         monkeypatch.setattr("sparklog.console.app.MAX_REQUESTS", 1)
         assert client.get("/api/v1/again").json() == {"status": 503}
         assert client.get("/api/v1/topics").status_code == 200
+
+
+def test_a_subject_may_have_routes_of_its_own_and_no_entry(log: SparkLog) -> None:
+    def routes(console: Console) -> list[Route]:
+        return [Route("/topics/{topic}/saved", lambda _request: PlainTextResponse(console.log.url))]
+
+    view = View(path="/apart", template="topics.html", data=topic_list, doc="")
+    apart = Subject(title="Apart", views=(view,), routes=routes, in_navigation=False)
+    with TestClient(create_app(log, subjects=[*SUBJECTS, apart])) as client:
+        answer = client.get("/topics/x/saved")
+        assert (answer.text, answer.headers["x-content-type-options"]) == (log.url, "nosniff")
+        text = client.get("/apart").text
+        assert "Topics" in text
+        assert "Apart" not in text
 
 
 def test_the_image_of_a_broker_is_shown(log: SparkLog, page: Callable[[str], str]) -> None:
