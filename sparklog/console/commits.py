@@ -42,7 +42,7 @@ MAX_GROUP_BYTES: Final = 16 << 20  # of __consumer_offsets, to read the groups o
 MAX_CHANGES: Final = 500
 _MAX_LISTED: Final = 20  # items in a list of a commit's fields
 _CHUNK: Final = 50
-_RECENT_MS: Final = 5_000
+_RECENT_MS, _REMOTE_MS = 5_000, 30_000  # how old a listing may be: on an object store it costs requests
 
 # --- log ---------------------------------------------------------------------------------------------
 
@@ -117,7 +117,8 @@ def commit_times(console: Console) -> Mapping[int, int]:
                 found[number] = file.modified_ms
         return found
 
-    return console.recent("commits", _RECENT_MS, listed)
+    is_remote = console.log.store.traits.is_remote
+    return console.recent("commits", _REMOTE_MS if is_remote else _RECENT_MS, listed)
 
 
 def oldest_kept(times: Mapping[int, int], image: Image) -> int:
