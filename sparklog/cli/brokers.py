@@ -14,16 +14,9 @@ import click
 
 from sparklog.cli.framework import Group, confirm, current, yes_option
 from sparklog.cli.inputs import Moment, at_option, image_of
-from sparklog.cli.output import (
-    SETTING_COLUMNS,
-    Document,
-    human_age,
-    setting_row,
-    show,
-    show_fields,
-    show_rows,
-)
+from sparklog.cli.output import SETTING_COLUMNS, Document, setting_row, show, show_fields, show_rows
 from sparklog.errors import InvalidRequestError
+from sparklog.wording import human_age
 
 if TYPE_CHECKING:
     from sparklog.client import OpenedRoot

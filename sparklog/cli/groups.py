@@ -30,8 +30,9 @@ from sparklog.cli.inputs import (
     parse_java_duration,
     parse_numbers,
 )
-from sparklog.cli.output import Document, Row, counted, show, show_json, show_rows, tell
+from sparklog.cli.output import Document, Row, show, show_json, show_rows, tell
 from sparklog.errors import UnknownTopicError
+from sparklog.wording import counted
 
 if TYPE_CHECKING:
     from sparklog.client import CommittedOffset, SparkLog

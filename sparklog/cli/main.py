@@ -57,6 +57,7 @@ COMMANDS = {
         ("dump-log", "dump_log", "Show what a segment or index file holds."),
         ("doctor", "doctor", "Check Python, Java, Spark and a root."),
         ("completion", "completion", "Print the script by which a shell completes commands and options."),
+        ("console", "console", "Look at a root in a browser."),
         ("demo", "demo", "See exactly-once delivery on real data, while processes are killed."),
     )
 }

@@ -12,8 +12,9 @@ import click
 import msgspec
 
 from sparklog.cli.framework import Group, confirm, current, dry_run_option, require_topics, yes_option
-from sparklog.cli.output import counted, show_json, show_rows, tell
+from sparklog.cli.output import show_json, show_rows, tell
 from sparklog.errors import InvalidRequestError
+from sparklog.wording import counted
 
 COLUMNS = "topic partition log_start_offset new_log_start_offset:NEW offsets"
 MAX_FILE_BYTES = 64 << 20

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparklog.cli.framework import Command, current, is_terminal, plain
+from sparklog.cli.framework import Command, current, is_terminal
 from sparklog.cli.inputs import Stop, until_signalled
 from sparklog.cli.maintenance import duration_option
-from sparklog.cli.output import Document, Row, cell, human_age, human_bytes, show_json, show_rows, tell
+from sparklog.cli.output import Document, Row, cell, show_json, show_rows, tell
+from sparklog.wording import human_age, human_bytes, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -32,7 +32,6 @@ from sparklog.cli.output import (
     SETTING_COLUMNS,
     Document,
     cell,
-    counted,
     setting_row,
     show,
     show_json,
@@ -40,6 +39,7 @@ from sparklog.cli.output import (
     tell,
 )
 from sparklog.errors import InvalidRequestError, SparklogError, UnknownTopicError
+from sparklog.wording import counted
 
 if TYPE_CHECKING:
     from sparklog.client import OpenedRoot, SparkLog

@@ -1,9 +1,10 @@
-"""/metrics, /health and /ready, on a port of their own (sparklog.http.listener; off unless it is set).
+"""/metrics, /health, /ready, /console, on a port of their own (sparklog.http.listener; off unless it is set).
 
 /health: 200 if the process is alive, its event loop answers, and the broker has not failed; else restart it.
 /ready: 200 if the broker serves: registered and not fenced, with a fresh image, its groups loaded, the root
     visible, accepting connections; else send it no clients. A broker without leaderships is ready too.
-Invariants: a probe waits for no other request; only the path and headers are read from clients.
+/console: the web console of the root (sparklog/console), with the image that the broker follows.
+Invariants: a probe waits for no other request; only the path, the query and headers are read from clients.
 Concurrency: uvicorn in the broker's event loop.
 """
 
@@ -20,11 +21,12 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sparklog.console.app import create_app
 from sparklog_server.observe.collector import Scraper
 from sparklog_server.observe.observation import Parts, Utilization, is_root_visible, reason_not_in_charge
 from sparklog_server.runtime.lifecycle import BrokerState
@@ -186,11 +188,14 @@ class HttpEndpoint:
             return
         listening = self._listening = _bind(bind_host(wanted.host), wanted.port)
         self.address = listening.getsockname()[:2]
+        root = self._parts.root
         app = Starlette(
             routes=[
                 Route("/metrics", self._scrapes, methods=["GET"]),
                 Route("/health", self._health),
                 Route("/ready", self._ready),
+                Route("/", lambda _request: RedirectResponse("/console/")),
+                Mount("/console", create_app(root.log, image=lambda: root.image)),
             ]
         )
         config = uvicorn.Config(
@@ -209,7 +214,7 @@ class HttpEndpoint:
             asyncio.create_task(self._server.serve(sockets=[listening])),
             asyncio.create_task(self._sample()),
         ]
-        _log.info("metrics at http://%s:%d/metrics", *self.address)
+        _log.info("metrics at http://%s:%d/metrics, the console at /console", *self.address)
 
     @property
     def connection_count(self) -> int:

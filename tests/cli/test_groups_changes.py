@@ -30,7 +30,7 @@ def log(root: Path) -> sparklog.SparkLog:
 
 
 def iso(ago_ms: int, log: sparklog.SparkLog) -> str:
-    from sparklog.cli.output import shown_time
+    from sparklog.wording import shown_time
 
     return shown_time(log.clock.now_ms() - ago_ms).removesuffix("Z")
 
