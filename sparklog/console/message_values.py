@@ -150,6 +150,14 @@ def confluent_schema_id(data: bytes) -> int | None:
     return int.from_bytes(data[1:_PREFIX_BYTES], "big")
 
 
+def _not_installed(package: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "SCHEMAS_NOT_INSTALLED",
+        f"decoding with this schema needs the package {package}, which is not installed",
+        fix="Install it: pip install 'sparklog[schemas]'",
+    )
+
+
 def _json_bytes(document: object) -> bytes:
     return json.dumps(document, default=_as_text, ensure_ascii=False).encode(errors="backslashreplace")
 
@@ -168,9 +176,11 @@ class AvroDecoder:
     name = "Avro"
 
     def __init__(self, schema: str) -> None:
-        """InvalidRequestError: INVALID_OPTION; ImportError: fastavro is not installed."""
-        import fastavro  # noqa: PLC0415 - an optional extra
-
+        """InvalidRequestError: INVALID_OPTION, SCHEMAS_NOT_INSTALLED."""
+        try:
+            import fastavro  # noqa: PLC0415 - an optional extra
+        except ImportError as error:
+            raise _not_installed("fastavro") from error
         self._read = fastavro.schemaless_reader
         try:
             self._schema = fastavro.parse_schema(json.loads(schema))
@@ -242,11 +252,18 @@ class ProtobufDecoder:
         message: its full name; empty: the first message of the last file.
 
         Raises:
-            InvalidRequestError: INVALID_OPTION. ImportError: protobuf is not installed.
+            InvalidRequestError: INVALID_OPTION, SCHEMAS_NOT_INSTALLED.
         """
-        from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory  # noqa: PLC0415
-        from google.protobuf.message import DecodeError  # noqa: PLC0415
-
+        try:
+            from google.protobuf import (  # noqa: PLC0415 - an optional extra
+                descriptor_pb2,
+                descriptor_pool,
+                json_format,
+                message_factory,
+            )
+            from google.protobuf.message import DecodeError  # noqa: PLC0415
+        except ImportError as error:
+            raise _not_installed("protobuf") from error
         self._to_dict = json_format.MessageToDict
         self._errors = (DecodeError, ValueError, TypeError, RecursionError, json_format.Error)
         try:
@@ -405,7 +422,7 @@ def hex_dump(data: bytes) -> str:
     for at in range(0, min(len(data), HEX_BYTES), _HEX_ROW):
         row = data[at : at + _HEX_ROW]
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-        lines.append(f"{at:08x}: {row.hex(' ', 2):<39}  {text}")
+        lines.append(f"{at:08x}: {row.hex(' ', -2):<39}  {text}")
     return "\n".join(lines)
 
 
