@@ -11,7 +11,9 @@ Concurrency: pure.
 """
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -20,8 +22,10 @@ import pyarrow.compute as pc
 
 from sparklog.client.patterns import validated_size
 from sparklog.console.message_values import (
+    AvroDecoder,
     Decoder,
     PathStep,
+    ProtobufDecoder,
     UndecodableError,
     parse_json,
     parse_json_path,
@@ -139,7 +143,7 @@ class Masks:
         self,
         rules: Iterable[MaskRule],
         topic: str,
-        decoders: dict[str, Decoder] | None = None,
+        decoders: Mapping[str, Decoder] | None = None,
     ) -> None:
         mine = [rule for rule in rules if fnmatch.fnmatchcase(topic, rule.topics)]
         decoders = decoders or {}
@@ -165,3 +169,47 @@ class Masks:
         ends = pc.cumulative_sum(counts.fill_null(0).cast(pa.int32()))
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
         return pa.ListArray.from_arrays(offsets, masked, type=HEADERS_TYPE, mask=column.is_null())
+
+
+# --- rules -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRules:
+    """What the operator has set: masks, and schemas by subject (`TOPIC-key`, `TOPIC-value`)."""
+
+    masks: tuple[MaskRule, ...] = ()
+    schemas: Mapping[str, Decoder] = field(default_factory=dict)
+
+    def masks_of(self, topic: str) -> Masks:
+        """Return the masks of a topic; fields with a schema are masked as JSON."""
+        return Masks(
+            self.masks, topic, {name: self.schemas[f"{topic}-{name}"] for name in self._with_schema(topic)}
+        )
+
+    def decoders_of(self, topic: str) -> dict[str, Decoder]:
+        """Return the decoders of what the masks of a topic have left: key and value."""
+        masks = self.masks_of(topic)
+        masked = {"key": masks.key.decodes, "value": masks.value.decodes}
+        return {
+            name: self.schemas[f"{topic}-{name}"] for name in self._with_schema(topic) if not masked[name]
+        }
+
+    def _with_schema(self, topic: str) -> list[str]:
+        return [name for name in ("key", "value") if f"{topic}-{name}" in self.schemas]
+
+
+def load_rules(masks: Path | None = None, schemas: Path | None = None) -> MessageRules:
+    """Read a file of masks, and a folder of schemas: SUBJECT.avsc (Avro), SUBJECT@MESSAGE.desc (Protobuf).
+
+    Raises:
+        InvalidRequestError: one of them is not correct. OSError: it cannot be read.
+    """
+    found: dict[str, Decoder] = {}
+    for path in sorted(schemas.iterdir()) if schemas is not None else ():
+        if path.suffix == ".avsc":
+            found[path.stem] = AvroDecoder(path.read_text(encoding="utf-8"))
+        elif path.suffix == ".desc":
+            subject, _, message = path.stem.partition("@")
+            found[subject] = ProtobufDecoder(path.read_bytes(), message)
+    return MessageRules(masks=() if masks is None else parse_masks(masks.read_bytes()), schemas=found)

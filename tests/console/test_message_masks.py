@@ -1,17 +1,18 @@
 """Masks: what a rule hides stays hidden, in every format."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sparklog.console.message_masks import FieldMask, MaskRule, Masks, parse_masks
+from sparklog.console.message_masks import FieldMask, MaskRule, Masks, load_rules, parse_masks
 from sparklog.console.message_values import MAX_JSON_BYTES, AvroDecoder
 from sparklog.errors import InvalidRequestError
 from sparklog.format.schema import HEADERS_TYPE
 from tests.console.made_records import HOSTILE
-from tests.console.test_message_values import avro
+from tests.console.test_message_values import avro, descriptor_set
 
 
 def masked(data: bytes | None, *rules: MaskRule, decoder: Any = None) -> bytes | None:
@@ -116,3 +117,28 @@ def test_fields_and_topics_of_a_rule() -> None:
 def test_wrong_rules_are_refused(data: bytes, problem: str) -> None:
     with pytest.raises(InvalidRequestError, match=problem.replace("(", r"\(").replace("*", r"\*")):
         parse_masks(data)
+
+
+def test_rules_come_from_a_file_and_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "masks.json").write_text('[{"topics": "pay", "fields": ["value"], "json_path": "card"}]')
+    folder = tmp_path / "schemas"
+    folder.mkdir()
+    for name in ("pay-key", "pay-value"):
+        (folder / f"{name}.avsc").write_text(json.dumps(SCHEMA))
+    (folder / "clicks-value@p.Second.desc").write_bytes(descriptor_set())
+    (folder / "README.md").write_text("no schema")
+    rules = load_rules(tmp_path / "masks.json", folder)
+    assert sorted(rules.schemas) == ["clicks-value", "pay-key", "pay-value"]
+    assert {name: decoder.name for name, decoder in rules.decoders_of("clicks").items()} == {
+        "value": "Protobuf"
+    }
+    assert list(rules.decoders_of("pay")) == ["key"]  # values are masked, and so decoded already
+    data = pa.array([avro(SCHEMA, {"card": 4111, "n": 1})], pa.binary())
+    assert rules.masks_of("pay").column("value", data).to_pylist() == [b'{"card":"***","n":1}']
+    assert load_rules().decoders_of("pay") == {}
+
+
+def test_a_schema_that_is_not_correct_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a-value.avsc").write_text("{}")
+    with pytest.raises(InvalidRequestError, match="an Avro schema"):
+        load_rules(None, tmp_path)
