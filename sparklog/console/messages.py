@@ -367,8 +367,9 @@ class _Scan:
         window_bytes = _FIRST_WINDOW_BYTES
         try:
             while self._cursors:
+                share = self._share()
                 for cursor in tuple(self._cursors):
-                    yield from self._window(cursor, window_bytes)
+                    yield from self._window(cursor, window_bytes, share)
                     if cursor.next_offset >= cursor.end_offset and cursor in self._cursors:
                         self._cursors.remove(cursor)
                 window_bytes = min(2 * window_bytes, _MAX_WINDOW_BYTES)
@@ -380,7 +381,13 @@ class _Scan:
             stopped = "end"
         yield Step(self._noted(stopped=stopped), _NOTHING)
 
-    def _window(self, cursor: _Cursor, window_bytes: int) -> Iterator[Step]:
+    def _share(self) -> int | None:
+        """Return how much each partition may find in a turn: the first leaves room for the others."""
+        if self._limits.records is None:
+            return None
+        return -(-(self._limits.records - self._progress.found) // len(self._cursors))
+
+    def _window(self, cursor: _Cursor, window_bytes: int, share: int | None) -> Iterator[Step]:
         """Search some bytes of a partition; an error ends this partition only."""
         limit, read = self._limits.bytes, self._progress.bytes_read
         if limit is not None:
@@ -389,35 +396,39 @@ class _Scan:
             window_bytes = min(window_bytes, limit - read)
         state, start = cursor.reader.state, cursor.next_offset
         end = min(cursor.end_offset, end_offset_for_bytes(state, start, window_bytes))
+        last = None if share is None else min(self._progress.found + share, self._limits.records or 0)
         try:
             for records in cursor.reader.read(start, end, include_headers=True):
                 self._check()
                 rows = to_arrow_batch(records, self._topic, cursor.partition, include_headers=True)
                 del records
-                done = bytes_between(state, start, rows.column("offset")[-1].as_py() + 1)
-                yield self._step(rows, read + done)
-                del rows
+                found, cursor.next_offset = self._found(
+                    rows, None if last is None else last - self._progress.found
+                )
+                offsets = rows.column("offset").to_numpy()
+                progress = self._noted(
+                    records_read=self._progress.records_read + int(offsets.searchsorted(cursor.next_offset)),
+                    found=self._progress.found + found.num_rows,
+                    bytes_read=read + bytes_between(state, start, cursor.next_offset),
+                )
+                yield Step(progress, found)
                 if self._progress.found == self._limits.records:
                     raise _LimitReached("records")
+                if self._progress.found == last:
+                    return
+                del rows, found
         except SparklogError as error:
             self._problems[cursor.partition] = str(error)
             self._cursors.remove(cursor)
         self._noted(bytes_read=read + bytes_between(state, start, end))
         cursor.next_offset = end
 
-    def _step(self, rows: pa.RecordBatch, bytes_read: int) -> Step:
+    def _found(self, rows: pa.RecordBatch, room: int | None) -> tuple[pa.RecordBatch, int]:
+        """Return the first `room` rows that match, and the next offset to search."""
         found = self._search.found(rows)
-        progress, limit = self._progress, self._limits.records
-        if limit is not None:
-            found = found.slice(0, limit - progress.found)
-        return Step(
-            self._noted(
-                records_read=progress.records_read + rows.num_rows,
-                found=progress.found + found.num_rows,
-                bytes_read=bytes_read,
-            ),
-            found,
-        )
+        if room is None or found.num_rows <= room:
+            return found, rows.column("offset")[-1].as_py() + 1
+        return found.slice(0, room), found.column("offset")[room].as_py()
 
     def _noted(self, **changes: Any) -> Progress:
         self._progress = dataclasses.replace(

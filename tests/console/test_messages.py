@@ -171,6 +171,14 @@ def test_a_scan_stops_at_its_records(filled: SparkLog, limit: int) -> None:
     assert (len(found), progress.stopped) == (min(limit, 400), "records" if limit <= 400 else "end")
 
 
+def test_each_partition_has_its_share_of_the_records(filled: SparkLog) -> None:
+    expected = [(partition, offset) for partition in range(PARTITIONS) for offset in range(4)]
+    assert found_by(filled, limits=Limits(records=12))[0] == expected
+    found, progress = found_by(filled, Filters(header="trace", header_value="t99"), limits=Limits(records=30))
+    assert [sum(place[0] == partition for place in found) for partition in range(PARTITIONS)] == [10] * 3
+    assert progress.records_read < 400
+
+
 def test_a_scan_stops_at_its_bytes(log: SparkLog) -> None:
     log.create_topic(TOPIC, 1)
     for _ in range(4):
