@@ -19,6 +19,7 @@ unexport SPARK_HOME PYTHONPATH PYTHONHOME
 DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
 CLUSTER_PORT ?= 9092
+CONSOLE_PORT ?= 8080
 CLUSTER_ARGS ?=
 # Fifteen minutes. For hours: BROKER_ROUNDS=100; for one: CHAOS_ROUNDS=20 CHAOS_KILLS=250 CHAOS_CUTS=100 SIM_OPERATIONS=1000000 MODEL_STATES=3000000
 CHAOS_ROUNDS ?= 4
@@ -40,7 +41,7 @@ MATRIX_PYSPARK ?= 4.0.5 4.1.4 4.2.1 4.3.0
 MATRIX_PYTHON ?=
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs format clean
+.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -50,6 +51,9 @@ help: ## Show the targets
 demo: $(VENV)/.demo $(if $(findstring s3,$(ROOT)),$(VENV)/.dev) ## A year of flights through the log, exactly once, while it is being killed (DEMO_OUTPUT=DIR, ROOT=s3://...)
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/sparklog demo --output-dir "$(DEMO_OUTPUT)" $(if $(ROOT),--root "$(ROOT)")
+
+console: $(VENV)/.dev ## The web console of a root (ROOT=DIR or s3://..., CONSOLE_PORT=8080)
+	$(BIN)/sparklog console --root "$(or $(ROOT),.cluster/root)" --port $(CONSOLE_PORT)
 
 cluster: $(VENV)/.dev ## Three brokers on one root, to play with (ROOT=DIR or s3://..., CLUSTER_PORT=9092, CLUSTER_ARGS="--brokers 5 --override k=v")
 	@sh scripts/preflight.sh >/dev/null

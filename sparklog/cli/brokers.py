@@ -13,8 +13,9 @@ import click
 
 from sparklog.cli.framework import Group, confirm, current, yes_option
 from sparklog.cli.inputs import Moment, at_option, image_of
-from sparklog.cli.output import Document, human_age, show, show_fields, show_rows
+from sparklog.cli.output import Document, show, show_fields, show_rows
 from sparklog.errors import InvalidRequestError
+from sparklog.wording import human_age
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog

@@ -20,6 +20,7 @@ import click
 
 from sparklog.cli import kafka
 from sparklog.errors import SparklogError, UnknownTopicError
+from sparklog.wording import plain
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
@@ -27,19 +28,11 @@ if TYPE_CHECKING:
 
 # --- text --------------------------------------------------------------------------------------------
 #
-# Names and messages may come from others. A line feed in one would forge a row of a table, an escape sequence
-# would control the terminal. So a printed line shows such characters as escapes (https://trojansource.codes).
-# JSON holds the exact text, and no character that a terminal acts on.
+# A printed line shows characters that a terminal acts on as escapes (sparklog/wording.py). JSON holds the
+# exact text, and no such character.
 
 # What JSON does not escape: DEL and C1 controls, direction marks, line separators, lone surrogates.
 OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-
-
-def plain(text: str, *, keep: str = "") -> str:
-    r"""The text in one line: `\n`, `\u001b`, `\u202e` for what cannot be printed; `keep` stays."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in keep else _escape(char) for char in text)
 
 
 def json_text(
@@ -48,12 +41,6 @@ def json_text(
     """A document as JSON, in UTF-8 except for characters that a terminal acts on."""
     text = json.dumps(document, indent=indent, ensure_ascii=False, separators=separators)
     return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _escape(character: str) -> str:
-    """The escape of JSON, so that plain JSON text stays valid."""
-    escaped = json.dumps(character)[1:-1]
-    return escaped if escaped != character else f"\\u{ord(character):04x}"
 
 
 def note(message: str, *, end: str = "\n") -> None:

@@ -52,6 +52,7 @@ COMMANDS = {
         ("vacuum", "maintenance", "Remove the files that nothing refers to."),
         ("dump-log", "dump_log", "Show what a segment or index file holds."),
         ("doctor", "doctor", "Check Python, Java, Spark and a root."),
+        ("console", "console", "Look at a root in a browser."),
         ("demo", "demo", "See exactly-once delivery on real data, while processes are killed."),
     )
 }

@@ -15,7 +15,8 @@ import click
 
 from sparklog.cli.framework import Command, confirm, current, dry_run_option, json_text, note, require_topics
 from sparklog.cli.inputs import DURATION, Stop, parse_duration, until_signalled
-from sparklog.cli.output import Document, byte_bar, human_bytes, show_json, show_rows, tell
+from sparklog.cli.output import Document, byte_bar, show_json, show_rows, tell
+from sparklog.wording import human_bytes
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog

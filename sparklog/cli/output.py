@@ -9,7 +9,6 @@ Not here: the records of `consume` (record_format.py).
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import io
 import os
 import select
@@ -19,7 +18,8 @@ from typing import IO, Any
 
 import click
 
-from sparklog.cli.framework import current, is_terminal, json_text, plain
+from sparklog.cli.framework import current, is_terminal, json_text
+from sparklog.wording import human_age, human_bytes, plain, shown_time
 
 Row = Mapping[str, object]
 Document = dict[str, object]
@@ -113,40 +113,6 @@ def cell(value: object) -> str:
     else:
         text = str(value)
     return plain(text)
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 record`, `2,000 records`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def human_age(age_ms: int) -> str:
-    """1,234 -> '1.2 s ago'; days are the largest unit."""
-    value = age_ms / 1000
-    for unit, more in (("s", 60), ("m", 60), ("h", 24)):
-        if value < more:
-            return f"{value:.1f} {unit} ago" if unit == "s" else f"{value:.0f} {unit} ago"
-        value /= more
-    return f"{value:.0f} d ago"
-
-
-def human_bytes(size: int) -> str:
-    """1,234,567 -> '1.2 MB' (decimal units)."""
-    value = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
-
-
-def shown_time(time_ms: int) -> str:
-    """As `2026-11-22T18:00:00.123Z`; a number that is no time as it is."""
-    try:
-        found = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(time_ms)
-    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # --- streams -----------------------------------------------------------------------------------------

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import click
 
 from sparklog.cli.framework import Command, current, is_terminal, note
-from sparklog.cli.output import counted, show_json
+from sparklog.cli.output import show_json
 from sparklog.cli.record_format import FormatError, unescape
 from sparklog.errors import InvalidRequestError
+from sparklog.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

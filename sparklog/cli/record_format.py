@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sparklog.cli.framework import json_text, plain
+from sparklog.cli.framework import json_text
+from sparklog.wording import plain
 
 
 class ConsumedRecord(NamedTuple):

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.framework import Group, confirm, current, is_terminal, note, require_topics, yes_option
-from sparklog.cli.output import Document, cell, counted, show, show_json, show_rows, tell
+from sparklog.cli.output import Document, cell, show, show_json, show_rows, tell
 from sparklog.errors import InvalidRequestError, SparklogError, UnknownTopicError
+from sparklog.wording import counted
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog

@@ -10,6 +10,7 @@ Sources: kafka-topics, kafka-configs.
 """
 
 import dataclasses
+import enum
 from collections.abc import Iterable, Mapping
 
 from sparklog.client.cluster_view import describe_partition
@@ -27,6 +28,7 @@ from sparklog.log.config import (
     validate_root_configs,
     validate_topic_configs,
 )
+from sparklog.log.setting import declared_settings
 from sparklog.metadata import (
     NO_NODE,
     Action,
@@ -203,6 +205,50 @@ def describe_topic(image: Image, name: str) -> TopicDescription:
         config=TopicConfig.parse(topic.configs, image.configs),
         partitions=tuple(_describe_partition(image, name, state) for state in topic.partitions),
     )
+
+
+class ConfigSource(enum.StrEnum):
+    """Where a value comes from; the first of these that has one wins."""
+
+    TOPIC = "topic"
+    ROOT = "root"
+    DEFAULT = "default"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A value of a setting, as text, at one of its sources."""
+
+    value: str
+    source: ConfigSource
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EffectiveConfig:
+    """A setting's value in force, its source, and the values that it overrides, the strongest first."""
+
+    name: str
+    value: str
+    source: ConfigSource
+    overridden: tuple[ConfigValue, ...]
+
+
+def effective_configs(image: Image, topic: str) -> list[EffectiveConfig]:
+    """All settings of a topic, sorted by name, as processes that use the root act on them.
+
+    A broker's server.properties, and values of a single broker, are not in it: other processes do not have
+    them.
+
+    Raises:
+        UnknownTopicError: there is no such topic.
+    """
+    sources = ((ConfigSource.TOPIC, image.topic(topic).configs), (ConfigSource.ROOT, image.configs))
+    found = []
+    for name, (_, declared) in declared_settings(TopicConfig).items():
+        values = [ConfigValue(configs[name], source) for source, configs in sources if name in configs]
+        values.append(ConfigValue(declared.format(declared.default), ConfigSource.DEFAULT))
+        found.append(EffectiveConfig(name, values[0].value, values[0].source, tuple(values[1:])))
+    return found
 
 
 def _describe_partition(image: Image, topic: str, state: PartitionState) -> PartitionDescription:

@@ -1,9 +1,10 @@
-"""/metrics, /health and /ready, on a port of their own (sparklog.http.listener; off unless it is set).
+"""/metrics, /health, /ready and /console, on a port of their own (sparklog.http.listener; off unless it is set).
 
 /health: the process is alive, its event loop answers, and nothing has gone wrong for good. Restart it if not.
 /ready: it serves: registered and not fenced, on an image that is new enough, the groups that it coordinates
     loaded, root visible, accepting. Send it no clients if not. Who leads nothing is ready to.
-Invariants: a probe waits for nobody; nothing is read from clients but the path and headers.
+/console: the web console of the root (sparklog/console), with the image that the broker follows.
+Invariants: a probe waits for nobody; nothing is read from clients but the path, the query and headers.
 Concurrency: uvicorn in the broker's event loop.
 """
 
@@ -20,11 +21,12 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sparklog.console.app import create_app
 from sparklog_server.observe.collector import Scraper
 from sparklog_server.observe.observation import Parts, Utilization, is_root_visible, why_not_in_charge
 from sparklog_server.runtime.lifecycle import BrokerState
@@ -187,11 +189,14 @@ class HttpEndpoint:
             return
         listening = self._listening = _bind(bind_host(wanted.host), wanted.port)
         self.address = listening.getsockname()[:2]
+        root = self._parts.root
         app = Starlette(
             routes=[
                 Route("/metrics", self._scrapes, methods=["GET"]),
                 Route("/health", self._health),
                 Route("/ready", self._ready),
+                Route("/", lambda _request: RedirectResponse("/console/")),
+                Mount("/console", create_app(root.log, image=lambda: root.image)),
             ]
         )
         config = uvicorn.Config(
@@ -210,7 +215,7 @@ class HttpEndpoint:
             asyncio.create_task(self._server.serve(sockets=[listening])),
             asyncio.create_task(self._sample()),
         ]
-        _log.info("metrics at http://%s:%d/metrics", *self.address)
+        _log.info("metrics at http://%s:%d/metrics, the console at /console", *self.address)
 
     @property
     def connection_count(self) -> int:

@@ -178,7 +178,7 @@ def _invalid(key: str, found: str, fix: str) -> InvalidRequestError:
 
 # --- http --------------------------------------------------------------------------------------------
 #
-# Settings of the HTTP server: metrics and health.
+# Settings of the HTTP server: metrics, health and the console.
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,9 +188,9 @@ class HttpSettings:
     http_listener: str = setting(
         "sparklog.http.listener",
         default="",
-        doc="""Where /metrics (Prometheus), /health and /ready are served, as host:port; an empty host means
-        all addresses, port 0 any free port. Empty: nowhere. There is no login: keep it to a network you
-        trust.""",
+        doc="""Where /metrics (Prometheus), /health, /ready and the web console (/console) are served, as
+        host:port; an empty host means all addresses, port 0 any free port. Empty: nowhere. There is no login:
+        keep it to a network you trust.""",
     )
 
     def __post_init__(self) -> None:

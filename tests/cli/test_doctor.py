@@ -14,16 +14,15 @@ from click.testing import Result
 
 import sparklog
 from sparklog.cli import doctor as checks
-from sparklog.cli import doctor as transaction_checks
-from sparklog.cli.doctor import (
+from sparklog.cli.doctor import check_root
+from sparklog.client import SparkLog, root_checks
+from sparklog.client.root_checks import (
     Finding,
     Status,
     check_incarnation,
     check_permissions,
     check_put_if_absent,
-    check_root,
 )
-from sparklog.client import SparkLog
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import StorageError
 from sparklog.format import kernels
@@ -271,10 +270,10 @@ def test_what_nothing_refers_to_is_counted(run: Run, root: Path, monkeypatch: py
     size = live.stat().st_size
     told = f"2 files, 2.0 kB, that nothing refers to; in use: 1 files, {size} B"
     assert (looked().status, looked().detail) == (Status.OK, told)
-    monkeypatch.setattr("sparklog.cli.doctor.MUCH_UNUSED_BYTES", 2007)
+    monkeypatch.setattr("sparklog.client.root_checks.MUCH_UNUSED_BYTES", 2007)
     assert looked().status is Status.WARN
     assert "sparklog vacuum" in looked().fix
-    monkeypatch.setattr("sparklog.cli.doctor.USAGE_LIMIT_MS", 0)
+    monkeypatch.setattr("sparklog.client.root_checks.USAGE_LIMIT_MS", 0)
     assert looked().detail.startswith("at least 0 files")
 
 
@@ -400,13 +399,13 @@ def test_what_was_aborted_and_removed_meanwhile_is_no_damage(
 ) -> None:
     begin(log)
     segment = stage(log, 0, b"x")
-    read = transaction_checks.read_staged
+    read = root_checks.read_staged
 
     def after_an_abort(*arguments: object) -> object:
         log.metadata.publish(lambda image: plan_abort_transactions(image, ["app"], now_ms=log.clock.now_ms()))
         (root / segment).unlink()
         return read(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(transaction_checks, "read_staged", after_an_abort)
+    monkeypatch.setattr(root_checks, "read_staged", after_an_abort)
     found = looked(root, deep=True)["staged"]
     assert (found.status, found.detail.startswith("0 extents of 0 transactions")) == (Status.OK, True)

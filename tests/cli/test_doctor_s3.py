@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import sparklog
-from sparklog.cli.doctor import Status, check_lifecycle
 from sparklog.cli.main import cli
+from sparklog.client.root_checks import Status, check_lifecycle
 from sparklog.storage import open_store
 from tests.seaweed import BUCKET, SECRET, SeaweedServer
 from tests.support.cluster_root import ClusterRoot

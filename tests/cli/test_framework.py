@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 import sparklog
 from sparklog.cli import framework
 from sparklog.cli import framework as plain_text
-from sparklog.cli.framework import json_text, plain, show_failure
+from sparklog.cli.framework import json_text, show_failure
 from sparklog.cli.output import cell
 from sparklog.cli.record_format import ConsumedRecord, json_line
 from sparklog.metadata import plan_begin_producer
+from sparklog.wording import plain
 from tests.cli.conftest import Run
 from tests.client.fake_broker import broker_of, fake_broker
 

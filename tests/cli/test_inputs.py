@@ -8,7 +8,7 @@ import click
 import pytest
 
 from sparklog.cli.inputs import Moment, Stop, parse_moment
-from sparklog.cli.output import shown_time
+from sparklog.wording import shown_time
 
 # --- inputs ----------------------------------------------------------------------------------------
 

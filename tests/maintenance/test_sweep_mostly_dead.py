@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from sparklog.cli.doctor import check_usage
 from sparklog.client import SparkLog
+from sparklog.client.root_checks import check_usage
 from sparklog.clock import ManualClock
 from sparklog.maintenance import RETAIN_MS, maintain, measure_usage, vacuum
 from sparklog.maintenance.sweep import DAY_MS, mostly_dead_segments

@@ -11,8 +11,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
 import sparklog
-from sparklog.cli.doctor import Status, check_environment
+from sparklog.cli.doctor import check_environment
 from sparklog.client import SparkLog
+from sparklog.client.root_checks import Status
 from sparklog.errors import DataLossError, OffsetOutOfRangeError
 from sparklog.spark import data_source_api
 from sparklog.spark.batch_reader import SparklogBatchReader

@@ -356,3 +356,16 @@ def test_a_connection_without_a_request_ends(broker: RunningBroker, monkeypatch:
             assert silent.recv(1) == b""
     finally:
         silent.close()
+
+
+def test_the_console_shows_what_the_broker_serves(broker: RunningBroker) -> None:
+    assert produce(broker, "shown", 3) == [None] * 3
+    for path in ("/", "/console", "/console/"):
+        status, text = get(broker, path)
+        assert (status, "Overview · sparklog" in text) == (200, True), path
+    status, text = get(broker, "/console/topics")
+    assert 'href="/console/topics/shown"' in text
+    status, text = get(broker, "/console/api/v1/topics/shown")
+    assert (status, json.loads(text)["records"]) == (200, 3)
+    (row,) = json.loads(get(broker, "/console/api/v1/overview")[1])["brokers"]
+    assert (row["state"], row["is_controller"]) == ("running", True)

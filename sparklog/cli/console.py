@@ -1,0 +1,56 @@
+"""`sparklog console`: the web console of a root, served on this machine. No broker is needed."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+import click
+
+from sparklog.cli.framework import Command, current, note
+
+
+@click.command("console", cls=Command)
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=8080, show_default=True, help="0: any free one."
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. There is no login: others than this machine's users may read everything.",
+)
+def console(port: int, host: str) -> None:
+    """Look at a root in a browser: topics, groups, commits, transactions, maintenance.
+
+    It changes nothing. Needs pip install 'sparklog[console]'.
+    """
+    try:
+        import uvicorn
+
+        from sparklog.console.app import create_app
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"the console needs the package {error.name}, which is not installed: "
+            "pip install 'sparklog[console]'"
+        ) from None
+    log = current().open_log()
+    is_local = _is_loopback(host)
+    if not is_local:
+        note(f"Warning: everybody who reaches {host} may read this root: there is no login.")
+    app = create_app(log, allowed_hosts=("localhost", "127.0.0.1", "[::1]", host) if is_local else ())
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
+        at = f"[{host}]" if ":" in host else host
+        note(f"The console of {log.url} is at http://{at}:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
+        config = uvicorn.Config(app, log_level="warning", server_header=False, ws="none", lifespan="off")
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

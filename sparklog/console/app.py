@@ -1,0 +1,202 @@
+"""The console as an ASGI application: pages, the JSON API below /api/v1, and static files.
+
+Works for any opened root, with no broker; a broker mounts it with the image that it follows.
+Invariants: it reads only, and answers GET and HEAD. Every answer forbids scripts, styles and requests from
+    elsewhere (Content-Security-Policy). At most MAX_REQUESTS are worked on or wait; more get 503.
+Concurrency: views and templates run in THREADS threads, so that the event loop never waits for the storage.
+"""
+
+import http
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import anyio
+import anyio.to_thread
+import msgspec
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sparklog.client import SparkLog
+from sparklog.console import commits, groups, maintenance, overview, topics, transactions
+from sparklog.console.openapi import API, description
+from sparklog.console.pages import Link, environment
+from sparklog.console.views import Console, MissingError, Query, Subject, View
+from sparklog.errors import InvalidRequestError, SparklogError, UnknownTopicError
+from sparklog.metadata import Image
+
+SUBJECTS: Final = (
+    overview.SUBJECT,
+    topics.SUBJECT,
+    groups.SUBJECT,
+    commits.SUBJECT,
+    transactions.SUBJECT,
+    maintenance.SUBJECT,
+)
+THREADS: Final = 4
+MAX_REQUESTS: Final = 32
+_STATIC = Path(__file__).parent / "static"
+_NOT_FOUND = "COMMIT_MISSING"
+HEADERS: Final = {
+    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+def create_app(
+    log: SparkLog,
+    *,
+    image: Callable[[], Image] | None = None,
+    subjects: Sequence[Subject] = SUBJECTS,
+    allowed_hosts: Sequence[str] = (),
+) -> Starlette:
+    """The console of an opened root, which stays the caller's.
+
+    Args:
+        image: returns the newest image; by default the log is refreshed for each request.
+        subjects: the pages.
+        allowed_hosts: names by which browsers may call it; empty: any. With names, no page of another
+            site can read the console through a name that it lets point here (DNS rebinding).
+    """
+    server = _Server(Console(log, image or log.refresh), subjects)
+    middleware = [Middleware(_SafeHeaders)]
+    if allowed_hosts:
+        middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(allowed_hosts)))
+    return Starlette(
+        routes=server.routes(),
+        middleware=middleware,
+        exception_handlers={
+            HTTPException: server.http_error,
+            SparklogError: server.log_error,
+            MissingError: server.missing,
+        },
+    )
+
+
+class _SafeHeaders:
+    """Adds HEADERS to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-cache")
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class _Server:
+    def __init__(self, console: Console, subjects: Sequence[Subject]) -> None:
+        self._console = console
+        self._subjects = subjects
+        self._templates = environment()
+        self._limiter: anyio.CapacityLimiter | None = None
+        self._requests = 0
+
+    def routes(self) -> list[BaseRoute]:
+        views = [(subject, view) for subject in self._subjects for view in subject.views]
+        document = msgspec.json.encode(description([view for _, view in views]))
+
+        async def openapi(_request: Request) -> Response:
+            return _json(document)
+
+        pages = [
+            Route(view.path, partial(self._page, subject, view), methods=["GET"]) for subject, view in views
+        ]
+        api = [
+            Route(f"{API}{view.api_path}", partial(self._document, view), methods=["GET"])
+            for _, view in views
+        ]
+        static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
+        return [static, Route(f"{API}/openapi.json", openapi, methods=["GET"]), *api, *pages]
+
+    async def _page(self, subject: Subject, view: View, request: Request) -> Response:
+        return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request)))
+
+    async def _document(self, view: View, request: Request) -> Response:
+        return _json(
+            await self._in_thread(lambda: msgspec.json.encode(view.data(self._console, _query(request))))
+        )
+
+    def _show(self, subject: Subject, view: View, request: Request) -> str:
+        query = _query(request)
+        return self._render(
+            view.template, request, subject, found=view.data(self._console, query), query=query
+        )
+
+    def _render(self, template: str, request: Request, subject: Subject | None, **values: Any) -> str:
+        base = quote(request.scope.get("root_path", ""))
+        links = [Link(one.title, base + one.views[0].path, one is subject) for one in self._subjects]
+        console = self._console
+        return self._templates.get_template(template).render(
+            base=base,
+            links=links,
+            log=console.log,
+            now_ms=console.now_ms,
+            given=dict(request.query_params),
+            api=f"{base}{API}",
+            here=request.url.path,
+            **values,
+        )
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        if self._limiter is None:  # belongs to the event loop
+            self._limiter = anyio.CapacityLimiter(THREADS)
+        if self._requests >= MAX_REQUESTS:
+            raise HTTPException(503, "too many requests at a time; try again")
+        self._requests += 1
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        finally:
+            self._requests -= 1
+
+    async def http_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        title = http.HTTPStatus(error.status_code).phrase
+        detail = "" if error.detail == title else error.detail
+        return self._failure(request, error.status_code, title.upper().replace(" ", "_"), detail or title, "")
+
+    async def log_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, SparklogError)
+        status = 503
+        if isinstance(error, UnknownTopicError) or error.code == _NOT_FOUND:
+            status = 404
+        elif isinstance(error, InvalidRequestError):
+            status = 400
+        return self._failure(request, status, error.code, error.message, error.fix)
+
+    async def missing(self, request: Request, error: Exception) -> Response:
+        return self._failure(request, 404, "NOT_FOUND", str(error), "")
+
+    def _failure(self, request: Request, status: int, code: str, message: str, fix: str) -> Response:
+        path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+        if path.startswith(f"{API}/"):
+            return _json(msgspec.json.encode({"code": code, "message": message, "fix": fix}), status)
+        page = self._render("error.html", request, None, status=status, code=code, message=message, fix=fix)
+        return HTMLResponse(page, status)
+
+
+def _query(request: Request) -> Query:
+    return Query(request.path_params, request.query_params)
+
+
+def _json(document: bytes, status: int = 200) -> Response:
+    return Response(document, status, media_type="application/json")

@@ -1,0 +1,357 @@
+"""Topics: the list; and one, with partitions, settings, where its bytes are, and what maintenance would do.
+
+Invariants: of a topic with very many extents MAX_EXTENTS are looked at, and the page says so.
+Not here: the records themselves (messages.py).
+"""
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from sparklog.client.admin import ConfigSource, EffectiveConfig, describe_topic, effective_configs
+from sparklog.console.maintenance import DueWork, due_work
+from sparklog.console.views import (
+    FILTER,
+    PAGE,
+    Console,
+    Paging,
+    Parameter,
+    Query,
+    Subject,
+    View,
+    matches,
+    paged,
+)
+from sparklog.log.config import TopicConfig
+from sparklog.log.setting import declared_settings
+from sparklog.metadata import ExtentList, Image, PartitionState, Topic, is_internal
+
+MAX_EXTENTS: Final = 200_000  # of a topic, of which segments are counted
+MAX_SEGMENTS: Final = 50  # that are listed
+SLICES: Final = 48  # of the bar of a partition
+SORTS: Final = ("name", "partitions", "records", "size", "extents")
+RETENTION: Final = ("retention.ms", "retention.bytes", "cleanup.policy")
+
+_STRENGTH = tuple(ConfigSource)
+
+# --- topics ------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRow:
+    """A topic in the list.
+
+    Fields:
+        records: offsets that are kept; less are there where compaction has left gaps.
+        oldest_ms: the newest timestamp of the oldest extent, by which retention goes; null: no records.
+        retention: the settings that say how long records stay, each with its source.
+    """
+
+    name: str
+    internal: bool
+    partitions: int
+    records: int
+    size_bytes: int
+    extents: int
+    oldest_ms: int | None
+    retention: tuple[EffectiveConfig, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopicList:
+    """The topics that match. The totals are theirs."""
+
+    paging: Paging
+    topics: tuple[TopicRow, ...]
+    records: int
+    size_bytes: int
+    largest_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicSize:
+    """A topic, and how much is in it."""
+
+    name: str
+    partitions: int
+    records: int
+    size: int
+    extents: int
+
+
+def topic_size(topic: Topic) -> TopicSize:
+    """Add up its partitions."""
+    records = size = extents = 0
+    for state in topic.partitions:
+        records += state.log_end_offset - state.log_start_offset
+        size += state.extents.stored_bytes
+        extents += len(state.extents)
+    return TopicSize(topic.name, len(topic.partitions), records, size, extents)
+
+
+def topic_list(console: Console, query: Query) -> TopicList:
+    """Topics that match, in the order that is asked for."""
+    image, wanted = console.image, query.filter
+    found = [topic_size(topic) for name, topic in image.topics.items() if matches(name, wanted)]
+    sort = query.text("sort", "name")
+    key = sort.removeprefix("-")
+    key = key if key in SORTS else "name"
+    found.sort(key=lambda one: (is_internal(one.name), one.name))
+    if key != "name" or sort.startswith("-"):
+        found.sort(key=lambda one: getattr(one, key), reverse=sort.startswith("-"))
+    paging, shown = paged(found, query, sort=sort)
+    return TopicList(
+        paging=paging,
+        topics=tuple(_row(image, one) for one in shown),
+        records=sum(one.records for one in found),
+        size_bytes=sum(one.size for one in found),
+        largest_bytes=max((one.size for one in found), default=0),
+    )
+
+
+def _row(image: Image, found: TopicSize) -> TopicRow:
+    topic = image.topics[found.name]
+    oldest = [time for state in topic.partitions if (time := oldest_ms(state.extents)) is not None]
+    return TopicRow(
+        name=found.name,
+        internal=is_internal(found.name),
+        partitions=found.partitions,
+        records=found.records,
+        size_bytes=found.size,
+        extents=found.extents,
+        oldest_ms=min(oldest, default=None),
+        retention=tuple(one for one in effective_configs(image, found.name) if one.name in RETENTION),
+    )
+
+
+def oldest_ms(extents: ExtentList) -> int | None:
+    """The newest timestamp of the first extent."""
+    found = extents.range_of(0, 1)
+    return found[0].max_timestamp_ms if found and found[0].max_timestamp_ms >= 0 else None
+
+
+# --- a topic -----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A range of the bar of a partition: consecutive extents, their share of its bytes."""
+
+    share: float
+    extents: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRow:
+    """A partition.
+
+    Fields:
+        leader: a broker's node id; null: it has none.
+        segments: files in which it has extents.
+        slices: its extents in the order of offsets, SLICES at most.
+        oldest_ms, newest_ms: the newest timestamp of its first and last extent.
+    """
+
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    log_start_offset: int
+    log_end_offset: int
+    size_bytes: int
+    extents: int
+    segments: int
+    slices: tuple[Slice, ...]
+    oldest_ms: int | None
+    newest_ms: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRow:
+    """A file in which the topic has bytes; those of other topics in it do not count."""
+
+    segment: str
+    size_bytes: int
+    extents: int
+    partitions: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SettingRow:
+    """A setting in force, what it overrides, and its declaration."""
+
+    config: EffectiveConfig
+    allowed: str
+    doc: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPage:
+    """A topic, and what lies underneath it.
+
+    Fields:
+        segments: the largest shares, MAX_SEGMENTS at most, of `segment_count`.
+        counted_extents: those of which segments were counted.
+        due: what a round of maintenance would do now.
+    """
+
+    name: str
+    topic_id: str
+    internal: bool
+    commit: int
+    records: int
+    size_bytes: int
+    extents: int
+    oldest_ms: int | None
+    newest_ms: int | None
+    settings: tuple[SettingRow, ...]
+    paging: Paging
+    partitions: tuple[PartitionRow, ...]
+    largest_partition_bytes: int
+    segments: tuple[SegmentRow, ...]
+    segment_count: int
+    counted_extents: int
+    due: tuple[DueWork, ...]
+
+
+def topic_page(console: Console, query: Query) -> TopicPage:
+    """One topic."""
+    image = console.image
+    name = query.name("topic")
+    topic = image.topic(name)
+    size = topic_size(topic)
+    paging, shown = paged(topic.partitions, query)
+    segments, counted = _segments(topic)
+    oldest = [time for state in topic.partitions if (time := oldest_ms(state.extents)) is not None]
+    newest = [time for state in topic.partitions if (time := _newest_ms(state.extents)) is not None]
+    return TopicPage(
+        name=name,
+        topic_id=topic.topic_id,
+        internal=is_internal(name),
+        commit=image.commit,
+        records=size.records,
+        size_bytes=size.size,
+        extents=size.extents,
+        oldest_ms=min(oldest, default=None),
+        newest_ms=max(newest, default=None),
+        settings=_settings(image, name),
+        paging=paging,
+        partitions=_partitions(image, name, shown),
+        largest_partition_bytes=max((one.extents.stored_bytes for one in topic.partitions), default=0),
+        segments=tuple(segments[:MAX_SEGMENTS]),
+        segment_count=len(segments),
+        counted_extents=counted,
+        due=due_work(image, console.now_ms, [name]),
+    )
+
+
+def _settings(image: Image, name: str) -> tuple[SettingRow, ...]:
+    declared = declared_settings(TopicConfig)
+    return tuple(
+        SettingRow(config=one, allowed=declared[one.name][1].bounds, doc=declared[one.name][1].doc)
+        for one in sorted(effective_configs(image, name), key=lambda one: _STRENGTH.index(one.source))
+    )
+
+
+def _partitions(image: Image, name: str, shown: Sequence[PartitionState]) -> tuple[PartitionRow, ...]:
+    described = describe_topic(image, name).partitions
+    rows = []
+    for state in shown:
+        one = described[state.partition]
+        rows.append(
+            PartitionRow(
+                partition=one.partition,
+                leader=one.leader,
+                leader_epoch=one.leader_epoch,
+                replicas=one.replicas,
+                isr=one.isr,
+                log_start_offset=one.log_start_offset,
+                log_end_offset=one.log_end_offset,
+                size_bytes=one.size_bytes,
+                extents=one.extent_count,
+                segments=_segment_count(state.extents),
+                slices=_slices(state.extents),
+                oldest_ms=oldest_ms(state.extents),
+                newest_ms=_newest_ms(state.extents),
+            )
+        )
+    return tuple(rows)
+
+
+def _newest_ms(extents: ExtentList) -> int | None:
+    count = len(extents)
+    found = extents.range_of(count - 1, count) if count else []
+    return found[0].max_timestamp_ms if found and found[0].max_timestamp_ms >= 0 else None
+
+
+def _segment_count(extents: ExtentList) -> int:
+    """How many files the first MAX_EXTENTS extents lie in."""
+    return len(set(extents.columns_between(0, min(len(extents), MAX_EXTENTS)).segment.tolist()))
+
+
+def _slices(extents: ExtentList) -> tuple[Slice, ...]:
+    """The extents in at most SLICES ranges of about equal numbers of extents."""
+    sizes = extents.columns_between(0, len(extents)).column("size").astype(np.float64)
+    total = float(sizes.sum())
+    if not total:
+        return ()
+    bounds = np.linspace(0, len(sizes), min(len(sizes), SLICES) + 1).astype(int)
+    return tuple(
+        Slice(share=float(sizes[start:stop].sum()) / total, extents=int(stop - start))
+        for start, stop in itertools.pairwise(bounds)
+    )
+
+
+def _segments(topic: Topic) -> tuple[list[SegmentRow], int]:
+    """The segments of a topic, the largest shares first, and the number of extents that were counted."""
+    sizes: collections.Counter[str] = collections.Counter()
+    extents: collections.Counter[str] = collections.Counter()
+    partitions: collections.defaultdict[str, set[int]] = collections.defaultdict(set)
+    counted = 0
+    for state in topic.partitions:
+        count = min(len(state.extents), MAX_EXTENTS - counted)
+        if count <= 0:
+            continue
+        columns = state.extents.columns_between(0, count)
+        for segment, size in zip(columns.segment.tolist(), columns.column("size").tolist(), strict=True):
+            sizes[segment] += size
+            extents[segment] += 1
+            partitions[segment].add(state.partition)
+        counted += count
+    rows = [
+        SegmentRow(
+            segment=segment, size_bytes=size, extents=extents[segment], partitions=len(partitions[segment])
+        )
+        for segment, size in sizes.most_common()
+    ]
+    return rows, counted
+
+
+SUBJECT = Subject(
+    title="Topics",
+    views=(
+        View(
+            path="/topics",
+            template="topics.html",
+            data=topic_list,
+            doc="Topics with their sizes, and the retention in force.",
+            parameters=(
+                FILTER,
+                PAGE,
+                Parameter("sort", f"One of {', '.join(SORTS)}; with - before it, the largest first."),
+            ),
+        ),
+        View(
+            path="/topics/{topic}",
+            template="topic.html",
+            data=topic_page,
+            doc="A topic: partitions, settings, where its bytes are, what maintenance would do.",
+            parameters=(PAGE,),
+        ),
+    ),
+)

@@ -1,0 +1,183 @@
+"""What a page is: a function from a root to plain values, which a template shows and the API gives as JSON.
+
+A subject module (topics.py, ...) has a `SUBJECT`: its name in the navigation, and its views. `app.py` makes
+of each view a page, a path of the API, and an entry of its description: each fact is computed in one place.
+Invariants: a view reads, and never changes the root; its memory is bounded (pages of MAX_ROWS rows).
+Concurrency: views run in a few threads; an image is taken once for one answer.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
+
+from sparklog.client import SparkLog
+from sparklog.errors import InvalidRequestError
+from sparklog.metadata import Image
+
+MAX_ROWS: Final = 100
+MAX_FILTER: Final = 200  # characters
+_MAX_CACHED: Final = 20_000  # values of facts that never change
+_MAX_PAST: Final = 3  # images; each may be large
+T = TypeVar("T")
+
+
+class MissingError(Exception):
+    """There is no such thing; the text says which."""
+
+
+class Console:
+    """What views read: an opened root, its newest image, and a cache."""
+
+    def __init__(self, log: SparkLog, image: Callable[[], Image]) -> None:
+        self.log = log
+        self._image = image
+        self._lock = threading.Lock()
+        self._facts: dict[Hashable, Any] = {}
+        self._recent: dict[Hashable, tuple[int, Any]] = {}
+        self._past: dict[int, Image] = {}
+
+    @property
+    def image(self) -> Image:
+        """The newest image; take it once for one answer."""
+        return self._image()
+
+    @property
+    def now_ms(self) -> int:
+        return self.log.clock.now_ms()
+
+    def fact(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return what `find` returns, or has returned for this key: something that never changes."""
+        with self._lock:
+            if key in self._facts:
+                return cast("T", self._facts[key])
+        found = find()
+        with self._lock:
+            if len(self._facts) >= _MAX_CACHED:
+                self._facts.clear()
+            self._facts[key] = found
+        return found
+
+    def recent(self, key: Hashable, max_age_ms: int, find: Callable[[], T]) -> T:
+        """Return what `find` returns, or has returned at most so long ago. The keys must be few."""
+        now_ms = self.log.clock.monotonic_ms()
+        with self._lock:
+            found = self._recent.get(key)
+        if found is None or now_ms - found[0] > max_age_ms:
+            found = (now_ms, find())
+            with self._lock:
+                self._recent[key] = found
+        return cast("T", found[1])
+
+    def past(self, commit: int, load: Callable[[], Image]) -> Image:
+        """Return the image after a commit; the last few are kept."""
+        with self._lock:
+            found = self._past.pop(commit, None)
+        found = found or load()
+        with self._lock:
+            self._past[commit] = found
+            while len(self._past) > _MAX_PAST:
+                del self._past[next(iter(self._past))]
+        return found
+
+
+class Query:
+    """The parameters of a request: those of the path, and those after `?`."""
+
+    def __init__(self, path: Mapping[str, Any], values: Mapping[str, str]) -> None:
+        self._path = path
+        self._values = values
+
+    def name(self, key: str) -> str:
+        """A part of the path."""
+        return str(self._path[key])
+
+    def text(self, key: str, default: str = "") -> str:
+        return self._values.get(key, default)
+
+    def number(self, key: str, default: int) -> int:
+        """A number of at least 0.
+
+        Raises:
+            InvalidRequestError: INVALID_OPTION.
+        """
+        text = str(self._path[key]) if key in self._path else self._values.get(key, "")
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+            raise InvalidRequestError(
+                "INVALID_OPTION", f"{key}: found {text[:40]!r}, expected a number", fix="give a number"
+            )
+        return int(text)
+
+    @property
+    def filter(self) -> str:
+        return self.text("filter").strip()[:MAX_FILTER]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Paging:
+    """Which part of a list is shown. `total` is after the filter; pages count from 1."""
+
+    page: int
+    pages: int
+    total: int
+    filter: str
+    sort: str
+
+
+def paged(
+    rows: Sequence[T], query: Query, *, sort: str = "", key: str = "page", size: int = MAX_ROWS
+) -> tuple[Paging, Sequence[T]]:
+    """Return the rows of the page that is asked for."""
+    pages = max(1, -(-len(rows) // size))
+    page = min(max(1, query.number(key, 1)), pages)
+    paging = Paging(page=page, pages=pages, total=len(rows), filter=query.filter, sort=sort)
+    return paging, rows[(page - 1) * size : page * size]
+
+
+def matches(text: str, wanted: str) -> bool:
+    """True if a filter's text is in another, in any case of letters."""
+    return wanted.casefold() in text.casefold()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter after `?`."""
+
+    name: str
+    doc: str
+
+
+FILTER = Parameter("filter", "Only rows with this text.")
+PAGE = Parameter("page", f"The page, from 1 on; each has {MAX_ROWS} rows.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A page, and its path of the API.
+
+    Fields:
+        path: of the page, with {parameters}.
+        data: returns a dataclass; its annotation describes the API's answer.
+        api: the path below /api/v1, if it differs.
+    """
+
+    path: str
+    template: str
+    data: Callable[[Console, Query], Any]
+    doc: str
+    parameters: tuple[Parameter, ...] = ()
+    api: str = ""
+
+    @property
+    def api_path(self) -> str:
+        return self.api or self.path
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """An entry of the navigation, which leads to the first of its views."""
+
+    title: str
+    views: tuple[View, ...]

@@ -1,0 +1,201 @@
+"""The application: headers, errors, static files, the API's description, and every page on a busy root."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from sparklog.client import SparkLog
+from sparklog.console.app import HEADERS, SUBJECTS, create_app
+from sparklog.console.views import Console, Query, Subject, View
+from tests.console.conftest import HOSTILE, rows
+from tests.support.cluster_root import ClusterRoot
+
+VIEWS = [view for subject in SUBJECTS for view in subject.views]
+PATHS = {
+    "/topics/{topic}": "/topics/orders",
+    "/group": "/group?group=spark-etl",
+    "/commits/{commit}": "/commits/3",
+    "/commits/{commit}/state": "/commits/3/state",
+    "/diff": "/diff?from=1&to=4",
+    "/transaction": "/transaction?id=etl",
+}
+
+
+@pytest.fixture
+def busy(log: SparkLog) -> SparkLog:
+    """A root with topics, brokers, groups and a transaction, all with hostile names where they may be."""
+    cluster = ClusterRoot(log)
+    log.create_topic("orders", partitions=3, configs={"retention.ms": "1000"})
+    log.append("orders", rows(100))
+    cluster.assign("orders", (1, 2), (2, 3), (3, 1))
+    cluster.lead("orders", 1, 2, 3)
+    cluster.fence(3)
+    for group in ("spark-etl", HOSTILE):
+        log.commit_offsets(group, {("orders", 0): 1, ("gone", 0): 5}, metadata=HOSTILE)
+    for name in ("etl", HOSTILE):
+        txn = log.transaction(name)
+        txn.__enter__()
+        txn.append("orders", rows(5))
+    log.clock.advance_ms(600_000)  # type: ignore[attr-defined]
+    return log
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.path)
+def test_every_view_is_a_page_and_a_document(view: Any, busy: SparkLog, client: TestClient) -> None:
+    assert busy.image.topics
+    path = PATHS.get(view.path, view.path)
+    answer = client.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    document = client.get(f"/api/v1{path if view.path != '/' else view.api}")
+    assert (document.status_code, document.headers["content-type"]) == (200, "application/json")
+    assert isinstance(document.json(), dict)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.path)
+def test_foreign_names_are_text(view: Any, busy: SparkLog, client: TestClient) -> None:
+    assert busy.image.topics
+    text = client.get(PATHS.get(view.path, view.path)).text
+    assert "<script>alert" not in text
+    assert re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", text) is None
+    assert re.search(r"\son\w+=|javascript:|\sstyle=|<style|<script(?! src=)", text) is None
+
+
+def test_a_foreign_name_leads_to_its_page(busy: SparkLog, client: TestClient) -> None:
+    assert busy.image.topics
+    for page, path in (("/groups", "/group?group="), ("/transactions", "/transaction?id=")):
+        (link,) = [one for one in re.findall(r'href="([^"]+)"', client.get(page).text) if "%3C" in one]
+        assert link.startswith(path)
+        shown = client.get(link)
+        assert shown.status_code == 200
+        assert r"&lt;script&gt;alert(1)&lt;/script&gt;\u001b[31m\u202e" in shown.text
+
+
+def test_every_link_of_every_page_leads_somewhere(busy: SparkLog, client: TestClient) -> None:
+    assert busy.image.topics
+    left, seen = ["/"], set()
+    while left:
+        path = left.pop()
+        if path in seen or "#" in path:
+            continue
+        seen.add(path)
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        if answer.headers["content-type"].startswith("text/html"):
+            found = re.findall(r'(?:href|src)="([^"]+)"', answer.text)
+            assert not [one for one in found if "//" in one.partition("?")[0]], "another host"
+            base = path.partition("?")[0]
+            links = [one.replace("&amp;", "&") for one in found]
+            left += [base + one if one.startswith("?") else one for one in links]
+    assert len(seen) > 20
+
+
+def test_answers_forbid_what_pages_do_not_need(client: TestClient) -> None:
+    for path in ("/", "/api/v1/overview", "/static/console.css", "/nowhere", "/commits/x"):
+        headers = client.get(path).headers
+        assert {name: headers[name] for name in HEADERS} == HEADERS, path
+    assert "default-src 'self'" in HEADERS["content-security-policy"]
+
+
+@pytest.mark.parametrize("path", [subject.views[0].path for subject in SUBJECTS])
+def test_an_empty_root_has_all_pages(path: str, client: TestClient) -> None:
+    assert client.get(path).status_code == 200
+
+
+def test_mounted_pages_link_below_their_mount(busy: SparkLog) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    with TestClient(Starlette(routes=[Mount("/console", create_app(busy))])) as client:
+        text = client.get("/console/topics").text
+        links = re.findall(r'(?:href|src)="(/[^"]+)"', text)
+        assert links
+        assert [one for one in links if not one.startswith("/console/")] == []
+        assert all(client.get(one).status_code == 200 for one in links)
+        assert client.get("/console/api/v1/topics").json()["paging"]["total"] == 2
+
+
+def test_nothing_is_changed(busy: SparkLog, client: TestClient) -> None:
+    before = busy.refresh(force=True).commit
+    for view in VIEWS:
+        path = PATHS.get(view.path, view.path)
+        assert client.get(path).status_code == 200
+        assert client.post(path).status_code == 405
+        assert client.delete(path).status_code == 405
+    assert busy.refresh(force=True).commit == before
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/topics/nope", 404, "TOPIC_MISSING"),
+        ("/commits/99999", 404, "COMMIT_MISSING"),
+        ("/commits/x", 400, "INVALID_OPTION"),
+        ("/topics?page=-1", 400, "INVALID_OPTION"),
+        ("/group?group=nope", 404, "NOT_FOUND"),
+        ("/group", 404, "NOT_FOUND"),
+        ("/transaction?id=nope", 404, "NOT_FOUND"),
+        ("/nope", 404, "NOT_FOUND"),
+    ],
+)
+def test_errors_are_pages_and_documents(path: str, status: int, code: str, client: TestClient) -> None:
+    shown = client.get(path)
+    assert (shown.status_code, shown.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert code in shown.text
+    found = client.get(f"/api/v1{path}")
+    assert (found.status_code, found.json()["code"]) == (status, code)
+    assert set(found.json()) == {"code", "message", "fix"}
+
+
+def test_what_was_asked_for_is_text_in_an_error(client: TestClient) -> None:
+    shown = client.get("/topics/%3Cscript%3Ealert(1)%3C%2Fscript%3E").text
+    assert "<script>alert" not in shown
+
+
+def test_another_sites_name_is_refused_where_names_are_given(log: SparkLog) -> None:
+    with TestClient(create_app(log, allowed_hosts=["localhost"]), base_url="http://localhost") as client:
+        assert client.get("/").status_code == 200
+        assert client.get("/", headers={"host": "evil.example"}).status_code == 400
+
+
+def test_the_description_names_every_path_and_its_answer(client: TestClient) -> None:
+    found = client.get("/api/v1/openapi.json").json()
+    assert set(found["paths"]) == {view.api_path for view in VIEWS}
+    schemas = found["components"]["schemas"]
+    for path in found["paths"].values():
+        schema = path["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        assert schema["$ref"].removeprefix("#/components/schemas/") in schemas
+    assert "lag_ms" in schemas["GroupRow"]["properties"]
+    assert json.dumps(found)
+
+
+@dataclasses.dataclass
+class Inner:
+    """What another request got, while this one was worked on."""
+
+    status: int
+
+
+def test_too_many_requests_are_turned_away(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask_again(_console: Console, _query: Query) -> Inner:
+        return Inner(client.get("/api/v1/topics").status_code)
+
+    view = View(path="/again", template="error.html", data=ask_again, doc="")
+    app = create_app(log, subjects=[*SUBJECTS, Subject(title="Again", views=(view,))])
+    with TestClient(app) as client:
+        assert client.get("/api/v1/again").json() == {"status": 200}
+        monkeypatch.setattr("sparklog.console.app.MAX_REQUESTS", 1)
+        assert client.get("/api/v1/again").json() == {"status": 503}
+        assert client.get("/api/v1/topics").status_code == 200
+
+
+def test_the_image_of_a_broker_is_shown(log: SparkLog, page: Callable[[str], str]) -> None:
+    old = log.refresh()
+    log.create_topic("later")
+    with TestClient(create_app(log, image=lambda: old)) as client:
+        assert client.get("/api/v1/topics").json()["paging"]["total"] == 0
+    assert "later" in page("/topics")
