@@ -3,7 +3,8 @@
 Works for any opened root, with no broker; a broker mounts it with the image that it follows.
 Invariants: it reads only, and answers GET and HEAD. Every answer forbids scripts, styles and requests from
     elsewhere (Content-Security-Policy). At most MAX_REQUESTS are worked on or wait; more get 503.
-Concurrency: views and templates run in THREADS threads, so that the event loop never waits for the storage.
+Concurrency: views and templates run in THREADS threads, so that the event loop never waits for the storage;
+    those that may take long in others (message_streams.py).
 """
 
 import http
@@ -28,7 +29,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklog.client import SparkLog
-from sparklog.console import commits, groups, maintenance, overview, topics, transactions
+from sparklog.console import commits, groups, maintenance, message_pages, overview, topics, transactions
+from sparklog.console.message_masks import MessageRules
+from sparklog.console.message_streams import Streams
 from sparklog.console.openapi import API, description
 from sparklog.console.pages import Link, environment
 from sparklog.console.views import Console, MissingError, Query, Subject, View
@@ -61,6 +64,7 @@ def create_app(
     image: Callable[[], Image] | None = None,
     subjects: Sequence[Subject] = SUBJECTS,
     allowed_hosts: Sequence[str] = (),
+    messages: MessageRules | None = None,
 ) -> Starlette:
     """The console of an opened root, which stays the caller's.
 
@@ -69,8 +73,11 @@ def create_app(
         subjects: the pages.
         allowed_hosts: names by which browsers may call it; empty: any. With names, no page of another
             site can read the console through a name that it lets point here (DNS rebinding).
+        messages: show records, by these rules; None: only metadata.
     """
-    server = _Server(Console(log, image or log.refresh), subjects)
+    if messages is not None:
+        subjects = [_with_messages(subject) for subject in subjects]
+    server = _Server(Console(log, image or log.refresh, messages), subjects)
     middleware = [Middleware(_SafeHeaders)]
     if allowed_hosts:
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(allowed_hosts)))
@@ -83,6 +90,12 @@ def create_app(
             MissingError: server.missing,
         },
     )
+
+
+def _with_messages(subject: Subject) -> Subject:
+    if subject is not topics.SUBJECT:
+        return subject
+    return Subject(title=subject.title, views=(*subject.views, *message_pages.VIEWS))
 
 
 class _SafeHeaders:
@@ -110,6 +123,7 @@ class _Server:
         self._templates = environment()
         self._limiter: anyio.CapacityLimiter | None = None
         self._requests = 0
+        self._streams = Streams(console, self._render_part)
 
     def routes(self) -> list[BaseRoute]:
         views = [(subject, view) for subject in self._subjects for view in subject.views]
@@ -126,14 +140,17 @@ class _Server:
             for _, view in views
         ]
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
-        return [static, Route(f"{API}/openapi.json", openapi, methods=["GET"]), *api, *pages]
+        streams = self._streams.routes() if self._console.has_messages else []
+        return [static, Route(f"{API}/openapi.json", openapi, methods=["GET"]), *streams, *api, *pages]
 
     async def _page(self, subject: Subject, view: View, request: Request) -> Response:
-        return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request)))
+        return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request), view))
 
     async def _document(self, view: View, request: Request) -> Response:
         return _json(
-            await self._in_thread(lambda: msgspec.json.encode(view.data(self._console, _query(request))))
+            await self._in_thread(
+                lambda: msgspec.json.encode(view.data(self._console, _query(request))), view
+            )
         )
 
     def _show(self, subject: Subject, view: View, request: Request) -> str:
@@ -152,18 +169,24 @@ class _Server:
             log=console.log,
             now_ms=console.now_ms,
             given=dict(request.query_params),
+            has_messages=console.has_messages,
             api=f"{base}{API}",
             here=request.url.path,
             **values,
         )
 
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+    def _render_part(self, template: str, request: Request, **values: Any) -> str:
+        return self._render(template, request, None, **values)
+
+    async def _in_thread(self, work: Callable[[], Any], view: View) -> Any:
         if self._limiter is None:  # belongs to the event loop
             self._limiter = anyio.CapacityLimiter(THREADS)
         if self._requests >= MAX_REQUESTS:
             raise HTTPException(503, "too many requests at a time; try again")
         self._requests += 1
         try:
+            if view.is_slow:
+                return await self._streams.in_thread(work)
             return await anyio.to_thread.run_sync(work, limiter=self._limiter)
         finally:
             self._requests -= 1

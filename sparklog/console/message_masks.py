@@ -39,12 +39,21 @@ _HIDDEN_BYTES: Final = HIDDEN.encode()
 
 
 class MaskRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A rule: one of `json_path` and `regex`."""
+    """A rule: one of `json_path` and `regex`.
+
+    Args:
+        topics: a glob.
+        fields: without any, a JSON path is for values, and a regular expression for all.
+    """
 
     topics: str = "*"
-    fields: tuple[Field, ...] = ("key", "value", "headers")
+    fields: tuple[Field, ...] = ()
     json_path: str = ""
     regex: str = ""
+
+    def is_for(self, name: Field) -> bool:
+        """True if it masks this field."""
+        return name in self.fields if self.fields else name == "value" or bool(self.regex)
 
     def __post_init__(self) -> None:
         """InvalidRequestError: neither path nor regex, or both, or one that is not correct."""
@@ -147,9 +156,14 @@ class Masks:
     ) -> None:
         mine = [rule for rule in rules if fnmatch.fnmatchcase(topic, rule.topics)]
         decoders = decoders or {}
-        self.key = FieldMask([rule for rule in mine if "key" in rule.fields], decoders.get("key"))
-        self.value = FieldMask([rule for rule in mine if "value" in rule.fields], decoders.get("value"))
-        self._headers = FieldMask([rule for rule in mine if "headers" in rule.fields])
+        self.key = FieldMask([rule for rule in mine if rule.is_for("key")], decoders.get("key"))
+        self.value = FieldMask([rule for rule in mine if rule.is_for("value")], decoders.get("value"))
+        self._headers = FieldMask([rule for rule in mine if rule.is_for("headers")])
+
+    @property
+    def is_any(self) -> bool:
+        """True if a rule applies to the topic."""
+        return not (self.key.is_empty and self.value.is_empty and self._headers.is_empty)
 
     def column(self, name: str, column: pa.Array) -> pa.Array:
         """Mask the column key, value or headers."""
@@ -184,19 +198,18 @@ class MessageRules:
     def masks_of(self, topic: str) -> Masks:
         """Return the masks of a topic; fields with a schema are masked as JSON."""
         return Masks(
-            self.masks, topic, {name: self.schemas[f"{topic}-{name}"] for name in self._with_schema(topic)}
+            self.masks, topic, {name: self.schemas[f"{topic}-{name}"] for name in self.subjects_of(topic)}
         )
 
     def decoders_of(self, topic: str) -> dict[str, Decoder]:
         """Return the decoders of what the masks of a topic have left: key and value."""
         masks = self.masks_of(topic)
         masked = {"key": masks.key.decodes, "value": masks.value.decodes}
-        return {
-            name: self.schemas[f"{topic}-{name}"] for name in self._with_schema(topic) if not masked[name]
-        }
+        return {name: self.schemas[f"{topic}-{name}"] for name in self.subjects_of(topic) if not masked[name]}
 
-    def _with_schema(self, topic: str) -> list[str]:
-        return [name for name in ("key", "value") if f"{topic}-{name}" in self.schemas]
+    def subjects_of(self, topic: str) -> tuple[str, ...]:
+        """Return which of key and value have a schema."""
+        return tuple(name for name in ("key", "value") if f"{topic}-{name}" in self.schemas)
 
 
 def load_rules(masks: Path | None = None, schemas: Path | None = None) -> MessageRules:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from sparklog.client import SparkLog
+from sparklog.console.message_masks import MessageRules
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image
 
@@ -29,8 +30,13 @@ class MissingError(Exception):
 class Console:
     """What views read: an opened root, its newest image, and a cache."""
 
-    def __init__(self, log: SparkLog, image: Callable[[], Image]) -> None:
+    def __init__(
+        self, log: SparkLog, image: Callable[[], Image], messages: MessageRules | None = None
+    ) -> None:
+        """`messages`: rules for showing records; None: none are shown."""
         self.log = log
+        self.rules = messages or MessageRules()
+        self.has_messages = messages is not None
         self._image = image
         self._lock = threading.Lock()
         self._facts: dict[Hashable, Any] = {}
@@ -161,6 +167,7 @@ class View:
         path: of the page, with {parameters}.
         data: returns a dataclass; its annotation describes the API's answer.
         api: the path below /api/v1, if it differs.
+        is_slow: it reads much, and runs apart from the others.
     """
 
     path: str
@@ -169,6 +176,7 @@ class View:
     doc: str
     parameters: tuple[Parameter, ...] = ()
     api: str = ""
+    is_slow: bool = False
 
     @property
     def api_path(self) -> str:
