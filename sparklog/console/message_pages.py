@@ -26,6 +26,7 @@ from sparklog.console.messages import (
     Start,
     StartKind,
     Step,
+    Tail,
     messages,
     read_message,
     scan,
@@ -399,8 +400,8 @@ class TailPage:
 def tail_page(console: Console, given: Given) -> TailPage:
     """Check what is to be followed; the records come by message_streams.py."""
     topic = given.name("topic")
-    filters(given)
     format_of(given)
+    Tail(console.log, topic, partitions_of(given), filters(given))
     return TailPage(topic=topic, partitions=len(console.image.topic(topic).partitions))
 
 
