@@ -164,6 +164,8 @@ class Streams:
 
     async def tail(self, request: Request) -> Response:
         """Follow the topic; the events are described in the module's docstring."""
+        if request.method == "HEAD":  # it would never end
+            return Response(media_type="text/event-stream")
         given = _given(request)
         topic = given.name("topic")
         masks = self._console.rules.masks_of(topic)

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 import msgspec
 
 from sparklog.errors import InvalidRequestError
+from sparklog.wording import plain
 
 MAX_JSON_BYTES: Final = 4 << 20
 HEX_BYTES: Final = 4 << 10
@@ -335,18 +336,6 @@ class Shown:
     notes: tuple[str, ...] = ()
 
 
-def visible(text: str) -> str:
-    r"""Return the text with `\u001b`, `\u202e` for what is not printable; line breaks and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in "\n\t" else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    number = ord(char)
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
-
-
 def show(data: bytes | None, size: int, wanted: Format = "auto", decoder: Decoder | None = None) -> Shown:
     """Show the bytes in a format, or, where they do not fit it, in one that they fit.
 
@@ -368,7 +357,7 @@ def show(data: bytes | None, size: int, wanted: Format = "auto", decoder: Decode
             try:
                 return _shown(decoder.name, _pretty(decoder.decode(data)), notes)
             except UndecodableError as error:
-                notes.append(f"not {decoder.name} of the given schema: {visible(str(error))}")
+                notes.append(f"not {decoder.name} of the given schema: {plain(str(error))}")
     elif wanted == "schema":
         notes.append("no schema is given for this topic")
     if wanted == "hex":
@@ -391,7 +380,7 @@ def show(data: bytes | None, size: int, wanted: Format = "auto", decoder: Decode
 
 
 def _shown(name: str, text: str, notes: list[str]) -> Shown:
-    return Shown(format=name, text=visible(text), notes=tuple(notes))
+    return Shown(format=name, text=plain(text, keep="\n\t"), notes=tuple(notes))
 
 
 def _with_hex_cut(notes: list[str], data: bytes) -> list[str]:

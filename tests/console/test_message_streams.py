@@ -136,6 +136,15 @@ def test_a_search_is_cancelled(filled: SparkLog, client: TestClient, monkeypatch
         assert "The search was cancelled" in answer.result(60).text
 
 
+def test_htmx_comes_before_its_extension(filled: SparkLog, client: TestClient) -> None:
+    assert filled.image.topics
+    for path in ("messages", "tail"):
+        scripts = re.findall(
+            r'<script src="/static/([^"]+)" defer>', client.get(f"/topics/{TOPIC}/{path}").text
+        )
+        assert scripts[:2] == ["htmx-2.0.11.min.js", "htmx-ext-sse-2.2.4.min.js"]
+
+
 # --- tail
 
 
@@ -196,6 +205,11 @@ def test_wrong_parameters_of_a_tail_are_refused(log: SparkLog, client: TestClien
     log.create_topic("t", 1)
     for path in ("tail", "tail/stream"):
         assert client.get(f"/topics/t/{path}?{parameters}").status_code == 400
+
+
+def test_headers_of_a_tail_are_an_answer_of_their_own(log: SparkLog, client: TestClient) -> None:
+    log.create_topic("t", 1)
+    assert client.head("/topics/t/tail/stream").status_code == 200
 
 
 @contextlib.contextmanager
