@@ -71,9 +71,17 @@ def console(port: int, host: str, messages: bool | None, masks: Path | None, sch
             server_header=False,
             ws="none",
             lifespan="off",
-            timeout_graceful_shutdown=1,  # a live tail never ends by itself
+            timeout_graceful_shutdown=5,
         )
-        uvicorn.Server(config).run(sockets=[listening])
+        server = uvicorn.Server(config)
+        stop = server.shutdown
+
+        async def end_streams_and_stop(sockets: list[socket.socket] | None = None) -> None:
+            app.state.end_streams()
+            await stop(sockets)
+
+        server.shutdown = end_streams_and_stop  # type: ignore[method-assign]
+        server.run(sockets=[listening])
 
 
 def _is_loopback(host: str) -> bool:

@@ -73,7 +73,8 @@ def create_app(
         subjects: the pages.
         allowed_hosts: names by which browsers may call it; empty: any. With names, no page of another
             site can read the console through a name that it lets point here (DNS rebinding).
-        messages: show records, by these rules; None: only metadata.
+        messages: show records, by these rules; None: only metadata. A server that stops calls
+            `app.state.end_streams` first, since a live tail does not end by itself.
     """
     if messages is not None:
         subjects = [_with_messages(subject) for subject in subjects]
@@ -81,7 +82,7 @@ def create_app(
     middleware = [Middleware(_SafeHeaders)]
     if allowed_hosts:
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(allowed_hosts)))
-    return Starlette(
+    app = Starlette(
         routes=server.routes(),
         middleware=middleware,
         exception_handlers={
@@ -90,6 +91,8 @@ def create_app(
             MissingError: server.missing,
         },
     )
+    app.state.end_streams = server.end_streams
+    return app
 
 
 def _with_messages(subject: Subject) -> Subject:
@@ -124,6 +127,9 @@ class _Server:
         self._limiter: anyio.CapacityLimiter | None = None
         self._requests = 0
         self._streams = Streams(console, self._render_part)
+
+    def end_streams(self) -> None:
+        self._streams.end()
 
     def routes(self) -> list[BaseRoute]:
         views = [(subject, view) for subject in self._subjects for view in subject.views]

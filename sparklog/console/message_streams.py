@@ -68,6 +68,7 @@ class Streams:
         self._limiter: anyio.CapacityLimiter | None = None
         self._open = 0
         self._cancelled: dict[str, threading.Event] = {}
+        self._is_ending = False
 
     def routes(self) -> list[BaseRoute]:
         topic = "/topics/{topic}"
@@ -79,6 +80,12 @@ class Streams:
             Route(f"{topic}/messages/{{partition}}/{{offset}}/{{field}}", self.download),
             Route(f"{topic}/tail/stream", self.tail),
         ]
+
+    def end(self) -> None:
+        """End tails and searches, since the server stops."""
+        self._is_ending = True
+        for cancelled in self._cancelled.values():
+            cancelled.set()
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         """Run work that may take long, apart from the pages."""
@@ -180,7 +187,7 @@ class Streams:
     ) -> AsyncIterator[bytes]:
         written = anyio.current_time()
         yield _event("notices", "")  # the page shows that it is connected
-        while True:
+        while not self._is_ending:
             try:
                 step = await self.in_thread(tail.poll)
             except SparklogError as error:

@@ -207,6 +207,14 @@ def test_wrong_parameters_of_a_tail_are_refused(log: SparkLog, client: TestClien
         assert client.get(f"/topics/t/{path}?{parameters}").status_code == 400
 
 
+def test_a_server_that_stops_ends_its_tails(log: SparkLog) -> None:
+    log.create_topic("t", 1)
+    app = create_app(log, messages=MessageRules())
+    with TestClient(app) as client:
+        app.state.end_streams()
+        assert events(client.get("/topics/t/tail/stream").text) == [("notices", "")]
+
+
 def test_headers_of_a_tail_are_an_answer_of_their_own(log: SparkLog, client: TestClient) -> None:
     log.create_topic("t", 1)
     assert client.head("/topics/t/tail/stream").status_code == 200
