@@ -158,6 +158,8 @@ class Masks:
         decoders = decoders or {}
         self.key = FieldMask([rule for rule in mine if rule.is_for("key")], decoders.get("key"))
         self.value = FieldMask([rule for rule in mine if rule.is_for("value")], decoders.get("value"))
+        # For filters; a masked value is decoded already.
+        self.value_decoder = None if self.value.decodes else decoders.get("value")
         self._headers = FieldMask([rule for rule in mine if rule.is_for("headers")])
 
     @property

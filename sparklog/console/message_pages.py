@@ -94,16 +94,17 @@ def asked(topic: str, given: Given) -> Asked:
         InvalidRequestError: INVALID_OPTION.
     """
     records = _bounded(given, "records", DEFAULT_RECORDS, MAX_RECORDS)
+    wanted = filters(given)
     start = _start(given)
+    if start.kind == "latest" and wanted == Filters():  # no more can be shown
+        start = Start("latest", min(start.number, records))
     limits = Limits(
         # Of the latest, the newest of all partitions are shown, so all are looked at.
         records=None if start.kind == "latest" else records,
         bytes=_bounded(given, "mb", DEFAULT_MB, 1_000_000) * 1_000_000,
         seconds=_bounded(given, "seconds", DEFAULT_SECONDS, MAX_SECONDS),
     )
-    query = Query(
-        topic=topic, partitions=partitions_of(given), start=start, filters=filters(given), limits=limits
-    )
+    query = Query(topic=topic, partitions=partitions_of(given), start=start, filters=wanted, limits=limits)
     return Asked(query=query, format=format_of(given), records=records)
 
 

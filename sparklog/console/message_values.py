@@ -36,6 +36,7 @@ class Anywhere(NamedTuple):
     name: str
 
 
+_MAX_STEPS: Final = 64
 PathStep = str | int | None | Anywhere  # None: all fields or items
 _PATH_STEP: Final = re.compile(
     r"""\.\.(?P<any>[^.\[\]]+)|\.\*|\[\*\]|\[(?P<index>\d{1,9})\]|\[(?P<quoted>'[^']*'|"[^"]*")\]|\.(?P<name>[^.\[\]]+)"""
@@ -66,10 +67,13 @@ def parse_json_path(text: str) -> tuple[PathStep, ...]:
             steps.append(quoted[1:-1])
         else:
             steps.append(found["name"])
-    if not steps or at < len(rest):
+    # `$..a..a..a` has as many ways through a nested document as it has levels, to the power of 3.
+    has_one_anywhere = sum(isinstance(step, Anywhere) for step in steps) <= 1
+    if not steps or at < len(rest) or len(steps) > _MAX_STEPS or not has_one_anywhere:
         raise InvalidRequestError(
             "INVALID_OPTION",
-            f"a JSON path: found {text!r}, expected steps as in $.user.id, items[0].name, $['a b'], $..name",
+            f"a JSON path: found {text[:200]!r}, expected steps as in $.user.id, items[0].name, $['a b'], "
+            f"$..name (once), at most {_MAX_STEPS}",
             fix="correct the path",
         )
     return tuple(steps)

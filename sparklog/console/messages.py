@@ -30,6 +30,7 @@ from sparklog.console.message_masks import Masks
 from sparklog.console.message_values import (
     MAX_JSON_BYTES,
     Anywhere,
+    Decoder,
     UndecodableError,
     parse_json,
     parse_json_path,
@@ -60,7 +61,8 @@ class Filters:
 
     Args:
         header: the name of a header; with `header_value`, a header of this name and value.
-        json_path: of the value; with `json_equals`, one of its values there: a text, or JSON as in 5 or true.
+        json_path: of the value, as JSON or as its schema decodes it; with `json_equals`, one of its values
+            there: a text, or JSON as in 5 or true.
         regex: RE2, found anywhere in the first MAX_REGEX_BYTES of the value.
         end_time_ms: the last timestamp.
     """
@@ -214,9 +216,10 @@ class Search:
 
     def _json_matches(self, values: pa.Array) -> pa.Array:
         """Parse only the rows in which the names of the path, and the wanted text, can be at all."""
+        decoder = self._masks.value_decoder
         may = pc.is_valid(values)
         escaped = pc.match_substring(values, b"\\").fill_null(False)
-        for text in self._json_texts():
+        for text in self._json_texts() if decoder is None else ():
             may = pc.and_(may, pc.or_(escaped, pc.match_substring(values, text.encode()).fill_null(False)))
         is_small = pc.less_equal(pc.binary_length(values), MAX_JSON_BYTES).fill_null(True)
         self.not_searched += pc.sum(pc.and_not(may, is_small)).as_py() or 0
@@ -225,7 +228,7 @@ class Search:
         for start in range(0, len(candidates), _JSON_ROWS):
             self._check()
             rows = candidates[start : start + _JSON_ROWS]
-            matches[rows] = [self._has_json(value) for value in values.take(rows).to_pylist()]
+            matches[rows] = [self._has_json(value, decoder) for value in values.take(rows).to_pylist()]
         return pa.array(matches)
 
     def _json_texts(self) -> Iterator[str]:
@@ -236,7 +239,10 @@ class Search:
         if len(self._json_wanted) == 1:
             yield self._filters.json_equals
 
-    def _has_json(self, data: bytes) -> bool:
+    def _has_json(self, data: bytes, decoder: Decoder | None) -> bool:
+        if decoder is not None:
+            with contextlib.suppress(UndecodableError):  # perhaps it is JSON
+                data = decoder.decode(data)
         try:
             found = values_at(parse_json(data), self._path)
             if not self._filters.json_equals:
@@ -337,17 +343,25 @@ class _Scan:
         self._search = Search(query.filters, masks, self._check)
         image = log.refresh()
         chosen = dict.fromkeys(query.partitions) or range(len(image.topic(query.topic).partitions))
-        self._problems: dict[int, str] = {}
-        self._cursors = [
-            cursor
+        self._start = query.start
+        self._readers = {
+            partition: partition_reader(log.metadata, image, query.topic, partition, skip_expired=True)
             for partition in chosen
-            if (cursor := self._cursor(log, image, partition, query.start)) is not None
-        ]
-        total = sum(_bytes_left(cursor) for cursor in self._cursors)
-        self._progress = Progress(bytes_total=total)
+        }
+        self._problems: dict[int, str] = {}
+        self._cursors: list[_Cursor] = []
+        self._progress = Progress()
 
-    def _cursor(self, log: SparkLog, image: Image, partition: int, start: Start) -> _Cursor | None:
-        reader = partition_reader(log.metadata, image, self._topic, partition, skip_expired=True)
+    def _locate(self) -> None:
+        """Find where each partition begins; a time needs the storage."""
+        for partition, reader in self._readers.items():
+            self._check()
+            cursor = self._cursor(partition, reader, self._start)
+            if cursor is not None:
+                self._cursors.append(cursor)
+        self._progress = Progress(bytes_total=sum(map(_bytes_left, self._cursors)))
+
+    def _cursor(self, partition: int, reader: PartitionReader, start: Start) -> _Cursor | None:
         low, high = reader.state.log_start_offset, reader.state.log_end_offset
         offset = low
         if start.kind == "latest":
@@ -366,6 +380,7 @@ class _Scan:
     def steps(self) -> Iterator[Step]:
         window_bytes = _FIRST_WINDOW_BYTES
         try:
+            self._locate()
             while self._cursors:
                 share = self._share()
                 for cursor in tuple(self._cursors):

@@ -44,7 +44,7 @@ def test_without_parameters_the_newest_are_shown(filled: SparkLog, api: Callable
     newest = sorted(all_records(filled), key=lambda one: (one.timestamp_ms, one.partition), reverse=True)[:50]
     document = api(PAGE)
     assert places(document) == [(record.partition, record.offset) for record in newest]
-    assert (document["progress"]["stopped"], document["progress"]["found"]) == ("end", 400)
+    assert (document["progress"]["stopped"], document["progress"]["found"]) == ("end", 150)
 
 
 def test_the_newest_of_many_steps_are_shown(log: SparkLog, api: Callable[[str], Any]) -> None:
@@ -147,7 +147,7 @@ def test_a_search_that_stops_says_so(filled: SparkLog, page: Callable[[str], str
     assert filled.image.topics
     assert "10 found in" in page(f"{PAGE}?from=beginning&records=10")
     assert "as many as may be shown" in page(f"{PAGE}?from=beginning&records=10")
-    assert "400 found in 400 records" in page(PAGE)
+    assert "150 found in 150 records" in page(PAGE)
     assert "shown are the newest 50" in page(PAGE)
     assert "No record is like this." in page(f"{PAGE}?key=nothing")
 

@@ -269,7 +269,10 @@ def test_json_paths(text: str, steps: tuple[object, ...]) -> None:
     assert parse_json_path(text) == steps
 
 
-@pytest.mark.parametrize("text", ["", "$", "a.", "a[", "a[x]", "a[-1]", "a['b]", "..", "a b..", "$.a[1"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "$", "a.", "a[", "a[x]", "a[-1]", "a['b]", "..", "a b..", "$.a[1", "$..a..b", "a" + ".a" * 64],
+)
 def test_other_paths_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="a JSON path: found "):
         parse_json_path(text)

@@ -1,5 +1,6 @@
 """Scans: each filter against a plain search over the same records; limits, progress, cancelling, masks."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.console import messages as messages_module
 from sparklog.console.message_masks import MaskRule, Masks
+from sparklog.console.message_values import AvroDecoder
 from sparklog.console.messages import (
     Filters,
     Limits,
@@ -24,6 +26,7 @@ from sparklog.console.messages import (
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.metadata import plan_advance_log_start
 from tests.console.made_records import PARTITIONS, TOPIC, Record, all_records, fill, is_found, json_at
+from tests.console.test_message_values import avro
 
 ALL = Limits(records=None, bytes=None, seconds=None)
 BEGINNING = Start("beginning")
@@ -126,6 +129,17 @@ def test_json_paths_find_what_a_plain_search_finds(
     expected = places([record for record in all_records(filled) if has(record)])
     assert found_by(filled, Filters(json_path=path, json_equals=equals))[0] == expected
     assert bool(expected) == ("[7]" not in path)
+
+
+def test_a_json_path_searches_what_a_schema_decodes(log: SparkLog) -> None:
+    schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "int"}]}
+    data = [avro(schema, {"n": 1}), avro(schema, {"n": 2}), b'{"n": 2}', b"\xff", None]
+    log.create_topic(TOPIC, 1)
+    log.append(TOPIC, pa.table({"value": pa.array(data, pa.binary())}))
+    query = Query(topic=TOPIC, filters=Filters(json_path="n", json_equals="2"))
+    masks = Masks((), TOPIC, {"value": AvroDecoder(json.dumps(schema))})
+    (step, _) = scan(log, query, masks)
+    assert step.found["offset"].to_pylist() == [1, 2]
 
 
 def test_a_json_path_alone_asks_whether_there_is_a_value(filled: SparkLog) -> None:
