@@ -82,9 +82,11 @@ def test_doctor_lists_the_extras() -> None:
     )
     assert python_without("kio", code).stdout.splitlines() == [
         "server ok not installed: pip install 'sparklog[server]', to serve Kafka clients",
+        "console ok installed",
         "s3 ok installed",
     ]
     assert python_without("botocore", code).stdout.splitlines() == [
         "server ok installed",
+        "console ok installed",
         "s3 ok not installed: pip install 'sparklog[s3]', for roots in S3",
     ]

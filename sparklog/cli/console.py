@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 from pathlib import Path
@@ -81,7 +82,8 @@ def console(port: int, host: str, messages: bool | None, masks: Path | None, sch
             await stop(sockets)
 
         server.shutdown = end_streams_and_stop  # type: ignore[method-assign]
-        server.run(sockets=[listening])
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again when it has stopped
+            server.run(sockets=[listening])
 
 
 def _is_loopback(host: str) -> bool:

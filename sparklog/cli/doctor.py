@@ -34,7 +34,11 @@ from sparklog.spark.interpreter import worker_python
 
 MINIMUM_JAVA = 17
 PROBE_TIMEOUT_S = 60
-EXTRAS = (("server", "kio", "to serve Kafka clients"), ("s3", "botocore", "for roots in S3"))
+EXTRAS = (
+    ("server", "kio", "to serve Kafka clients"),
+    ("console", "jinja2", "for the web console"),
+    ("s3", "botocore", "for roots in S3"),
+)
 VECTOR_MODULE = "jdk.incubator.vector"
 
 

@@ -4,7 +4,7 @@ Works for any opened root, with no broker; a broker mounts it with the image tha
 Invariants: it reads only, and answers GET and HEAD. Every answer forbids scripts, styles and requests from
     elsewhere (Content-Security-Policy). At most MAX_REQUESTS are worked on or wait; more get 503.
 Concurrency: views and templates run in THREADS threads, so that the event loop never waits for the storage;
-    those that may take long in others (message_streams.py).
+    those that read much in as many others.
 """
 
 import http
@@ -29,9 +29,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklog.client import SparkLog
-from sparklog.console import commits, groups, maintenance, message_pages, overview, topics, transactions
+from sparklog.console import commits, groups, maintenance, message_streams, overview, topics, transactions
 from sparklog.console.message_masks import MessageRules
-from sparklog.console.message_streams import Streams
 from sparklog.console.openapi import API, description
 from sparklog.console.pages import Link, environment
 from sparklog.console.views import Console, MissingError, Query, Subject, View
@@ -77,8 +76,9 @@ def create_app(
             `app.state.end_streams` first, since a live tail does not end by itself.
     """
     if messages is not None:
-        subjects = [_with_messages(subject) for subject in subjects]
-    server = _Server(Console(log, image or log.refresh, messages), subjects)
+        subjects = [*subjects, message_streams.SUBJECT]
+    console = Console(log, image or log.refresh, messages)
+    server = _Server(console, subjects)
     middleware = [Middleware(_SafeHeaders)]
     if allowed_hosts:
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(allowed_hosts)))
@@ -91,14 +91,8 @@ def create_app(
             MissingError: server.missing,
         },
     )
-    app.state.end_streams = server.end_streams
+    app.state.end_streams = console.end_streams
     return app
-
-
-def _with_messages(subject: Subject) -> Subject:
-    if subject is not topics.SUBJECT:
-        return subject
-    return Subject(title=subject.title, views=(*subject.views, *message_pages.VIEWS))
 
 
 class _SafeHeaders:
@@ -126,10 +120,7 @@ class _Server:
         self._templates = environment()
         self._limiter: anyio.CapacityLimiter | None = None
         self._requests = 0
-        self._streams = Streams(console, self._render_part)
-
-    def end_streams(self) -> None:
-        self._streams.end()
+        self._slow_limiter: anyio.CapacityLimiter | None = None
 
     def routes(self) -> list[BaseRoute]:
         views = [(subject, view) for subject in self._subjects for view in subject.views]
@@ -145,9 +136,10 @@ class _Server:
             Route(f"{API}{view.api_path}", partial(self._document, view), methods=["GET"])
             for _, view in views
         ]
+        others = [route for subject in self._subjects for route in subject.routes(self._console)]
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
-        streams = self._streams.routes() if self._console.has_messages else []
-        return [static, Route(f"{API}/openapi.json", openapi, methods=["GET"]), *streams, *api, *pages]
+        described = Route(f"{API}/openapi.json", openapi, methods=["GET"])
+        return [static, described, *others, *api, *pages]
 
     async def _page(self, subject: Subject, view: View, request: Request) -> Response:
         return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request), view))
@@ -167,7 +159,11 @@ class _Server:
 
     def _render(self, template: str, request: Request, subject: Subject | None, **values: Any) -> str:
         base = quote(request.scope.get("root_path", ""))
-        links = [Link(one.title, base + one.views[0].path, one is subject) for one in self._subjects]
+        links = [
+            Link(one.title, base + one.views[0].path, one is subject)
+            for one in self._subjects
+            if one.in_navigation
+        ]
         console = self._console
         return self._templates.get_template(template).render(
             base=base,
@@ -181,19 +177,15 @@ class _Server:
             **values,
         )
 
-    def _render_part(self, template: str, request: Request, **values: Any) -> str:
-        return self._render(template, request, None, **values)
-
     async def _in_thread(self, work: Callable[[], Any], view: View) -> Any:
-        if self._limiter is None:  # belongs to the event loop
-            self._limiter = anyio.CapacityLimiter(THREADS)
+        if self._limiter is None:  # they belong to the event loop
+            self._limiter, self._slow_limiter = (anyio.CapacityLimiter(THREADS) for _ in range(2))
         if self._requests >= MAX_REQUESTS:
             raise HTTPException(503, "too many requests at a time; try again")
         self._requests += 1
         try:
-            if view.is_slow:
-                return await self._streams.in_thread(work)
-            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+            limiter = self._slow_limiter if view.is_slow else self._limiter
+            return await anyio.to_thread.run_sync(work, limiter=limiter)
         finally:
             self._requests -= 1
 

@@ -30,7 +30,7 @@ from sparklog.console.views import (
     paged,
 )
 from sparklog.errors import SparklogError
-from sparklog.metadata import Image
+from sparklog.metadata import NO_NODE, Image, Topic
 from sparklog.metadata.documents.properties import DIRECTORY, commit_of
 from sparklog.metadata.loading import load_image_at, read_past_commits
 from sparklog.wording import counted
@@ -42,7 +42,7 @@ MAX_GROUP_BYTES: Final = 16 << 20  # of __consumer_offsets, to read the groups o
 MAX_CHANGES: Final = 500
 _MAX_LISTED: Final = 20  # items in a list of a commit's fields
 _CHUNK: Final = 50
-_RECENT_MS: Final = 5_000
+_RECENT_MS, _REMOTE_MS = 5_000, 30_000  # how old a listing may be: on an object store it costs requests
 
 # --- log ---------------------------------------------------------------------------------------------
 
@@ -117,7 +117,8 @@ def commit_times(console: Console) -> Mapping[int, int]:
                 found[number] = file.modified_ms
         return found
 
-    return console.recent("commits", _RECENT_MS, listed)
+    is_remote = console.log.store.traits.is_remote
+    return console.recent("commits", _REMOTE_MS if is_remote else _RECENT_MS, listed)
 
 
 def oldest_kept(times: Mapping[int, int], image: Image) -> int:
@@ -390,7 +391,10 @@ def _brokers(image: Image) -> dict[str, str]:
 
 def _topic_changes(before: Image, after: Image) -> Iterator[Change]:
     """Of topics whose objects differ: most are the same object in a state that was replayed."""
-    for topic_id in sorted({*before.topic_by_id, *after.topic_by_id}):
+    names = {
+        topic_id: topic.name for image in (before, after) for topic_id, topic in image.topic_by_id.items()
+    }
+    for topic_id in sorted(names, key=lambda one: names[one]):
         old, new = before.topic_by_id.get(topic_id), after.topic_by_id.get(topic_id)
         if old is new:
             continue
@@ -403,9 +407,15 @@ def _topic_changes(before: Image, after: Image) -> Iterator[Change]:
             continue
         for one in _changed("setting", old.configs, new.configs):
             yield dataclasses.replace(one, subject=f"{new.name}: {one.subject}")
-        was = {f"{new.name}-{one.partition}": str(one.leadership.leader) for one in old.partitions}
-        now = {f"{new.name}-{one.partition}": str(one.leadership.leader) for one in new.partitions}
-        yield from _changed("leader", was, now)
+        yield from _changed("leader", _leaders(old), _leaders(new))
+
+
+def _leaders(topic: Topic) -> dict[str, str]:
+    return {
+        f"{topic.name}-{one.partition}": f"broker {one.leadership.leader}"
+        for one in topic.partitions
+        if one.leadership.leader != NO_NODE
+    }
 
 
 def _sized(one: TopicSize) -> str:

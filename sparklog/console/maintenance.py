@@ -56,7 +56,7 @@ def due_work(image: Image, now_ms: int, names: Collection[str]) -> tuple[DueWork
 
 def _expired(image: Image, now_ms: int, names: Collection[str]) -> Iterator[DueWork]:
     by_topic: dict[str, list[int]] = {}
-    for one in choose_expired(image, now_ms, names):
+    for one in choose_expired(image, now_ms, frozenset(names)):
         found = by_topic.setdefault(one.topic, [0, 0, 0])
         found[0] += 1
         found[1] += one.offsets

@@ -16,7 +16,8 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
+from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
@@ -28,6 +29,7 @@ from starlette.types import Receive, Scope, Send
 
 from sparklog.console.message_export import EXPORT_FORMATS, MEDIA_TYPES, export
 from sparklog.console.message_pages import (
+    VIEWS,
     Asked,
     Found,
     Shower,
@@ -39,7 +41,8 @@ from sparklog.console.message_pages import (
     read_row,
 )
 from sparklog.console.messages import Limits, Progress, Query, Step, Tail, TailStep, scan
-from sparklog.console.views import Console
+from sparklog.console.pages import environment
+from sparklog.console.views import Console, Subject
 from sparklog.console.views import Query as Given
 from sparklog.errors import InvalidRequestError, SparklogError
 
@@ -53,22 +56,17 @@ EXPORT_RECORDS: Final = 100_000
 _DOWNLOAD_PIECE: Final = 1 << 20
 
 
-class Render(Protocol):
-    """Renders a template for a request."""
-
-    def __call__(self, template: str, request: Request, **values: Any) -> str: ...
-
-
 class Streams:
     """The routes; see the module's docstring."""
 
-    def __init__(self, console: Console, render: Render) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._render = render
+        self._templates = environment()
         self._limiter: anyio.CapacityLimiter | None = None
         self._open = 0
         self._cancelled: dict[str, threading.Event] = {}
         self._is_ending = False
+        console.at_end(self.end)
 
     def routes(self) -> list[BaseRoute]:
         topic = "/topics/{topic}"
@@ -87,8 +85,13 @@ class Streams:
         for cancelled in self._cancelled.values():
             cancelled.set()
 
-    async def in_thread(self, work: Callable[[], Any]) -> Any:
-        """Run work that may take long, apart from the pages."""
+    def _render(self, template: str, request: Request, **values: Any) -> str:
+        base = quote(request.scope.get("root_path", ""))
+        return self._templates.get_template(template).render(
+            base=base, given=dict(request.query_params), **values
+        )
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
         if self._limiter is None:  # belongs to the event loop
             self._limiter = anyio.CapacityLimiter(THREADS)
         return await anyio.to_thread.run_sync(work, limiter=self._limiter)
@@ -111,7 +114,7 @@ class Streams:
 
         page = request.url.path.removesuffix("/run")
         address = f"{page}?{request.url.query}" if request.url.query else page
-        return HTMLResponse(await self.in_thread(part), headers={"hx-push-url": address})
+        return HTMLResponse(await self._in_thread(part), headers={"hx-push-url": address})
 
     async def search(self, request: Request) -> Response:
         """Search; the events are described in the module's docstring."""
@@ -120,7 +123,7 @@ class Streams:
         wanted = asked(topic, given)
         cancelled = threading.Event()
         masks = self._console.rules.masks_of(topic)
-        steps = await self.in_thread(
+        steps = await self._in_thread(
             lambda: scan(self._console.log, wanted.query, masks, is_cancelled=cancelled.is_set)
         )
         self._cancelled[identity] = cancelled
@@ -177,7 +180,7 @@ class Streams:
         topic = given.name("topic")
         masks = self._console.rules.masks_of(topic)
         shower = Shower(self._console.rules, topic, format_of(given))
-        tail = await self.in_thread(
+        tail = await self._in_thread(
             lambda: Tail(self._console.log, topic, partitions_of(given), filters(given), masks)
         )
         return self._stream(self._tail_events(request, topic, tail, shower), _nothing, "text/event-stream")
@@ -189,10 +192,10 @@ class Streams:
         yield _event("notices", "")  # the page shows that it is connected
         while not self._is_ending:
             try:
-                step = await self.in_thread(tail.poll)
+                step = await self._in_thread(tail.poll)
             except SparklogError as error:
                 step = TailStep(found=[], ended=str(error))
-            events = await self.in_thread(partial(self._tail_step, request, topic, step, shower))
+            events = await self._in_thread(partial(self._tail_step, request, topic, step, shower))
             if events or anyio.current_time() - written >= HEARTBEAT_SECONDS:
                 yield events or b": nothing new\n\n"
                 written = anyio.current_time()
@@ -234,7 +237,7 @@ class Streams:
             limits=Limits(records=max(1, most), bytes=None, seconds=None),
         )
         cancelled = threading.Event()
-        steps = await self.in_thread(
+        steps = await self._in_thread(
             lambda: scan(
                 self._console.log,
                 query,
@@ -252,7 +255,7 @@ class Streams:
         field = given.name("field")
         if field not in {"key", "value"}:
             raise HTTPException(404)
-        rows = await self.in_thread(lambda: read_row(self._console, given))
+        rows = await self._in_thread(lambda: read_row(self._console, given))
         data = rows.column(field)[0].as_buffer()
         if data is None:
             raise HTTPException(404, f"the {field} is null")
@@ -272,7 +275,7 @@ class Streams:
         return self._stream(self._in_threads(events), end, "text/event-stream")
 
     async def _in_threads(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-        while (piece := await self.in_thread(lambda: next(pieces, None))) is not None:
+        while (piece := await self._in_thread(lambda: next(pieces, None))) is not None:
             yield piece
 
     def _stream(
@@ -331,3 +334,11 @@ def _attachment(name: str) -> dict[str, str]:
     """Topic names are letters, digits, dots, dashes and underscores; anything else is left out."""
     safe = "".join(char for char in name if char.isascii() and (char.isalnum() or char in "._-"))
     return {"content-disposition": f'attachment; filename="{safe}"'}
+
+
+SUBJECT: Final = Subject(
+    title="Messages",
+    views=VIEWS,
+    routes=lambda console: Streams(console).routes(),
+    in_navigation=False,  # a topic's page leads to them
+)

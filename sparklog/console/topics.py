@@ -1,6 +1,7 @@
 """Topics: the list; and one, with partitions, settings, where its bytes are, and what maintenance would do.
 
-Invariants: of a topic with very many extents MAX_EXTENTS are looked at, and the page says so.
+Invariants: for the segments of a very large topic MAX_EXTENTS extents of MAX_PARTITIONS partitions are looked
+    at, and the page says so.
 Not here: the records themselves (messages.py).
 """
 
@@ -12,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from sparklog.client.admin import ConfigSource, EffectiveConfig, describe_topic, effective_configs
+from sparklog.client.admin import ConfigSource, EffectiveConfig, effective_configs
+from sparklog.client.cluster_view import describe_partition
 from sparklog.console.maintenance import DueWork, due_work
 from sparklog.console.views import (
     FILTER,
@@ -31,6 +33,7 @@ from sparklog.log.setting import declared_settings
 from sparklog.metadata import ExtentList, Image, PartitionState, Topic, is_internal
 
 MAX_EXTENTS: Final = 200_000  # of a topic, of which segments are counted
+MAX_PARTITIONS: Final = 5_000  # likewise
 MAX_SEGMENTS: Final = 50  # that are listed
 SLICES: Final = 48  # of the bar of a partition
 SORTS: Final = ("name", "partitions", "records", "size", "extents")
@@ -259,21 +262,20 @@ def _settings(image: Image, name: str) -> tuple[SettingRow, ...]:
 
 
 def _partitions(image: Image, name: str, shown: Sequence[PartitionState]) -> tuple[PartitionRow, ...]:
-    described = describe_topic(image, name).partitions
     rows = []
     for state in shown:
-        one = described[state.partition]
+        led = describe_partition(image, name, state)
         rows.append(
             PartitionRow(
-                partition=one.partition,
-                leader=one.leader,
-                leader_epoch=one.leader_epoch,
-                replicas=one.replicas,
-                isr=one.isr,
-                log_start_offset=one.log_start_offset,
-                log_end_offset=one.log_end_offset,
-                size_bytes=one.size_bytes,
-                extents=one.extent_count,
+                partition=state.partition,
+                leader=None if led.is_unavailable else led.leader,
+                leader_epoch=led.leader_epoch,
+                replicas=led.replicas,
+                isr=led.isr,
+                log_start_offset=state.log_start_offset,
+                log_end_offset=state.log_end_offset,
+                size_bytes=state.extents.stored_bytes,
+                extents=len(state.extents),
                 segments=_segment_count(state.extents),
                 slices=_slices(state.extents),
                 oldest_ms=oldest_ms(state.extents),
@@ -313,7 +315,7 @@ def _segments(topic: Topic) -> tuple[list[SegmentRow], int]:
     extents: collections.Counter[str] = collections.Counter()
     partitions: collections.defaultdict[str, set[int]] = collections.defaultdict(set)
     counted = 0
-    for state in topic.partitions:
+    for state in topic.partitions[:MAX_PARTITIONS]:
         count = min(len(state.extents), MAX_EXTENTS - counted)
         if count <= 0:
             continue

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
+from starlette.routing import BaseRoute
+
 from sparklog.client import SparkLog
 from sparklog.console.message_masks import MessageRules
 from sparklog.errors import InvalidRequestError
@@ -37,6 +39,7 @@ class Console:
         self.log = log
         self.rules = messages or MessageRules()
         self.has_messages = messages is not None
+        self._ends: list[Callable[[], None]] = []
         self._image = image
         self._lock = threading.Lock()
         self._facts: dict[Hashable, Any] = {}
@@ -51,6 +54,15 @@ class Console:
     @property
     def now_ms(self) -> int:
         return self.log.clock.now_ms()
+
+    def at_end(self, end: Callable[[], None]) -> None:
+        """Register what ends streams that would not end by themselves."""
+        self._ends.append(end)
+
+    def end_streams(self) -> None:
+        """End them, since the server stops."""
+        for end in self._ends:
+            end()
 
     def fact(self, key: Hashable, find: Callable[[], T]) -> T:
         """Return what `find` returns, or has returned for this key: something that never changes."""
@@ -185,7 +197,15 @@ class View:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """An entry of the navigation, which leads to the first of its views."""
+    """Views of one subject.
+
+    Fields:
+        views: the entry of the navigation leads to the first.
+        routes: makes routes for what is no page, such as a stream or a file to save.
+        in_navigation: false: other pages link to it.
+    """
 
     title: str
     views: tuple[View, ...]
+    routes: Callable[[Console], Sequence[BaseRoute]] = lambda _console: ()
+    in_navigation: bool = True

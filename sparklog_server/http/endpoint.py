@@ -1,4 +1,4 @@
-"""/metrics, /health, /ready and /console, on a port of their own (sparklog.http.listener; off unless it is set).
+"""/metrics, /health, /ready, /console, on a port of their own (sparklog.http.listener; off unless it is set).
 
 /health: the process is alive, its event loop answers, and nothing has gone wrong for good. Restart it if not.
 /ready: it serves: registered and not fenced, on an image that is new enough, the groups that it coordinates

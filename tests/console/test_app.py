@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from sparklog.client import SparkLog
 from sparklog.console.app import HEADERS, SUBJECTS, create_app
+from sparklog.console.topics import topic_list
 from sparklog.console.views import Console, Query, Subject, View
 from tests.console.conftest import HOSTILE, rows
 from tests.support.cluster_root import ClusterRoot
@@ -41,6 +44,7 @@ def busy(log: SparkLog) -> SparkLog:
         txn = log.transaction(name)
         txn.__enter__()
         txn.append("orders", rows(5))
+        txn.flush()
     log.clock.advance_ms(600_000)  # type: ignore[attr-defined]
     return log
 
@@ -56,15 +60,6 @@ def test_every_view_is_a_page_and_a_document(view: Any, busy: SparkLog, client: 
     assert isinstance(document.json(), dict)
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.path)
-def test_foreign_names_are_text(view: Any, busy: SparkLog, client: TestClient) -> None:
-    assert busy.image.topics
-    text = client.get(PATHS.get(view.path, view.path)).text
-    assert "<script>alert" not in text
-    assert re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", text) is None
-    assert re.search(r"\son\w+=|javascript:|\sstyle=|<style|<script(?! src=)", text) is None
-
-
 def test_a_foreign_name_leads_to_its_page(busy: SparkLog, client: TestClient) -> None:
     assert busy.image.topics
     for page, path in (("/groups", "/group?group="), ("/transactions", "/transaction?id=")):
@@ -75,7 +70,14 @@ def test_a_foreign_name_leads_to_its_page(busy: SparkLog, client: TestClient) ->
         assert r"&lt;script&gt;alert(1)&lt;/script&gt;\u001b[31m\u202e" in shown.text
 
 
-def test_every_link_of_every_page_leads_somewhere(busy: SparkLog, client: TestClient) -> None:
+def refuse_what_is_not_text(text: str) -> None:
+    """Fail for markup, scripts, styles and unseen characters that names or values have brought in."""
+    assert "<script>alert" not in text
+    assert re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", text) is None
+    assert re.search(r"\son\w+=|javascript:|\sstyle=|<style|<script(?! src=)", text) is None
+
+
+def test_every_link_leads_to_a_page_where_foreign_names_are_text(busy: SparkLog, client: TestClient) -> None:
     assert busy.image.topics
     left, seen = ["/"], set()
     while left:
@@ -86,6 +88,7 @@ def test_every_link_of_every_page_leads_somewhere(busy: SparkLog, client: TestCl
         answer = client.get(path)
         assert answer.status_code == 200, path
         if answer.headers["content-type"].startswith("text/html"):
+            refuse_what_is_not_text(answer.text)
             found = re.findall(r'(?:href|src)="([^"]+)"', answer.text)
             assert not [one for one in found if "//" in one.partition("?")[0]], "another host"
             base = path.partition("?")[0]
@@ -191,6 +194,20 @@ def test_too_many_requests_are_turned_away(log: SparkLog, monkeypatch: pytest.Mo
         monkeypatch.setattr("sparklog.console.app.MAX_REQUESTS", 1)
         assert client.get("/api/v1/again").json() == {"status": 503}
         assert client.get("/api/v1/topics").status_code == 200
+
+
+def test_a_subject_may_have_routes_of_its_own_and_no_entry(log: SparkLog) -> None:
+    def routes(console: Console) -> list[Route]:
+        return [Route("/topics/{topic}/saved", lambda _request: PlainTextResponse(console.log.url))]
+
+    view = View(path="/apart", template="topics.html", data=topic_list, doc="")
+    apart = Subject(title="Apart", views=(view,), routes=routes, in_navigation=False)
+    with TestClient(create_app(log, subjects=[*SUBJECTS, apart])) as client:
+        answer = client.get("/topics/x/saved")
+        assert (answer.text, answer.headers["x-content-type-options"]) == (log.url, "nosniff")
+        text = client.get("/apart").text
+        assert "Topics" in text
+        assert "Apart" not in text
 
 
 def test_the_image_of_a_broker_is_shown(log: SparkLog, page: Callable[[str], str]) -> None:

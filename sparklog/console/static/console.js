@@ -41,7 +41,7 @@ async function draw() {
   const times = values.map((_, index) => minute - 60 * (values.length - 1 - index));
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
-  const clock = (time) => new Date(time * 1000).toTimeString().slice(0, 5);
+  const clock = (time) => new Date(time * 1000).toISOString().slice(11, 16);
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   if (chart) chart.destroy();
   place.replaceChildren();
@@ -49,7 +49,7 @@ async function draw() {
   chart = new uPlot(
     {
       width: Math.max(inner, 200), height: 110, legend: { show: true }, cursor: { y: false },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 44, splits: (plot) => [0, plot.scales.y.max] }],
+      axes: [{ ...axis, size: 28, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 44, splits: (plot) => [0, plot.scales.y.max] }],
       scales: { y: { range: (_, __, most) => [0, Math.max(most, 1)] } },
       series: [{ label: "at", value: (_, time) => (time ? clock(time) : "–") }, { label: "commits", value: (_, value) => value ?? 0, stroke: colour("--accent"), fill: colour("--accent"), paths: uPlot.paths.bars({ size: [0.8, 20] }), points: { show: false } }],
     },
