@@ -330,7 +330,7 @@ def message_list(console: Console, given: Given) -> MessageList:
     wanted = asked(topic, given)
     found = Found(wanted)
     progress = Progress()
-    for step in scan(console.log, wanted.query, console.rules.masks_of(topic)):
+    for step in scan(console.log, wanted.query, console.rules.masks_of(topic), image=console.image):
         progress = step.progress
         found.add(step)
     return listed(console, topic, wanted, found, progress)
@@ -384,7 +384,8 @@ def read_row(console: Console, given: Given) -> pa.RecordBatch:
         MissingError: there is none.
     """
     topic, partition, offset = given.name("topic"), given.number("partition", 0), given.number("offset", 0)
-    rows = read_message(console.log, topic, partition, offset, console.rules.masks_of(topic))
+    masks = console.rules.masks_of(topic)
+    rows = read_message(console.log, topic, partition, offset, masks, image=console.image)
     if rows is None:
         raise MissingError(f"{topic}-{partition} has no record at offset {offset}")
     return rows
@@ -402,7 +403,7 @@ def tail_page(console: Console, given: Given) -> TailPage:
     """Check what is to be followed; the records come by message_streams.py."""
     topic = given.name("topic")
     format_of(given)
-    Tail(console.log, topic, partitions_of(given), filters(given))
+    Tail(console.log, topic, partitions_of(given), filters(given), newest=lambda: console.image)
     return TailPage(topic=topic, partitions=len(console.image.topic(topic).partitions))
 
 

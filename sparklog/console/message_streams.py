@@ -105,7 +105,7 @@ class Streams:
         def part() -> str:
             try:
                 wanted = asked(given.name("topic"), given)
-                scan(self._console.log, wanted.query)
+                scan(self._console.log, wanted.query, image=self._console.image)
             except SparklogError as error:
                 return self._render("message_error.html", request, error=error)
             return self._render(
@@ -124,7 +124,13 @@ class Streams:
         cancelled = threading.Event()
         masks = self._console.rules.masks_of(topic)
         steps = await self._in_thread(
-            lambda: scan(self._console.log, wanted.query, masks, is_cancelled=cancelled.is_set)
+            lambda: scan(
+                self._console.log,
+                wanted.query,
+                masks,
+                image=self._console.image,
+                is_cancelled=cancelled.is_set,
+            )
         )
         self._cancelled[identity] = cancelled
         while len(self._cancelled) > MAX_SEARCHES:
@@ -181,7 +187,14 @@ class Streams:
         masks = self._console.rules.masks_of(topic)
         shower = Shower(self._console.rules, topic, format_of(given))
         tail = await self._in_thread(
-            lambda: Tail(self._console.log, topic, partitions_of(given), filters(given), masks)
+            lambda: Tail(
+                self._console.log,
+                topic,
+                partitions_of(given),
+                filters(given),
+                masks,
+                newest=lambda: self._console.image,
+            )
         )
         return self._stream(self._tail_events(request, topic, tail, shower), _nothing, "text/event-stream")
 
@@ -242,6 +255,7 @@ class Streams:
                 self._console.log,
                 query,
                 self._console.rules.masks_of(topic),
+                image=self._console.image,
                 is_cancelled=cancelled.is_set,
             )
         )

@@ -319,9 +319,14 @@ class _Cursor:
 
 
 def scan(
-    log: SparkLog, query: Query, masks: Masks | None = None, *, is_cancelled: Callable[[], bool] = _never
+    log: SparkLog,
+    query: Query,
+    masks: Masks | None = None,
+    *,
+    image: Image | None = None,
+    is_cancelled: Callable[[], bool] = _never,
 ) -> Iterator[Step]:
-    """Search the records that the topic has now. The last step says why it stopped.
+    """Search the records that the topic has now, or as of an image. The last step says why it stopped.
 
     The partitions are read in turn, in windows that grow.
 
@@ -329,19 +334,25 @@ def scan(
         UnknownTopicError: no such topic or partition.
         InvalidRequestError: a filter is not correct.
     """
-    running = _Scan(log, query, masks or Masks((), query.topic), is_cancelled)
-    return running.steps()
+    image = log.refresh() if image is None else image
+    return _Scan(log, image, query, masks or Masks((), query.topic), is_cancelled).steps()
 
 
 class _Scan:
-    def __init__(self, log: SparkLog, query: Query, masks: Masks, is_cancelled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        log: SparkLog,
+        image: Image,
+        query: Query,
+        masks: Masks,
+        is_cancelled: Callable[[], bool],
+    ) -> None:
         self._clock = log.clock
         self._limits = query.limits
         self._topic = query.topic
         self._is_cancelled = is_cancelled
         self._started_ms = self._clock.monotonic_ms()
         self._search = Search(query.filters, masks, self._check)
-        image = log.refresh()
         chosen = dict.fromkeys(query.partitions) or range(len(image.topic(query.topic).partitions))
         self._start = query.start
         self._readers = {
@@ -538,10 +549,16 @@ def _headers(entries: pa.ListScalar, field_bytes: int) -> tuple[tuple[str, Bytes
 
 
 def read_message(
-    log: SparkLog, topic: str, partition: int, offset: int, masks: Masks | None = None
+    log: SparkLog,
+    topic: str,
+    partition: int,
+    offset: int,
+    masks: Masks | None = None,
+    *,
+    image: Image | None = None,
 ) -> pa.RecordBatch | None:
     """Return one record, whole and masked; None if there is none at this offset."""
-    image = log.refresh()
+    image = log.refresh() if image is None else image
     reader = partition_reader(log.metadata, image, topic, partition)
     if not reader.state.log_start_offset <= offset < reader.state.log_end_offset:
         return None
@@ -603,12 +620,18 @@ class Tail:
         filters: Filters | None = None,
         masks: Masks | None = None,
         *,
+        newest: Callable[[], Image] | None = None,
         lag_bytes: int = TAIL_LAG_BYTES,
     ) -> None:
-        """UnknownTopicError, InvalidRequestError: as scan."""
+        """`newest` returns the newest image; by default the log is refreshed.
+
+        Raises:
+            UnknownTopicError, InvalidRequestError: as scan.
+        """
+        self._newest = newest or log.refresh
         self._log, self._topic, self._lag_bytes = log, topic, lag_bytes
         self._search = Search(filters or Filters(), masks or Masks((), topic), _nothing_to_check)
-        image = log.refresh()
+        image = self._newest()
         self._topic_id = image.topic(topic).topic_id
         self._chosen = tuple(dict.fromkeys(partitions))
         chosen = self._chosen or range(len(image.topic(topic).partitions))
@@ -616,7 +639,7 @@ class Tail:
 
     def poll(self) -> TailStep:
         """Read what is new, up to TAIL_BYTES and TAIL_RECORDS."""
-        image = self._log.refresh()
+        image = self._newest()
         topic = image.topics.get(self._topic)
         if topic is None or topic.topic_id != self._topic_id:
             return TailStep(found=[], ended="the topic was deleted, or deleted and created again")
