@@ -89,6 +89,7 @@ def create_app(
             HTTPException: server.http_error,
             SparklogError: server.log_error,
             MissingError: server.missing,
+            OSError: server.os_error,
         },
     )
     app.state.end_streams = console.end_streams
@@ -206,6 +207,9 @@ class _Server:
 
     async def missing(self, request: Request, error: Exception) -> Response:
         return self._failure(request, 404, "NOT_FOUND", str(error), "")
+
+    async def os_error(self, request: Request, error: Exception) -> Response:
+        return self._failure(request, 503, "STORAGE", str(error), "look at the root's rights and its disk")
 
     def _failure(self, request: Request, status: int, code: str, message: str, fix: str) -> Response:
         path = request.url.path.removeprefix(request.scope.get("root_path", ""))

@@ -6,8 +6,8 @@ The problems are the findings of `sparklog doctor` that read only a little, and 
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from sparklog.client.cluster_view import describe_brokers, describe_controller, is_served, last_seen_ms
 from sparklog.client.root_checks import (
@@ -17,6 +17,7 @@ from sparklog.client.root_checks import (
     check_directory,
     check_incarnation,
     check_transactions,
+    fail,
     warn,
 )
 from sparklog.console.commits import CommitRow, commit_times, newest_commits
@@ -26,6 +27,7 @@ from sparklog.console.views import Console, Query, Subject, View
 from sparklog.errors import SparklogError
 from sparklog.metadata import NO_NODE, Image
 
+T = TypeVar("T")
 MINUTES: Final = 60
 MAX_GROUPS: Final = 8
 MAX_NAMED: Final = 5
@@ -92,8 +94,11 @@ def overview(console: Console, _query: Query) -> Overview:
     """The root in one look."""
     image, log = console.image, console.log
     seen = last_seen_ms(log.store, log.clock) if image.brokers else {}
-    groups = all_groups(console)
-    found = list(itertools.chain(_findings(console, image, seen), _group_findings(groups)))
+    damage: list[Finding] = []
+    groups = _readable("groups", lambda: all_groups(console), damage)
+    shown = _readable("groups", lambda: with_seconds(console, groups[:MAX_GROUPS]), damage)
+    commits = _readable("commits", lambda: newest_commits(console, _COMMITS), damage)
+    found = list(itertools.chain(damage, _findings(console, image, seen), _group_findings(groups)))
     sizes = [topic_size(topic) for topic in image.topics.values()]
     controller = describe_controller(image).node_id
     return Overview(
@@ -127,10 +132,19 @@ def overview(console: Console, _query: Query) -> Overview:
             for one in describe_brokers(image)
         ),
         commit_minutes=_minutes(console),
-        commits=newest_commits(console, _COMMITS),
-        groups=with_seconds(console, groups[:MAX_GROUPS]),
+        commits=tuple(commits),
+        groups=tuple(shown),
         group_count=len(groups),
     )
+
+
+def _readable(check: str, read: Callable[[], Sequence[T]], damage: list[Finding]) -> Sequence[T]:
+    """Return what `read` returns; where it cannot be read, nothing, and say so: other parts are shown."""
+    try:
+        return read()
+    except SparklogError as error:
+        damage.append(fail(check, f"cannot be read: {error.message}", error.fix))
+        return ()
 
 
 def _findings(console: Console, image: Image, seen: dict[int, int]) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from sparklog.metadata import Image
 
 MAX_ROWS: Final = 100
 MAX_FILTER: Final = 200  # characters
-_MAX_CACHED: Final = 20_000  # values of facts that never change
+MAX_CACHED: Final = 20_000  # values of facts that never change
 _MAX_PAST: Final = 3  # images; each may be large
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Console:
                 return cast("T", self._facts[key])
         found = find()
         with self._lock:
-            if len(self._facts) >= _MAX_CACHED:
+            if len(self._facts) >= MAX_CACHED:
                 self._facts.clear()
             self._facts[key] = found
         return found

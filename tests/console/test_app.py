@@ -12,10 +12,15 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from sparklog.client import SparkLog
+from sparklog.clock import ManualClock
 from sparklog.console.app import HEADERS, SUBJECTS, create_app
 from sparklog.console.topics import topic_list
 from sparklog.console.views import Console, Query, Subject, View
-from tests.console.conftest import HOSTILE, rows
+from sparklog.errors import CorruptLogError
+from sparklog.metadata import Image, MetadataLog
+from sparklog.storage import MemoryStore
+from sparklog.storage.base import StoreTraits
+from tests.console.conftest import HOSTILE, NOW_MS, rows
 from tests.support.cluster_root import ClusterRoot
 
 VIEWS = [view for subject in SUBJECTS for view in subject.views]
@@ -152,6 +157,36 @@ def test_errors_are_pages_and_documents(path: str, status: int, code: str, clien
     found = client.get(f"/api/v1{path}")
     assert (found.status_code, found.json()["code"]) == (status, code)
     assert set(found.json()) == {"code", "message", "fix"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (PermissionError(13, "denied"), "STORAGE"),
+        (
+            CorruptLogError("CORRUPT_METADATA_COMMIT", "commit 3: damaged", fix="restore it"),
+            "CORRUPT_METADATA_COMMIT",
+        ),
+    ],
+)
+def test_a_storage_that_fails_is_a_page(error: Exception, code: str, log: SparkLog) -> None:
+    def fail() -> Image:
+        raise error
+
+    with TestClient(create_app(log, image=fail)) as client:
+        assert (client.get("/").status_code, code in client.get("/").text) == (503, True)
+        assert client.get("/api/v1/topics").json()["code"] == code
+
+
+def test_a_root_on_an_object_store() -> None:
+    clock = ManualClock(NOW_MS)
+    store = MemoryStore(clock=clock, traits=StoreTraits(is_remote=True, appends_after_sync=False))
+    with SparkLog(store, MetadataLog.open(store, clock, create=True), clock) as log:
+        log.create_topic("orders")
+        log.append("orders", rows(3))
+        with TestClient(create_app(log)) as client:
+            assert client.get("/api/v1/overview").json()["problems"] == []
+            assert all(client.get(subject.views[0].path).status_code == 200 for subject in SUBJECTS)
 
 
 def test_what_was_asked_for_is_text_in_an_error(client: TestClient) -> None:

@@ -62,3 +62,15 @@ def test_findings_about_a_directory(tmp_path: Path) -> None:
         root.chmod(0o755)
     assert "permissions" in [one["check"] for one in found["problems"]]
     assert {"file system", "free space", "temporary files"} <= set(found["checked"])
+
+
+def test_what_is_damaged_is_a_problem_and_the_rest_is_shown(log: SparkLog, client: TestClient) -> None:
+    log.create_topic("orders")
+    log.commit_offsets("etl", {("orders", 0): 0})
+    for file in log.store.list("segments", recursive=True):
+        log.store.delete(file.name)
+    found = client.get("/api/v1/overview").json()
+    assert [(one["check"], one["severity"]) for one in found["problems"]] == [("groups", "fail")]
+    assert (found["topics"], found["groups"]) == (2, [])
+    assert client.get("/").status_code == 200
+    assert client.get("/groups").status_code == 503

@@ -49,7 +49,7 @@ def test_facts_are_found_once_and_forgotten_when_they_are_many(
         return len(found)
 
     assert [console.fact("a", find), console.fact("a", find), console.fact("b", find)] == [1, 1, 2]
-    monkeypatch.setattr("sparklog.console.views._MAX_CACHED", 2)
+    monkeypatch.setattr("sparklog.console.views.MAX_CACHED", 2)
     assert [console.fact("c", find), console.fact("a", find)] == [3, 4]
 
 
