@@ -408,7 +408,7 @@ def tail_page(console: Console, given: Given) -> TailPage:
 
 
 TOPIC_PATH: Final = "/topics/{topic}"
-_FORMAT: Final = tuple(one for one in SEARCH_PARAMETERS if one.name == "format")
+_FORMAT: Final = tuple(parameter for parameter in SEARCH_PARAMETERS if parameter.name == "format")
 VIEWS: Final = (
     View(
         path=f"{TOPIC_PATH}/messages",
