@@ -73,6 +73,16 @@ def test_help_of_the_package_needs_no_extras() -> None:
     assert "StreamingLagListener" not in result.stdout.partition("\n")[0]
 
 
+@pytest.mark.parametrize(
+    ("package", "decoder"),
+    [("fastavro", "AvroDecoder('\"string\"')"), ("google.protobuf", "ProtobufDecoder(b'')")],
+)
+def test_schemas_name_what_is_missing(package: str, decoder: str) -> None:
+    result = python_without(package, f"from sparklog.console.message_values import *\n{decoder}")
+    assert "[SPARKLOG_SCHEMAS_NOT_INSTALLED] decoding with this schema needs the package" in result.stderr
+    assert "Fix: Install it: pip install 'sparklog[schemas]'" in result.stderr
+
+
 def test_doctor_lists_the_extras() -> None:
     code = (
         "from sparklog.cli.doctor import check_extras\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+from pathlib import Path
 
 import click
 
@@ -21,8 +22,23 @@ from sparklog.cli.framework import Command, current, note
     show_default=True,
     help="Address to listen on. There is no login: others than this machine's users may read everything.",
 )
-def console(port: int, host: str) -> None:
-    """Look at a root in a browser: topics, groups, commits, transactions, maintenance.
+@click.option(
+    "--messages/--no-messages",
+    default=None,
+    help="Show records, too. Default: only if no other machine can reach the address.",
+)
+@click.option(
+    "--masks",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="JSON file of what to hide in records.",
+)
+@click.option(
+    "--schemas",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of TOPIC-value.avsc, TOPIC-key.avsc (Avro) and .desc (Protobuf) files.",
+)
+def console(port: int, host: str, messages: bool | None, masks: Path | None, schemas: Path | None) -> None:
+    """Look at a root in a browser: topics, messages, groups, commits, transactions, maintenance.
 
     It changes nothing. Needs pip install 'sparklog[console]'.
     """
@@ -30,6 +46,7 @@ def console(port: int, host: str) -> None:
         import uvicorn
 
         from sparklog.console.app import create_app
+        from sparklog.console.message_masks import load_rules
     except ModuleNotFoundError as error:
         raise click.ClickException(
             f"the console needs the package {error.name}, which is not installed: "
@@ -39,14 +56,34 @@ def console(port: int, host: str) -> None:
     is_local = _is_loopback(host)
     if not is_local:
         note(f"Warning: everybody who reaches {host} may read this root: there is no login.")
-    app = create_app(log, allowed_hosts=("localhost", "127.0.0.1", "[::1]", host) if is_local else ())
+    rules = load_rules(masks, schemas)
+    app = create_app(
+        log,
+        allowed_hosts=("localhost", "127.0.0.1", "[::1]", host) if is_local else (),
+        messages=rules if (is_local if messages is None else messages) else None,
+    )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         at = f"[{host}]" if ":" in host else host
         note(f"The console of {log.url} is at http://{at}:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
-        config = uvicorn.Config(app, log_level="warning", server_header=False, ws="none", lifespan="off")
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            server_header=False,
+            ws="none",
+            lifespan="off",
+            timeout_graceful_shutdown=5,
+        )
+        server = uvicorn.Server(config)
+        stop = server.shutdown
+
+        async def end_streams_and_stop(sockets: list[socket.socket] | None = None) -> None:
+            app.state.end_streams()
+            await stop(sockets)
+
+        server.shutdown = end_streams_and_stop  # type: ignore[method-assign]
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again when it has stopped
-            uvicorn.Server(config).run(sockets=[listening])
+            server.run(sockets=[listening])
 
 
 def _is_loopback(host: str) -> bool:

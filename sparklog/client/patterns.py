@@ -173,21 +173,9 @@ def matching(
     Raises:
         InvalidRequestError: INVALID_PATTERN.
     """
-    if (wrong := why_not_utf8(pattern)) is not None:
-        raise _invalid(of, f"found {wrong}")
-    if len(pattern) > MOST_CHARACTERS:
-        raise _invalid(of, f"found {len(pattern)} characters, expected at most {MOST_CHARACTERS}")
-    size = compiled_size(pattern)
-    if size > MOST_STATES:
-        raise _invalid(
-            of,
-            f"found about {size} states after expanding its repetitions, expected at most {MOST_STATES}",
-            fix="use smaller repetition counts, or .* instead of .{0,1000}",
-        )
+    size = validated_size(pattern, of=of)
     answers: list[bool] = []
     try:
-        # First without our brackets: `a)|(b` is invalid, but would be valid between them.
-        pc.match_substring_regex(_arrow([""]), pattern=pattern)
         for some in [texts] if budget is None else _slices(texts, max(1, SLICE_STEPS // max(1, size))):
             if budget is not None and budget.is_spent(len(answers)):
                 raise _invalid(
@@ -199,6 +187,31 @@ def matching(
     except pa.ArrowInvalid as error:
         raise _invalid(of, str(error).partition("\n")[0]) from error
     return answers
+
+
+def validated_size(pattern: str, *, of: str = _IDS) -> int:
+    """Return `compiled_size` of a pattern that RE2 accepts, and that is within the bounds.
+
+    Raises:
+        InvalidRequestError: INVALID_PATTERN.
+    """
+    if (wrong := why_not_utf8(pattern)) is not None:
+        raise _invalid(of, f"found {wrong}")
+    if len(pattern) > MOST_CHARACTERS:
+        raise _invalid(of, f"found {len(pattern)} characters, expected at most {MOST_CHARACTERS}")
+    size = compiled_size(pattern)
+    if size > MOST_STATES:
+        raise _invalid(
+            of,
+            f"found about {size} states after expanding its repetitions, expected at most {MOST_STATES}",
+            fix="use smaller repetition counts, or .* instead of .{0,1000}",
+        )
+    try:
+        # First without our brackets: `a)|(b` is invalid, but would be valid between them.
+        pc.match_substring_regex(_arrow([""]), pattern=pattern)
+    except pa.ArrowInvalid as error:
+        raise _invalid(of, str(error).partition("\n")[0]) from error
+    return size
 
 
 def _slices(texts: Sequence[str], characters: int) -> Iterator[Sequence[str]]:

@@ -3,7 +3,8 @@
 Works for any opened root, with no broker; a broker mounts it with the image that it follows.
 Invariants: it reads only, and answers GET and HEAD. Every answer forbids scripts, styles and requests from
     elsewhere (Content-Security-Policy). At most MAX_REQUESTS are worked on or wait; more get 503.
-Concurrency: views and templates run in THREADS threads, so that the event loop never waits for the storage.
+Concurrency: views and templates run in THREADS threads, so that the event loop never waits for the storage;
+    those that read much in as many others.
 """
 
 import http
@@ -28,7 +29,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklog.client import SparkLog
-from sparklog.console import commits, groups, maintenance, overview, topics, transactions
+from sparklog.console import commits, groups, maintenance, message_streams, overview, topics, transactions
+from sparklog.console.message_masks import MessageRules
 from sparklog.console.openapi import API, description
 from sparklog.console.pages import Link, environment
 from sparklog.console.views import Console, MissingError, Query, Subject, View
@@ -61,6 +63,7 @@ def create_app(
     image: Callable[[], Image] | None = None,
     subjects: Sequence[Subject] = SUBJECTS,
     allowed_hosts: Sequence[str] = (),
+    messages: MessageRules | None = None,
 ) -> Starlette:
     """The console of an opened root, which stays the caller's.
 
@@ -69,12 +72,17 @@ def create_app(
         subjects: the pages.
         allowed_hosts: names by which browsers may call it; empty: any. With names, no page of another
             site can read the console through a name that it lets point here (DNS rebinding).
+        messages: show records, by these rules; None: only metadata. A server that stops calls
+            `app.state.end_streams` first, since a live tail does not end by itself.
     """
-    server = _Server(Console(log, image or log.refresh), subjects)
+    if messages is not None:
+        subjects = [*subjects, message_streams.SUBJECT]
+    console = Console(log, image or log.refresh, messages)
+    server = _Server(console, subjects)
     middleware = [Middleware(_SafeHeaders)]
     if allowed_hosts:
         middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(allowed_hosts)))
-    return Starlette(
+    app = Starlette(
         routes=server.routes(),
         middleware=middleware,
         exception_handlers={
@@ -84,6 +92,8 @@ def create_app(
             OSError: server.os_error,
         },
     )
+    app.state.end_streams = console.end_streams
+    return app
 
 
 class _SafeHeaders:
@@ -111,6 +121,7 @@ class _Server:
         self._templates = environment()
         self._limiter: anyio.CapacityLimiter | None = None
         self._requests = 0
+        self._slow_limiter: anyio.CapacityLimiter | None = None
 
     def routes(self) -> list[BaseRoute]:
         views = [(subject, view) for subject in self._subjects for view in subject.views]
@@ -132,11 +143,13 @@ class _Server:
         return [static, described, *others, *api, *pages]
 
     async def _page(self, subject: Subject, view: View, request: Request) -> Response:
-        return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request)))
+        return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request), view))
 
     async def _document(self, view: View, request: Request) -> Response:
         return _json(
-            await self._in_thread(lambda: msgspec.json.encode(view.data(self._console, _query(request))))
+            await self._in_thread(
+                lambda: msgspec.json.encode(view.data(self._console, _query(request))), view
+            )
         )
 
     def _show(self, subject: Subject, view: View, request: Request) -> str:
@@ -159,19 +172,21 @@ class _Server:
             log=console.log,
             now_ms=console.now_ms,
             given=dict(request.query_params),
+            has_messages=console.has_messages,
             api=f"{base}{API}",
             here=request.url.path,
             **values,
         )
 
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        if self._limiter is None:  # belongs to the event loop
-            self._limiter = anyio.CapacityLimiter(THREADS)
+    async def _in_thread(self, work: Callable[[], Any], view: View) -> Any:
+        if self._limiter is None:  # they belong to the event loop
+            self._limiter, self._slow_limiter = (anyio.CapacityLimiter(THREADS) for _ in range(2))
         if self._requests >= MAX_REQUESTS:
             raise HTTPException(503, "too many requests at a time; try again")
         self._requests += 1
         try:
-            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+            limiter = self._slow_limiter if view.is_slow else self._limiter
+            return await anyio.to_thread.run_sync(work, limiter=limiter)
         finally:
             self._requests -= 1
 

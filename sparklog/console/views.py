@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 from starlette.routing import BaseRoute
 
 from sparklog.client import SparkLog
+from sparklog.console.message_masks import MessageRules
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image
 
@@ -31,8 +32,14 @@ class MissingError(Exception):
 class Console:
     """What views read: an opened root, its newest image, and a cache."""
 
-    def __init__(self, log: SparkLog, image: Callable[[], Image]) -> None:
+    def __init__(
+        self, log: SparkLog, image: Callable[[], Image], messages: MessageRules | None = None
+    ) -> None:
+        """`messages`: rules for showing records; None: none are shown."""
         self.log = log
+        self.rules = messages or MessageRules()
+        self.has_messages = messages is not None
+        self._ends: list[Callable[[], None]] = []
         self._image = image
         self._lock = threading.Lock()
         self._facts: dict[Hashable, Any] = {}
@@ -47,6 +54,15 @@ class Console:
     @property
     def now_ms(self) -> int:
         return self.log.clock.now_ms()
+
+    def at_end(self, end: Callable[[], None]) -> None:
+        """Register what ends streams that would not end by themselves."""
+        self._ends.append(end)
+
+    def end_streams(self) -> None:
+        """End them, since the server stops."""
+        for end in self._ends:
+            end()
 
     def fact(self, key: Hashable, find: Callable[[], T]) -> T:
         """Return what `find` returns, or has returned for this key: something that never changes."""
@@ -163,6 +179,7 @@ class View:
         path: of the page, with {parameters}.
         data: returns a dataclass; its annotation describes the API's answer.
         api: the path below /api/v1, if it differs.
+        is_slow: it reads much, and runs apart from the others.
     """
 
     path: str
@@ -171,6 +188,7 @@ class View:
     doc: str
     parameters: tuple[Parameter, ...] = ()
     api: str = ""
+    is_slow: bool = False
 
     @property
     def api_path(self) -> str:

@@ -15,6 +15,7 @@ import itertools
 import logging
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
@@ -27,6 +28,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sparklog.console.app import create_app
+from sparklog.console.message_masks import MessageRules, load_rules
 from sparklog_server.observe.collector import Scraper
 from sparklog_server.observe.observation import Parts, Utilization, is_root_visible, reason_not_in_charge
 from sparklog_server.runtime.lifecycle import BrokerState
@@ -160,6 +162,10 @@ _SAMPLE_SECONDS = 1.0
 _log = logging.getLogger("sparklog_server.http")
 
 
+def _nothing() -> None:
+    """No stream has begun."""
+
+
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: the broker handles signals (running.py)."""
 
@@ -179,6 +185,7 @@ class HttpEndpoint:
         self._server: _Server | None = None
         self._listening: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._end_streams: Callable[[], None] = _nothing
         self.address: tuple[str, int] | None = None  # bound
 
     async def start(self) -> None:
@@ -189,13 +196,15 @@ class HttpEndpoint:
         listening = self._listening = _bind(bind_host(wanted.host), wanted.port)
         self.address = listening.getsockname()[:2]
         root = self._parts.root
+        console = create_app(root.log, image=lambda: root.image, messages=self._message_rules())
+        self._end_streams = console.state.end_streams
         app = Starlette(
             routes=[
                 Route("/metrics", self._scrapes, methods=["GET"]),
                 Route("/health", self._health),
                 Route("/ready", self._ready),
                 Route("/", lambda _request: RedirectResponse("/console/")),
-                Mount("/console", create_app(root.log, image=lambda: root.image)),
+                Mount("/console", console),
             ]
         )
         config = uvicorn.Config(
@@ -216,6 +225,14 @@ class HttpEndpoint:
         ]
         _log.info("metrics at http://%s:%d/metrics, the console at /console", *self.address)
 
+    def _message_rules(self) -> MessageRules | None:
+        """Return the rules for records in the console; None: it shows none."""
+        settings = self._settings
+        if not settings.console_messages:
+            return None
+        files = (settings.console_masks, settings.console_schemas)
+        return load_rules(*(Path(name) if name else None for name in files))
+
     @property
     def connection_count(self) -> int:
         """The number of open connections."""
@@ -225,6 +242,7 @@ class HttpEndpoint:
         """Stop listening."""
         if self._server is None or self._listening is None:
             return
+        self._end_streams()
         self._server.should_exit = True
         serving, sampling = self._tasks
         sampling.cancel()

@@ -192,6 +192,22 @@ class HttpSettings:
         host:port; an empty host means all addresses, port 0 any free port. Empty: nowhere. There is no login:
         keep it to a network you trust.""",
     )
+    console_messages: bool = setting(
+        "sparklog.console.messages",
+        default=False,
+        doc="""Show records in the web console. Everybody who reaches sparklog.http.listener may then read
+        them, and searches take CPU from clients: up to four threads.""",
+    )
+    console_masks: str = setting(
+        "sparklog.console.masks",
+        default="",
+        doc="""A JSON file of what to hide in records that the web console shows; empty: nothing.""",
+    )
+    console_schemas: str = setting(
+        "sparklog.console.schemas",
+        default="",
+        doc="""A folder of Avro and Protobuf schemas, by which the web console shows keys and values.""",
+    )
 
     def __post_init__(self) -> None:
         """What one declaration cannot say."""

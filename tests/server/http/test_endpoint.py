@@ -8,6 +8,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -360,3 +361,22 @@ def test_the_console_shows_what_the_broker_serves(broker: RunningBroker) -> None
     assert (status, json.loads(text)["records"]) == (200, 3)
     (row,) = json.loads(get(broker, "/console/api/v1/overview")[1])["brokers"]
     assert (row["state"], row["is_controller"]) == ("running", True)
+
+
+def test_records_are_shown_only_if_they_are_asked_for(
+    start_broker: Callable[..., RunningBroker], tmp_path: Path
+) -> None:
+    masks = tmp_path / "masks.json"
+    masks.write_text('[{"regex": "4[0-9]+"}]')
+    shown = {"sparklog.console.messages": "true", "sparklog.console.masks": str(masks)}
+    for settings, status in (({}, 404), (shown, 200)):
+        broker = start_broker(ON | settings)
+        with broker.beside() as log:
+            log.append("orders", pa.table({"value": ["card 4111"]}))
+        broker.settle()
+        found, text = get(broker, "/console/api/v1/topics/orders/messages")
+        assert found == status
+        if found == 200:
+            assert {one["value"]["text"] for one in json.loads(text)["messages"]} == {"card ***"}
+            assert get(broker, "/console/topics/orders/messages/0/0")[0] == 200
+        broker.stop()

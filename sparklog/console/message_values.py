@@ -1,0 +1,429 @@
+"""From the bytes of a key, value or header to a text that is safe to show, and JSON paths.
+
+Invariants: a shown text has no control characters and no invalid UTF-8: both become escapes. Templates add
+    the escapes of HTML.
+Bounds: MAX_JSON_BYTES is parsed, HEX_BYTES are dumped. Hostile bytes cannot exhaust the stack or the memory
+    of a decoder: see AvroDecoder.
+Concurrency: pure.
+Sources: Confluent's wire format, https://docs.confluent.io/platform/current/schema-registry/.
+"""
+
+import codecs
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
+
+import msgspec
+
+from sparklog.errors import InvalidRequestError
+from sparklog.wording import plain
+
+MAX_JSON_BYTES: Final = 4 << 20
+HEX_BYTES: Final = 4 << 10
+_HEX_ROW: Final = 16
+
+# --- JSON paths --------------------------------------------------------------------------------------
+#
+# A part of JSONPath: `$.user.id`, `items[0].name`, `$['a b']`, `[*]`, `.*`, and `$..name` at any depth.
+
+
+class Anywhere(NamedTuple):
+    """The fields of this name at any depth."""
+
+    name: str
+
+
+_MAX_STEPS: Final = 64
+PathStep = str | int | None | Anywhere  # None: all fields or items
+_PATH_STEP: Final = re.compile(
+    r"""\.\.(?P<any>[^.\[\]]+)|\.\*|\[\*\]|\[(?P<index>\d{1,9})\]|\[(?P<quoted>'[^']*'|"[^"]*")\]|\.(?P<name>[^.\[\]]+)"""
+)
+
+
+def parse_json_path(text: str) -> tuple[PathStep, ...]:
+    """Return the steps of a path.
+
+    Raises:
+        InvalidRequestError: INVALID_OPTION.
+    """
+    rest = text.strip().removeprefix("$")
+    if rest and rest[0] not in ".[":
+        rest = f".{rest}"
+    steps: list[PathStep] = []
+    at = 0
+    while at < len(rest):
+        found = _PATH_STEP.match(rest, at)
+        if found is None:
+            break
+        at = found.end()
+        if (name := found["any"]) is not None:
+            steps.append(Anywhere(name))
+        elif (index := found["index"]) is not None:
+            steps.append(int(index))
+        elif (quoted := found["quoted"]) is not None:
+            steps.append(quoted[1:-1])
+        else:
+            steps.append(found["name"])
+    # `$..a..a..a` has as many ways through a nested document as it has levels, to the power of 3.
+    has_one_anywhere = sum(isinstance(step, Anywhere) for step in steps) <= 1
+    if not steps or at < len(rest) or len(steps) > _MAX_STEPS or not has_one_anywhere:
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"a JSON path: found {text[:200]!r}, expected steps as in $.user.id, items[0].name, $['a b'], "
+            f"$..name (once), at most {_MAX_STEPS}",
+            fix="correct the path",
+        )
+    return tuple(steps)
+
+
+def values_at(document: object, path: tuple[PathStep, ...]) -> Iterator[object]:
+    """Yield the values at a path. RecursionError: the document is nested too deeply."""
+    if not path:
+        yield document
+        return
+    step, rest = path[0], path[1:]
+    if isinstance(step, Anywhere):
+        for child in _children(document):
+            yield from values_at(child, path)
+        step = step.name
+    if isinstance(document, dict):
+        if step is None:
+            for child in document.values():
+                yield from values_at(child, rest)
+        elif step in document:
+            yield from values_at(document[step], rest)
+    elif isinstance(document, list):
+        if step is None:
+            for child in document:
+                yield from values_at(child, rest)
+        elif isinstance(step, int) and step < len(document):
+            yield from values_at(document[step], rest)
+
+
+def replace_at(document: Any, path: tuple[PathStep, ...], new: object) -> Any:
+    """Return the document, changed in place, with `new` at the path."""
+    if not path:
+        return new
+    step, rest = path[0], path[1:]
+    if isinstance(step, Anywhere):
+        for key, child in _items(document):
+            document[key] = replace_at(child, path, new)
+        step = step.name
+    for key, child in _items(document):
+        if step is None or key == step:
+            document[key] = replace_at(child, rest, new)
+    return document
+
+
+def _items(document: object) -> list[tuple[str | int, object]]:
+    if isinstance(document, dict):
+        return list(document.items())
+    return list(enumerate(document)) if isinstance(document, list) else []
+
+
+def _children(document: object) -> Iterator[object]:
+    return (child for _, child in _items(document))
+
+
+# --- decoders ----------------------------------------------------------------------------------------
+
+
+class UndecodableError(ValueError):
+    """The bytes do not fit the schema; the message says why."""
+
+
+class Decoder(Protocol):
+    """Decodes bytes with a given schema."""
+
+    name: str
+
+    def decode(self, data: bytes) -> bytes:
+        """Return the record as JSON. UndecodableError: the bytes do not fit the schema."""
+
+
+_MAGIC: Final = 0
+_PREFIX_BYTES: Final = 5
+
+
+def confluent_schema_id(data: bytes) -> int | None:
+    """Return the schema id of Confluent's wire format (0, four bytes of id, payload); None if it is not."""
+    if len(data) <= _PREFIX_BYTES or data[0] != _MAGIC:
+        return None
+    return int.from_bytes(data[1:_PREFIX_BYTES], "big")
+
+
+def _not_installed(package: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "SCHEMAS_NOT_INSTALLED",
+        f"decoding with this schema needs the package {package}, which is not installed",
+        fix="Install it: pip install 'sparklog[schemas]'",
+    )
+
+
+def _json_bytes(document: object) -> bytes:
+    return json.dumps(document, default=_as_text, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def _as_text(value: object) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+class AvroDecoder:
+    """Avro with a schema, with or without Confluent's prefix.
+
+    fastavro bounds neither its recursion nor the items that take no bytes: a record of 10 kB ends the
+    process, or takes all memory. So recursive schemas, and arrays of such items, are refused.
+    """
+
+    name = "Avro"
+
+    def __init__(self, schema: str) -> None:
+        """InvalidRequestError: INVALID_OPTION, SCHEMAS_NOT_INSTALLED."""
+        try:
+            import fastavro  # noqa: PLC0415 - an optional extra
+        except ImportError as error:
+            raise _not_installed("fastavro") from error
+        self._read = fastavro.schemaless_reader
+        try:
+            self._schema = fastavro.parse_schema(json.loads(schema))
+            _least_bytes(self._schema, {}, ())
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            RecursionError,
+            fastavro.schema.SchemaParseException,
+        ) as error:
+            raise InvalidRequestError(
+                "INVALID_OPTION", f"an Avro schema: found {error}", fix="correct the schema"
+            ) from error
+
+    def decode(self, data: bytes) -> bytes:
+        """As Decoder."""
+        payload = data if confluent_schema_id(data) is None else data[_PREFIX_BYTES:]
+        stream = io.BytesIO(payload)
+        try:
+            document = self._read(stream, self._schema, None)
+        except Exception as error:
+            raise UndecodableError(f"{type(error).__name__}: {error}"[:200]) from error
+        if left := len(payload) - stream.tell():
+            raise UndecodableError(f"{left} bytes are left behind the record")
+        return _json_bytes(document)
+
+
+_AVRO_LEAST: Final = {"null": 0, "float": 4, "double": 8}
+
+
+def _least_bytes(schema: Any, known: dict[str, int], inside: tuple[str, ...]) -> int:
+    """Return the fewest bytes of a value; ValueError: see AvroDecoder.
+
+    Args:
+        known: the named types so far.
+        inside: the names of the enclosing records.
+    """
+    if isinstance(schema, list):
+        return 1 + min((_least_bytes(branch, known, inside) for branch in schema), default=0)
+    if isinstance(schema, str):
+        if schema in inside:
+            raise ValueError(f"the recursive type {schema}, which is not decoded")
+        return known.get(schema, _AVRO_LEAST.get(schema, 1))
+    kind, name = schema["type"], schema.get("name", "")
+    if kind in {"record", "error"}:
+        least = sum(_least_bytes(field["type"], known, (*inside, name)) for field in schema["fields"])
+        known[name] = least
+        return least
+    if kind == "fixed":
+        known[name] = int(schema["size"])
+        return known[name]
+    if kind == "array" and not _least_bytes(schema["items"], known, inside):
+        raise ValueError("an array of items without bytes, which is not decoded")
+    if kind == "map":
+        _least_bytes(schema["values"], known, inside)
+    if kind == "enum":
+        known[name] = 1
+    return 1 if kind in {"array", "map", "enum"} else _least_bytes(kind, known, inside)
+
+
+class ProtobufDecoder:
+    """Protobuf with a descriptor set, as `protoc --include_imports --descriptor_set_out` writes it."""
+
+    name = "Protobuf"
+
+    def __init__(self, descriptor_set: bytes, message: str = "") -> None:
+        """Args:
+        message: its full name; empty: the first message of the last file.
+
+        Raises:
+            InvalidRequestError: INVALID_OPTION, SCHEMAS_NOT_INSTALLED.
+        """
+        try:
+            from google.protobuf import (  # noqa: PLC0415 - an optional extra
+                descriptor_pb2,
+                descriptor_pool,
+                json_format,
+                message_factory,
+            )
+            from google.protobuf.message import DecodeError  # noqa: PLC0415
+        except ImportError as error:
+            raise _not_installed("protobuf") from error
+        self._to_dict = json_format.MessageToDict
+        self._errors = (DecodeError, ValueError, TypeError, RecursionError, json_format.Error)
+        try:
+            files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
+            pool = descriptor_pool.DescriptorPool()
+            for file in files:
+                pool.Add(file)
+            last = pool.FindFileByName(files[-1].name)
+            found = (
+                pool.FindMessageTypeByName(message)
+                if message
+                else next(iter(last.message_types_by_name.values()))
+            )
+            self._class = message_factory.GetMessageClass(found)
+        except (DecodeError, KeyError, IndexError, StopIteration, TypeError) as error:
+            raise InvalidRequestError(
+                "INVALID_OPTION",
+                f"a Protobuf descriptor set: found no message {message or '(the first)'} ({error})",
+                fix="write the set with protoc --include_imports --descriptor_set_out=FILE",
+            ) from error
+
+    def decode(self, data: bytes) -> bytes:
+        """As Decoder."""
+        payload = data if confluent_schema_id(data) is None else _without_indexes(data[_PREFIX_BYTES:])
+        try:
+            message = self._class.FromString(payload)
+            return _json_bytes(self._to_dict(message, preserving_proto_field_name=True))
+        except self._errors as error:
+            raise UndecodableError(f"{type(error).__name__}: {error}"[:200]) from error
+
+
+def _without_indexes(data: bytes) -> bytes:
+    """Drop Confluent's path to the message: a count and as many indexes, as zigzag varints; [0] is one 0."""
+    count, at = _varint(data, 0)
+    for _ in range(count):
+        _, at = _varint(data, at)
+    return data[at:]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        if at >= len(data):
+            break
+        value |= (data[at] & 0x7F) << shift
+        at += 1
+        if not data[at - 1] & 0x80:
+            return (value >> 1) ^ -(value & 1), at
+    raise UndecodableError("the message indexes of Confluent's wire format are cut")
+
+
+# --- shown -------------------------------------------------------------------------------------------
+
+Format = Literal["auto", "text", "json", "hex", "schema"]
+FORMATS: Final[tuple[Format, ...]] = get_args(Format)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A text to show.
+
+    Args:
+        format: what it is: null, text, json, hex, or the decoder's name.
+        notes: what the reader has to know: cut, not UTF-8, Confluent's wire format, why it is not decoded.
+    """
+
+    format: str
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+def show(data: bytes | None, size: int, wanted: Format = "auto", decoder: Decoder | None = None) -> Shown:
+    """Show the bytes in a format, or, where they do not fit it, in one that they fit.
+
+    Args:
+        data: the first bytes of the field; None: null.
+        size: of the whole field.
+    """
+    if data is None:
+        return Shown(format="null", text="null")
+    is_cut = len(data) < size
+    notes = [f"the first {len(data):,} of {size:,} bytes"] if is_cut else []
+    schema_id = confluent_schema_id(data)
+    if schema_id is not None:
+        notes.append(f"Confluent wire format, schema id {schema_id}")
+    if decoder is not None and wanted in {"auto", "schema"}:
+        if is_cut:
+            notes.append(f"too large to decode as {decoder.name}")
+        else:
+            try:
+                return _shown(decoder.name, _pretty(decoder.decode(data)), notes)
+            except UndecodableError as error:
+                notes.append(f"not {decoder.name} of the given schema: {plain(str(error))}")
+    elif wanted == "schema":
+        notes.append("no schema is given for this topic")
+    if wanted == "hex":
+        return _shown("hex", hex_dump(data), _with_hex_cut(notes, data))
+    text = _text(data, is_cut=is_cut)
+    if text is None:
+        notes.append("not UTF-8")
+        if wanted == "text":
+            return _shown("text", data.decode(errors="backslashreplace"), notes)
+        return _shown("hex", hex_dump(data), _with_hex_cut(notes, data))
+    if wanted == "text":
+        return _shown("text", text, notes)
+    try:
+        is_document = not is_cut and (wanted == "json" or data.lstrip()[:1] in {b"{", b"["})
+        return _shown("json", _pretty(data), notes) if is_document else _shown("text", text, notes)
+    except UndecodableError as error:
+        if wanted == "json":
+            notes.append(str(error))
+        return _shown("text", text, notes)
+
+
+def _shown(name: str, text: str, notes: list[str]) -> Shown:
+    return Shown(format=name, text=plain(text, keep="\n\t"), notes=tuple(notes))
+
+
+def _with_hex_cut(notes: list[str], data: bytes) -> list[str]:
+    return [*notes, f"the first {HEX_BYTES:,} bytes in hex"] if len(data) > HEX_BYTES else notes
+
+
+def _text(data: bytes, *, is_cut: bool) -> str | None:
+    """Return the text; None if it is not UTF-8. A character that the cut divides is dropped."""
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(data, final=not is_cut)
+    except UnicodeDecodeError:
+        return None
+
+
+def _pretty(data: bytes) -> str:
+    """Indent JSON; numbers and escapes stay as they are."""
+    if len(data) > MAX_JSON_BYTES:
+        raise UndecodableError(f"more than {MAX_JSON_BYTES:,} bytes are not parsed")
+    try:
+        return msgspec.json.format(data, indent=2).decode()
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise UndecodableError(f"not JSON: {error}"[:200]) from error
+
+
+def hex_dump(data: bytes) -> str:
+    """Return the first HEX_BYTES as `xxd` prints them."""
+    lines = []
+    for at in range(0, min(len(data), HEX_BYTES), _HEX_ROW):
+        row = data[at : at + _HEX_ROW]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{at:08x}: {row.hex(' ', -2):<39}  {text}")
+    return "\n".join(lines)
+
+
+def parse_json(data: bytes) -> object:
+    """Return the document. UndecodableError: not JSON, too large, or nested too deeply."""
+    if len(data) > MAX_JSON_BYTES:
+        raise UndecodableError(f"more than {MAX_JSON_BYTES:,} bytes are not parsed")
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise UndecodableError(f"not JSON: {error}"[:200]) from error
