@@ -194,7 +194,7 @@ class HttpSettings:
     )
 
     def __post_init__(self) -> None:
-        """What one declaration cannot say."""
+        """Check the listener's text."""
         self.parsed_http_listener()
 
     def parsed_http_listener(self) -> ListenerAddress | None:
