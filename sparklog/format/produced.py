@@ -1,4 +1,4 @@
-"""What a record batch that a client hands in must keep to, beyond what a stored one must.
+"""Rules of produced record batches, in addition to those of stored ones.
 
 Stored batches may have lost records to compaction and may be control batches; new ones may not.
 
@@ -26,8 +26,8 @@ from sparklog.format.record_batch import (
 )
 from sparklog.format.records import MIN_RECORD_BYTES, BadRecordError, inspect_body
 
-# Of one batch. Kafka has no such bound; here each record costs 9 bytes while it is looked at, and a few
-# bytes can claim to be thousands of them.
+# Of one batch. Kafka has no such bound; here each record costs 9 bytes during the check, and a few bytes
+# can claim to be thousands of records.
 MAX_RECORDS = 1_000_000
 _RECORD_BYTES = 9
 _INT64 = np.iinfo(np.int64)
@@ -35,7 +35,7 @@ _INT64 = np.iinfo(np.int64)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedRecords:
-    """What is to be known of the records of a whole, legal batch.
+    """The inspected records of a whole, legal batch.
 
     Fields:
         body: the records, uncompressed.
@@ -83,8 +83,8 @@ def inspect_records(
     """Check every record of one batch whose header passed `validate_produced_header`.
 
     Args:
-        batch: the whole batch, with its header; its CRC is not looked at.
-        reserve: asked for memory before it is taken, in place of what it gave before.
+        batch: the whole batch, with its header; its CRC is not checked.
+        reserve: called before memory is allocated; each call replaces the one before.
     Raises: CorruptLogError CORRUPT_BATCH, BATCH_TOO_LARGE.
     """
     view = memoryview(batch)
@@ -124,7 +124,7 @@ def _too_many(where: str, count: int) -> CorruptLogError:
 
 
 def _range(first_timestamp_ms: int, deltas: Int64Array) -> tuple[int, int]:
-    """The smallest and the largest timestamp, in int64, which wraps: so Java adds, and so does every reader.
+    """Return the smallest and largest timestamp in wrapping int64, as Java and every reader add them.
 
     1. a batch has first timestamp -1, and deltas of -2**63 and 0;
     2. the smallest delta makes the largest timestamp: -1 - 2**63 is 2**63 - 1;

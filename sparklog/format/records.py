@@ -1,15 +1,15 @@
-"""The records within the bodies of record batches: found, checked, and explained where one is wrong.
+"""Parses and checks the records in the bodies of record batches, and describes errors.
 
     record  = length varint | attributes 00 | timestamp delta varint | offset delta varint
             | key length varint | key | value length varint | value | header count varint | headers
     header  = key length varint | key | value length varint | value
 
-The compiled loops (kernels.py) decide what is right. When one refuses a body, `walk_records` reads it again
-in plain Python, from the first wrong record if that is known, and words the error.
+The compiled loops (kernels.py) decide whether a body is valid. After a refusal, `walk_records` reads the body
+again in plain Python, from the first wrong record if it is known, and creates the error.
 
 Invariants: on success every key, value and header section lies within its record, and every record is
-    consumed to its last byte. Whatever the bytes, nothing outside a body is read, and memory goes by the
-    number of records that fit into it: 72 bytes a stored record, 9 a produced one.
+    consumed to its last byte. For any bytes, nothing outside a body is read, and memory is proportional
+    to the number of records that fit into it: 72 bytes per stored record, 9 per produced one.
     The plain loop accepts exactly what the compiled ones accept (tests/property/test_records.py).
 Not here: decompression, and bounds on size and count (decode.py, produced.py).
 Concurrency: pure functions.
@@ -57,7 +57,7 @@ class Bodies:
     start: Int64Array
     end: Int64Array
     record_count: Int64Array
-    describe: Callable[[int], str]  # where batch i is, for errors
+    describe: Callable[[int], str]  # the place of batch i, for errors
 
     @property
     def first_record(self) -> Int64Array:
@@ -66,7 +66,7 @@ class Bodies:
         return first
 
     def body(self, batch: int) -> memoryview:
-        """The bytes of one."""
+        """Return the bytes of one body."""
         return self.data[int(self.start[batch]) : int(self.end[batch])].data
 
 
@@ -85,7 +85,7 @@ class RecordFields(NamedTuple):
 
 
 def parse_records(bodies: Bodies, last_offset_delta: Int64Array) -> RecordFields:
-    """The fields of all records of these bodies. What is within their headers is not checked.
+    """Return the fields of all records of these bodies. The content of their headers is not checked.
 
     Args:
         last_offset_delta: of each batch; offset deltas ascend from 0 or more up to it.
@@ -100,7 +100,7 @@ def parse_records(bodies: Bodies, last_offset_delta: Int64Array) -> RecordFields
 
 
 def parse_headers(bodies: Bodies, fields: RecordFields) -> Int64Array:
-    """Where the headers of these records lie.
+    """Return the positions of these records' headers.
 
     Shape: (4, headers): position and length of the keys, then of the values; -1 for a null value.
     Raises: CorruptLogError for the first record whose headers are wrong.
@@ -113,7 +113,7 @@ def parse_headers(bodies: Bodies, fields: RecordFields) -> Int64Array:
 
 
 def headers_column(data: UInt8Array, count: Int64Array, spans: Int64Array) -> pa.Array:
-    """Headers as list<struct<key, value>>, null where a record has none.
+    """Return headers as list<struct<key, value>>; null if a record has none.
 
     Args:
         count: headers of each record.
@@ -127,10 +127,10 @@ def headers_column(data: UInt8Array, count: Int64Array, spans: Int64Array) -> pa
 
 
 def inspect_body(body: BytesLike, count: int) -> tuple[Int64Array, npt.NDArray[np.intp]]:
-    """The timestamp deltas of all records of a produced body, and the indices of those without a key.
+    """Return the timestamp deltas of all records of a produced body, and the indices of records without a
+    key.
 
-    The sender decides how many records a batch claims, and how late one of them is wrong: the work ends at
-    the first wrong one.
+    A hostile sender chooses the claimed number of records: so the work ends at the first wrong record.
 
     Raises: BadRecordError for the first record that is wrong.
     """
@@ -138,7 +138,7 @@ def inspect_body(body: BytesLike, count: int) -> tuple[Int64Array, npt.NDArray[n
     right, stopped, deltas, keyless = kernels.inspect_records(data, count)
     if right < count or stopped < len(data):
         walk_records(data.data, count, row=right, at=stopped)
-        raise RuntimeError(f"record {right} at {stopped} was refused, and nothing is wrong with it")
+        raise RuntimeError(f"record {right} at {stopped} was refused, but is valid")
     return deltas, np.flatnonzero(keyless)
 
 
@@ -162,7 +162,7 @@ def _raise_what_is_wrong(
 
     Args:
         last_offset_delta: of each batch; None: the offset deltas are right.
-        row: of which body something is wrong, by one of its records among all.
+        row: the index, among all records, of a record in the wrong body.
     """
     if row is not None:
         batch = int(np.searchsorted(bodies.first_record + bodies.record_count, row, side="right"))
@@ -175,7 +175,7 @@ def _raise_what_is_wrong(
     except BadRecordError as error:
         where = f"{bodies.describe(batch)}, record {error.row}"
         raise corrupt(where, error.found, error.expected) from None
-    raise RuntimeError(f"{bodies.describe(batch)} was refused, and nothing is wrong with it")
+    raise RuntimeError(f"{bodies.describe(batch)} was refused, but is valid")
 
 
 def _first_wrong(bodies: Bodies, last_offset_delta: Int64Array) -> int:
@@ -184,7 +184,7 @@ def _first_wrong(bodies: Bodies, last_offset_delta: Int64Array) -> int:
         alone = [column[batch : batch + 1] for column in columns]
         if kernels.parse_records(bodies.data, *alone) is None:
             return batch
-    raise RuntimeError(f"batches from {bodies.describe(0)} on were refused, and each alone is right")
+    raise RuntimeError(f"batches from {bodies.describe(0)} on were refused, but each alone is valid")
 
 
 def _as_strings(keys: pa.Array) -> pa.Array:
@@ -223,7 +223,7 @@ def walk_records(
 
 
 def _walk_one(body: bytes | memoryview, at: int, row: int, lowest: int, highest: int) -> tuple[int, int]:
-    """The position behind a record, and its offset delta, which is from `lowest` to `highest`."""
+    """Return the position after a record, and its offset delta, which is from `lowest` to `highest`."""
     length, at = _varint(body, at)
     end = at + length
     if length < 0 or end > len(body):
@@ -251,7 +251,7 @@ def _walk_one(body: bytes | memoryview, at: int, row: int, lowest: int, highest:
 
 
 def _walk_sized(body: bytes | memoryview, at: int, end: int, row: int, what: str, lowest: int = -1) -> int:
-    """The position behind bytes that are preceded by their length."""
+    """Return the position after bytes that are preceded by their length."""
     length, at = _varint(body, at)
     if not lowest <= length <= end - at:
         raise BadRecordError(row, f"{what} length {length}", "one that fits into its record")

@@ -1,9 +1,9 @@
-"""Maintenance: what is stored is written anew, in a better order; what it says stays the same.
+"""Maintenance: rewrites stored records in a better layout, without changing their meaning.
 
-Merging and compaction have three steps: choose works (choose.py, pure), do them in any process that has the
-store (merging.py, compaction.py), and publish what came of each in one commit (work_loop.py). retain.py
-removes records that are past their retention, sweep.py the files that nothing refers to any more;
-restoring.py is for a root that was put back from a backup. rounds.py does what is due, within a budget.
+Merging and compaction have three steps: choose works (choose.py, pure), do them in any process with access to
+the store (merging.py, compaction.py), and publish the result of each in one commit (work_loop.py). retain.py
+removes records that are past their retention, sweep.py removes unreferenced files; restoring.py prepares a
+root that was restored from a backup. rounds.py runs the due steps, within a budget.
 """
 
 from sparklog.maintenance.budget import (

@@ -1,8 +1,8 @@
-"""How much a round of maintenance may do, one round at a time, and which partitions it skips.
+"""The budget of a round of maintenance, the lock for one round at a time, and the skipped partitions.
 
 Concurrency: everything here belongs to one thread.
-Sources: Kafka Throttler (bytes read and written together), LogCleanerManager (uncleanable partitions; there
-    until the broker starts again).
+Sources: Kafka Throttler (bytes read and written together), LogCleanerManager (uncleanable partitions; in
+    Kafka until the broker restarts).
 """
 
 import contextlib
@@ -32,10 +32,10 @@ from sparklog.storage.local_files import hold_file, machine_directory
 #
 # Two processes of a machine would do the same work, and only one of each pair of commits is accepted.
 #
-# That wastes reading and writing, and harms nothing: between machines both go on. An object store has no
-# locks: several streaming queries of a driver that write to a root there would each pay for the same rounds,
-# so the lock of rounds is a file in the machine's directory for temporary files. After a crash the kernel has
-# released the lock (storage/local_files.py).
+# That only wastes I/O, so different machines may maintain a root concurrently. An object store has no locks:
+# several streaming queries of a driver that write to a root would each run the same rounds. So the lock of
+# rounds is a file in the machine's directory for temporary files. The kernel releases the lock after a crash
+# (storage/local_files.py).
 
 
 HOLD = "maintenance.lock"  # a command, or a step of a round
@@ -44,10 +44,10 @@ ROUND = "maintenance-round.lock"  # a round, or rounds while `maintain --watch` 
 
 @contextlib.contextmanager
 def alone(metadata: MetadataLog, name: str = HOLD) -> Iterator[None]:
-    """Hold the lock for as long as the context lasts.
+    """Hold the lock within the with block.
 
     Raises:
-        RetriableError: MAINTENANCE_RUNNING, another process of this machine has it.
+        RetriableError: MAINTENANCE_RUNNING, another process of this machine holds it.
     """
     held = _hold(metadata, name)
     if held.holder is not None:
@@ -55,7 +55,7 @@ def alone(metadata: MetadataLog, name: str = HOLD) -> Iterator[None]:
             "MAINTENANCE_RUNNING",
             f"{metadata.store.url}: found {held.holder.decode(errors='replace')} maintaining this root, "
             "expected none",
-            fix="wait until it ends, and run this again if anything is left; or stop it: nothing is lost",
+            fix="wait for its end, and run this again if work is left; or stop it: nothing is lost",
         )
     try:
         yield
@@ -74,14 +74,13 @@ def _hold(metadata: MetadataLog, name: str) -> Hold:
 
 # --- budget ------------------------------------------------------------------------------------------
 #
-# A work begins only if the round has room for it, and is then done to its end, unless the round is cancelled:
+# A work begins only if the budget has room for it, and then runs to its end, unless the round is cancelled:
 # nothing is lost, its files are swept.
 #
-# Invariants: a work begins whatever its size while any of the bytes is left: one that is larger than what
-#     small works leave of them, which are due before it each time, would never be done, nor would what comes
-#     after it. So a round exceeds its bytes by one work at most. Beyond the rate the round rests after each
-#     step, in pieces short enough to notice a cancellation; a round that was slower than its rate may catch
-#     up for a second, not more.
+# Invariants: a work of any size begins while any bytes of the budget are left: otherwise small works that
+#     come before it in each round would starve a large one and all after it. So a round exceeds its bytes by
+#     one work at most. Above the rate the round sleeps after each step, in intervals short enough to notice a
+#     cancellation; a round that was slower than its rate may catch up for at most a second.
 
 
 _CREDIT_MS = 1_000.0
@@ -89,18 +88,19 @@ _LONGEST_REST_MS = 200.0
 
 
 class StoppedError(Exception):
-    """The round is cancelled. What was published stays, the rest is chosen again."""
+    """The round is cancelled. Published works stay, the rest is chosen again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Of one round; None: no bound.
+    """The limits of one round; None: no limit.
 
     Fields:
-        seconds: nothing begins after so long.
-        max_bytes: nothing begins after so many stored bytes were rewritten.
-        bytes_per_second: read and written, together.
-        files_per_second: removed by vacuum. Directories are slow at it, and stores refuse too many requests.
+        seconds: no work begins after this time.
+        max_bytes: no work begins after this many rewritten stored bytes.
+        bytes_per_second: the rate of reads and writes together.
+        files_per_second: the rate of removals by vacuum. Directories are slow at it, and stores refuse too
+            many requests.
     """
 
     seconds: float | None = None
@@ -109,13 +109,13 @@ class Budget:
     files_per_second: int | None = None
 
 
-# The default of rounds. A third of what S3 takes of a prefix before it says "slow down".
+# The default of rounds. A third of S3's limit per prefix, above which it answers "slow down".
 FILES_PER_SECOND = 1_000
 NO_LIMIT = Budget()
 
 
 class Meter:
-    """What a round has spent of its budget."""
+    """Counts what a round has used of its budget, and limits its rate."""
 
     def __init__(
         self,
@@ -125,8 +125,8 @@ class Meter:
         is_stopped: Callable[[], bool] = lambda: False,
         rest_ms: Callable[[float], None] | None = None,
     ) -> None:
-        """`is_stopped`: true once the round is cancelled. `rest_ms`: waits for so long at most; by default
-        the clock's.
+        """`is_stopped`: true once the round is cancelled. `rest_ms`: sleeps for at most this time; by default
+        the clock's sleep.
         """
         self._budget = budget
         self._clock = clock
@@ -148,18 +148,18 @@ class Meter:
         return budget.max_bytes is None or not self.spent_bytes or self.spent_bytes < budget.max_bytes
 
     def spend(self, size: int) -> None:
-        """Count stored bytes that were rewritten, and rest as the rate demands."""
+        """Count rewritten stored bytes, and sleep to keep the rate."""
         self.check()
         self.spent_bytes += size
         self._pay(2 * size)  # read, and written
 
     def rest(self, size: int) -> None:
-        """Rest for stored bytes that were read ahead, and are counted when they are rewritten."""
+        """Sleep for stored bytes that were read ahead; they are counted when they are rewritten."""
         self.check()
         self._pay(size)
 
     def spend_files(self, count: int) -> None:
-        """Rest for files that were removed."""
+        """Sleep for removed files."""
         self.check()
         rate = self._budget.files_per_second
         if rate is not None:
@@ -171,7 +171,7 @@ class Meter:
             self._paid_until_ms = self._rest(self._paid_until_ms, size / rate)
 
     def _rest(self, paid_until_ms: float, seconds: float) -> float:
-        """Rest until this is paid for, too; return until when it is."""
+        """Sleep until the rate allows this amount, too; return the end of its time."""
         paid_until_ms = max(paid_until_ms, self._clock.monotonic_ms() - _CREDIT_MS) + seconds * 1000
         while (left_ms := paid_until_ms - self._clock.monotonic_ms()) > 0:
             self._rest_ms(min(left_ms, _LONGEST_REST_MS))
@@ -186,16 +186,17 @@ class Meter:
 
 # --- skipped partitions ------------------------------------------------------------------------------
 #
-# Partitions that cannot be rewritten: a file of theirs is damaged, lost, newer than this sparklog, or not
-# given by the storage, or rewriting them fails unexpectedly (INTERNAL, a bug). They are skipped for RETRY_MS,
-# so that one partition's fault ends no round of the root.
+# Partitions that cannot be rewritten: a file of theirs is damaged, lost, newer than this sparklog, or
+# unreadable in the storage, or rewriting them fails unexpectedly (INTERNAL, a bug). They are skipped for
+# RETRY_MS, so that one bad partition does not end a round of the root.
 #
-# What is due stays due if it cannot be read, and to find that out again may take gigabytes of reading, in
-# each round. So a process that runs rounds remembers such partitions, and does what else is due at its usual
-# pace. Then they are tried again: the file may have been restored.
+# Unreadable partitions stay due, and each attempt may read gigabytes, in each round. So a process that runs
+# rounds remembers them, and does the other due works at its usual rate. Later it tries them again: the file
+# may have been restored.
 #
-# Invariants: a partition is named by its topic's id, so that no namesake is taken for it. What is remembered
-#     is bounded (MAX_REMEMBERED), and forgotten if the clock was set back so far that it would last longer.
+# Invariants: a partition is identified by its topic's id, so that a new topic of the same name is not
+#     skipped. The number of entries is bounded (MAX_REMEMBERED); an entry is dropped if the clock was set
+#     back so far that it would last longer.
 
 
 _log = logging.getLogger(__name__)
@@ -203,20 +204,20 @@ RETRY_MS = 3_600_000
 MAX_REMEMBERED = 1_000
 MAX_REPORTED = 100  # of a step
 _MAX_MESSAGE = 300
-# What one partition's files are to blame for, and nothing else. A flipped bit may look like a newer format.
+# Errors of one partition's files only. A flipped bit may look like a newer format.
 UNREADABLE = (CorruptLogError, DataLossError, UnsupportedVersionError, UnreadableSegmentError)
-# What concerns more than one partition: the storage, the process, or a cancellation. InvalidRequestError does
-# not: nobody asked for anything, so it is a bug.
+# Errors that concern more than one partition: of the storage, the process, or a cancellation. Not
+# InvalidRequestError: there is no user's request, so it is a bug.
 _OF_ALL = (StoppedError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedPartition:
-    """A partition that is left as it is.
+    """A partition that is not rewritten.
 
     Fields:
         size_bytes: stored bytes of the extents that were to be rewritten.
-        message: for people, with the code.
+        message: a text for users, with the error code.
     """
 
     topic: str
@@ -228,14 +229,14 @@ class SkippedPartition:
 
     @classmethod
     def by(cls, piece: Piece, error: SparklogError) -> "SkippedPartition":
-        """Since `error` kept the piece from being rewritten."""
+        """Create it from the error of a piece."""
         return cls(
             topic=piece.topic,
             topic_id=piece.topic_id,
             partition=piece.partition,
             size_bytes=piece.size,
             code=error.code,
-            message=f"{piece.topic}-{piece.partition} is left as it is: {error}"[:_MAX_MESSAGE],
+            message=f"{piece.topic}-{piece.partition} is skipped: {error}"[:_MAX_MESSAGE],
         )
 
     @property
@@ -244,13 +245,13 @@ class SkippedPartition:
 
 
 class SkippedPartitions:
-    """What a process that runs rounds of a root remembers, each for RETRY_MS of Unix time."""
+    """The skipped partitions that a process remembers, each for RETRY_MS of Unix time."""
 
     def __init__(self) -> None:
         self._until_ms: dict[PartitionKey, tuple[SkippedPartition, int]] = {}
 
     def add(self, found: Iterable[SkippedPartition], now_ms: int) -> None:
-        """Remember what a round has found."""
+        """Remember the skipped partitions of a round."""
         for partition in found:
             self._until_ms.pop(partition.key, None)
             self._until_ms[partition.key] = partition, now_ms + RETRY_MS
@@ -258,7 +259,7 @@ class SkippedPartitions:
             del self._until_ms[key]
 
     def now(self, now_ms: int) -> list[SkippedPartition]:
-        """Return those whose time is not over, and forget the others."""
+        """Return the entries that have not expired, and drop the others."""
         self._until_ms = {
             key: (partition, until_ms)
             for key, (partition, until_ms) in self._until_ms.items()
@@ -267,15 +268,15 @@ class SkippedPartitions:
         return [partition for partition, _ in self._until_ms.values()]
 
     def keys(self, now_ms: int) -> frozenset[PartitionKey]:
-        """Return the keys of those whose time is not over, for Terms.skip."""
+        """Return the keys of the entries that have not expired, for Terms.skip."""
         return frozenset(partition.key for partition in self.now(now_ms))
 
 
 def failure_of(where: str, error: Exception) -> SparklogError:
-    """Return the error by which a partition, or a step, is reported as failed.
+    """Return the error to report for a failed partition or step.
 
     Raises:
-        SparklogError, StoppedError, MemoryError: `error` itself, where it concerns all others as well.
+        SparklogError, StoppedError, MemoryError: `error` itself, if it concerns all others as well.
     """
     if isinstance(error, UNREADABLE):
         return error

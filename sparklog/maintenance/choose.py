@@ -1,25 +1,26 @@
-"""Which extents are worth merging, and which partitions are to be compacted, and how far.
+"""Chooses the extents to merge, and the partitions to compact, with their end offsets.
 
-Merging. Extents of about one size are merged when there are `fan_in` of them, so that a byte is rewritten
-once each time its extent becomes `fan_in` times as large: with 256, and segments of 1 GiB, at most twice from
-extents of 8 KiB on. From half of segment.bytes on an extent is done; below that, down to a 256th of it, is a
-size class; and so on. A run that fills half a segment is merged as well.
+Merging. `fan_in` extents of about the same size are merged, so that a byte is rewritten once each time its
+extent becomes `fan_in` times as large: with 256, and segments of 1 GiB, at most twice from extents of 8 KiB
+on. Extents of at least half of segment.bytes are done; smaller ones, down to a 256th of that, are a size
+class; and so on. A run that fills half a segment is merged as well.
 
-Compaction. A partition's log is its clean part, which earlier rounds have seen, and its dirty part. Of the
-dirty part may be compacted what
+Compaction. A partition's log is its clean part, which earlier rounds have compacted, and its dirty part. An
+extent of the dirty part may be compacted if it
 
-    - is older than min.compaction.lag.ms, by the largest timestamps of extents, up to the first that is not;
-    - when only due work is chosen: is not in the newest extent, which plays Kafka's active segment until it
-      is older than segment.ms (or max.compaction.lag.ms) or has segment.bytes, when Kafka's would roll. By
-      hand there is no active segment;
+    - is older than min.compaction.lag.ms, by its largest timestamp, as are all extents before it;
+    - when only due work is chosen: is not the newest extent, which corresponds to Kafka's active segment
+      until it is older than segment.ms (or max.compaction.lag.ms) or has segment.bytes, when Kafka would
+      roll. A manual compaction has no active segment;
     - is not of idempotent producers that the partition has no room to remember (mergeable), nor after such.
 
-It is due when it is more than min.cleanable.dirty.ratio of both parts, or older than max.compaction.lag.ms,
-or when all tombstones of the clean part may go, which Kafka does only when new records come.
+Compaction is due when that part is more than min.cleanable.dirty.ratio of both parts, or older than
+max.compaction.lag.ms, or when all tombstones of the clean part have expired, which Kafka only checks when new
+records arrive.
 
 Invariants: pure; the same image, time and limits give the same works. A run that is merged has at least two
     extents. A work replaces MAX_EXTENTS at most, so that the commit that publishes it stays small. The
-    extents of a compaction are all of its partition up to where it ends.
+    extents of a compaction are all of its partition up to its end offset.
 Sources: size-tiered compaction of log-structured merge trees; Kafka LogCleanerManager
     (grabFilthiestCompactedLog, cleanableOffsets, maxCompactionDelay).
 """
@@ -50,10 +51,10 @@ from sparklog.metadata import (
 
 # --- works -------------------------------------------------------------------------------------------
 #
-# What is to be done, as values that can be pickled and done by any process that has the store.
+# Units of work, as values that can be pickled and run by any process with access to the store.
 #
-# A piece is consecutive extents of one partition as one image has them. Whether they are still there when the
-# work is done is checked when it is published (work_loop.py).
+# A piece is consecutive extents of one partition in one image. The publish checks that they are still there
+# (work_loop.py).
 
 PartitionKey = tuple[str, int]  # topic id, partition
 NO_PARTITIONS: frozenset[PartitionKey] = frozenset()
@@ -61,13 +62,13 @@ NO_PARTITIONS: frozenset[PartitionKey] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Extents of one partition that are to be read, and replaced.
+    """Extents of one partition to read and replace.
 
     Fields:
-        born: the birth of what replaces them, by the image that they were found in.
+        born: the creation version of their replacement, by the image that has them.
         topic: its name, for the names of files and for messages.
         config: the topic's settings, as of the choice.
-        is_shared: its batches go to a segment that others share.
+        is_shared: its batches are written to a segment that other pieces share.
     """
 
     born: int
@@ -98,11 +99,11 @@ class Piece:
 
 
 class Work(Protocol):
-    """What is rewritten and published together."""
+    """A unit that is rewritten and published as a whole."""
 
     @property
     def pieces(self) -> Sequence[Piece]:
-        """All that is read."""
+        """Return all pieces to read."""
 
     @property
     def size(self) -> int:
@@ -110,16 +111,16 @@ class Work(Protocol):
 
     @property
     def reads(self) -> int:
-        """How often each small extent is read."""
+        """Return how often each small extent is read."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Return a name for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeWork:
-    """Pieces that are done together, and published together: small ones share a segment."""
+    """Pieces that are merged and published together: small ones share a segment."""
 
     pieces: tuple[Piece, ...]
     reads: ClassVar[int] = 1
@@ -131,7 +132,7 @@ class MergeWork:
 
     @property
     def extent_count(self) -> int:
-        """How many are to be replaced."""
+        """Return the number of extents to replace."""
         return sum(len(piece.extents) for piece in self.pieces)
 
     @property
@@ -142,17 +143,17 @@ class MergeWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionWork:
-    """A round over one partition.
+    """A compaction round of one partition.
 
     Fields:
-        born, newest_ms: the birth of what is written, and the newest commit's time, by the image that it was
-            chosen from.
+        born, newest_ms: the creation version of new segments, and the newest commit's time, by the image of
+            the choice.
         config: the topic's settings, as of the choice.
-        extents: from the log start to where the round ends at the latest.
-        cleaned: how far the partition was compacted, as of the choice.
-        first_dirty_offset: where the dirty part begins; not below the log start.
+        extents: from the log start to the latest end of the round.
+        cleaned: the compaction state of the partition, as of the choice.
+        first_dirty_offset: the start of the dirty part; not below the log start.
         end_offset: exclusive; nothing from here on is read.
-        clean_bytes, dirty_bytes: stored bytes of both parts, about.
+        clean_bytes, dirty_bytes: approximate stored bytes of both parts.
     """
 
     born: int
@@ -172,12 +173,12 @@ class CompactionWork:
 
     @property
     def dirty_ratio(self) -> float:
-        """Of the part that may be compacted."""
+        """Return the dirty ratio of the part that may be compacted."""
         return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
 
     @property
     def size(self) -> int:
-        """Stored bytes that are read: the dirty part twice."""
+        """Return the stored bytes to read: the dirty part twice."""
         return int(self.extents.column("size").sum()) + self.dirty_bytes
 
     @property
@@ -185,7 +186,7 @@ class CompactionWork:
         return (self.piece(self.extents),)
 
     def piece(self, extents: ExtentColumns) -> Piece:
-        """Some of its extents."""
+        """Return a piece of some of its extents."""
         return Piece(
             born=self.born,
             topic=self.topic,
@@ -204,15 +205,15 @@ class CompactionWork:
 # --- topics ------------------------------------------------------------------------------------------
 
 
-# Four times what makes a partition due: maintenance that is given any time at all never gets there, unless
-# groups commit so often that an interval of it (log.cleaner.backoff.ms) is enough for as many.
+# Four times the number that makes a partition due: maintenance with any time at all stays below it, unless
+# groups commit so often that they reach it within one interval (log.cleaner.backoff.ms).
 MOST_EXTENTS = 1_024
 
 
 def named_topics(image: Image, topics: Collection[str]) -> list[str]:
     """Return the names of these topics, in the caller's order.
 
-    A text is a collection of letters: `expire(..., "ab")` would remove the records of the topics a and b.
+    A str is a collection of letters: `expire(..., "ab")` would remove the records of the topics a and b.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
@@ -222,7 +223,7 @@ def named_topics(image: Image, topics: Collection[str]) -> list[str]:
         raise InvalidRequestError(
             "INVALID_OPTION",
             f"topics: found the text {topics!r}, expected a list of names",
-            fix=f"write [{topics!r}], or leave topics out for all of them",
+            fix=f"pass [{topics!r}], or omit topics for all of them",
         )
     return [image.topic(name).name for name in topics]
 
@@ -248,7 +249,7 @@ def _chosen(image: Image, topics: Collection[str] | None) -> list[Topic]:
 def _partitions(
     topic: Topic, skip: Collection[PartitionKey], since: Image, least_extents: int = 1
 ) -> Iterator[tuple[PartitionState, ExtentColumns]]:
-    """The partitions that are not skipped, with their extents up to where they ended in `since`."""
+    """Yield the partitions that are not skipped, with their extents up to their end in `since`."""
     known = since.topic_by_id.get(topic.topic_id)
     for state, old in zip(topic.partitions, known.partitions if known else (), strict=False):
         if len(state.extents) >= least_extents and (topic.topic_id, state.partition) not in skip:
@@ -265,15 +266,16 @@ _SMALLEST_CLASS_BYTES = 16 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeLimits:
-    """When extents are merged.
+    """Limits of merging.
 
     Fields:
-        fan_in: so many of one size class. Smaller: fewer extents, more rewriting; larger: the other way
-            round. None: whatever can be merged is, also two of them.
-        target_bytes: of a segment; None: the topic's segment.bytes, which is the most in any case.
-        shared_bytes: pieces below this share a segment with others; what is larger gets segments of its own.
-            Smaller: more files; larger: more is written once more, and a file goes only when all in it have.
-        skip: partitions that are left as they are.
+        fan_in: the number of extents of a size class to merge. Smaller: fewer extents, more rewriting;
+            larger: the reverse. None: merge all that can be merged, also two extents.
+        target_bytes: the size of a segment; None: the topic's segment.bytes, which is always the maximum.
+        shared_bytes: smaller pieces share a segment with others; larger ones get their own segments.
+            Smaller: more files; larger: more rewriting, and a file is only removed when all its pieces are
+            dead.
+        skip: partitions that are not merged.
     """
 
     fan_in: int | None = 256
@@ -290,13 +292,13 @@ def choose_merges(
     since: Image | None = None,
     segments: Collection[str] | None = None,
 ) -> Iterator[MergeWork]:
-    """Yield the works that are due, by topic and partition.
+    """Yield the due works, by topic and partition.
 
     Args:
         topics: None: all.
-        since: an older image, beyond whose offsets nothing is merged; None: everything is.
-        segments: None: what makes fewer extents is due; else whatever lies in these segments, and may be
-            replaced.
+        since: an older image; extents after its log ends are not merged. None: no such limit.
+        segments: None: merges that reduce the extents are due; else all replaceable extents in these
+            segments.
     """
     wanted = None if segments is None else np.array(sorted(segments), object)
     return _in_works(
@@ -311,9 +313,9 @@ def choose_merges(
 
 
 def _in_works(pieces: Iterable[Piece]) -> Iterator[MergeWork]:
-    """Large pieces by themselves, small ones together."""
+    """Yield large pieces as works of their own, and small ones together."""
     shared: list[Piece] = []
-    size = count = 0  # of them: to add them up for each piece would cost the square of their number
+    size = count = 0  # running totals: adding them up for each piece would be quadratic
     for piece in pieces:
         if not piece.is_shared:
             yield MergeWork((piece,))
@@ -332,7 +334,7 @@ def _pieces(image: Image, topic: Topic, limits: MergeLimits, since: Image) -> It
     config = TopicConfig.parse(topic.configs, image.configs)
     target = min(limits.target_bytes or config.segment_bytes, config.segment_bytes, _indexed_bytes(config))
     for state, columns in _partitions(topic, limits.skip, since, limits.fan_in or 2):
-        # What must stay as it is parts what lies about it, as an extent does that is done.
+        # An extent that must not change separates its neighbours, as a done one does.
         size = np.where(mergeable(state, columns), columns.column("size"), target)
         for start, stop in runs_to_merge(size, target, limits.fan_in):
             yield _piece(image, topic, state, config, columns.slice(start, stop), limits)
@@ -375,8 +377,8 @@ def _piece(
 
 
 def _indexed_bytes(config: TopicConfig) -> int:
-    """Return a size for which a segment's indexes surely have room; what is larger may be cut (merging.py)
-    into parts that would be chosen again and again.
+    """Return a size that always fits a segment's indexes; larger pieces may be cut (merging.py) into parts
+    that would be chosen again and again.
     """
     entries = config.segment_index_bytes // TIME_ENTRY.size
     return max(1, entries * HEADER.size, (entries - 1) * config.index_interval_bytes)
@@ -404,7 +406,7 @@ def runs_to_merge(size: npt.NDArray[np.int64], target: int, fan_in: int | None) 
 
 
 def _class_bounds(target: int, fan_in: int | None) -> npt.NDArray[np.int64]:
-    """Extents below the first are of class 0, and so on; those of at least the last bound are done."""
+    """Return the upper bounds of the size classes; extents of at least the last bound are done."""
     bounds = [max(1, target // 2)]
     while fan_in is not None and bounds[0] > _SMALLEST_CLASS_BYTES:
         bounds.insert(0, bounds[0] // fan_in)
@@ -412,7 +414,7 @@ def _class_bounds(target: int, fan_in: int | None) -> npt.NDArray[np.int64]:
 
 
 def _stretches(wanted: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where `wanted` is true without a break, for two at least."""
+    """Return the ranges of at least two consecutive true values."""
     edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
     pairs = edges.reshape(-1, 2)
     return [(start, stop) for start, stop in pairs[pairs[:, 1] - pairs[:, 0] >= 2].tolist()]
@@ -444,18 +446,18 @@ DEDUPE_BUFFER_BYTES = 128 << 20  # Kafka's log.cleaner.dedupe.buffer.size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionLimits:
-    """When partitions are compacted.
+    """Limits of compaction.
 
     Fields:
-        only_due: go by min.cleanable.dirty.ratio and max.compaction.lag.ms, and leave the newest extent
-            alone, as Kafka's cleaner does. Else whatever can be compacted is.
-        min_extents: the dirty ratio counts where the dirty part has so many extents, or segment.bytes, or has
-            waited for segment.ms. Smaller: less space; larger: partitions of a few small extents, of which a
-            little is more than half, are not rewritten all the time.
-        dedupe_buffer_bytes: memory for the keys of a round. Smaller: more rounds where there are many keys,
-            each of which rewrites the partition; larger: more memory.
-        skip: partitions that are left as they are.
-        defaults: settings of topics where neither they nor the root say anything: a broker's.
+        only_due: apply min.cleanable.dirty.ratio and max.compaction.lag.ms, and skip the newest extent, as
+            Kafka's cleaner does. Else compact all that can be compacted.
+        min_extents: the dirty ratio only counts if the dirty part has this many extents, or segment.bytes, or
+            has waited for segment.ms. Smaller: less space; larger: partitions of a few small extents, where a
+            little is more than half, are rewritten less often.
+        dedupe_buffer_bytes: memory for the keys of a round. Smaller: with many keys more rounds, each of
+            which rewrites the partition; larger: more memory.
+        skip: partitions that are not compacted.
+        defaults: a broker's defaults of settings that neither the topic nor the root has.
     """
 
     only_due: bool = False
@@ -473,11 +475,11 @@ def choose_compactions(
     *,
     since: Image | None = None,
 ) -> list[CompactionWork]:
-    """Return the works that are due, the filthiest first.
+    """Return the due works, largest dirty ratio first.
 
     Args:
         topics: None: all.
-        since: an older image, beyond whose offsets nothing is compacted; None: everything is.
+        since: an older image; records after its log ends are not compacted. None: no such limit.
     """
     works = [
         work
@@ -490,11 +492,11 @@ def choose_compactions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dirtiness:
-    """How much there is to be compacted, due or not.
+    """The amount of compaction work, due or not.
 
     Fields:
-        ratio: the largest dirty ratio of a partition, of what may be compacted.
-        overdue_ms: for how long a record is older than max.compaction.lag.ms already, at most.
+        ratio: the largest dirty ratio of a partition's compactable part.
+        overdue_ms: the longest time for which a record has exceeded max.compaction.lag.ms.
     """
 
     ratio: float = 0.0
@@ -516,7 +518,7 @@ def dirtiness(
 
 
 def why_not_due(image: Image, name: str, now_ms: int, limits: CompactionLimits) -> str:
-    """Return why nothing of a compacted topic is due, for people; empty if something is. Pure."""
+    """Return a text why no compaction of the topic is due; empty if one is. Pure."""
     topic = image.topics[name]
     states = [state for state in topic.partitions if len(state.extents)]
     if not states:
@@ -553,7 +555,7 @@ def _works(
     for state, all_columns in _partitions(topic, limits.skip, since):
         columns = all_columns.slice(0, _cleanable(state, all_columns, config, now_ms, limits))
         first_dirty = max(state.log_start_offset, state.cleaned.first_dirty_offset)
-        # A round sees all of the clean part, or none: what it notes is of all of it.
+        # A round reads all of the clean part, or none: what it records holds for all of it.
         if not len(columns) or len(columns) < state.extents.index_from(first_dirty):
             continue
         end = max(first_dirty, int(columns.end_offset[-1]))
@@ -577,7 +579,7 @@ def _works(
 def _cleanable(
     state: PartitionState, columns: ExtentColumns, config: TopicConfig, now_ms: int, limits: CompactionLimits
 ) -> int:
-    """Return how many of the extents may be compacted, from the first on."""
+    """Return the number of leading extents that may be compacted."""
     newest = columns.column("max_timestamp_ms")
     stays = ~mergeable(state, columns)
     if config.min_compaction_lag_ms > 0:
@@ -609,6 +611,6 @@ def _is_due(work: CompactionWork, now_ms: int, limits: CompactionLimits) -> bool
 
 
 def _dirty_times(work: CompactionWork) -> npt.NDArray[np.int64]:
-    """The largest timestamps of dirty extents, of those that have one."""
+    """Return the largest timestamps of the dirty extents that have one."""
     newest = work.extents.column("max_timestamp_ms")
     return newest[(work.extents.end_offset > work.first_dirty_offset) & (newest > 0)]

@@ -1,18 +1,18 @@
-"""The batches that a round of compaction makes of those that are stored.
+"""Rewrites stored batches in a round of compaction.
 
-A batch all of whose records stay keeps its bytes. Of others the records that stay are laid out anew, with
-their offsets, timestamps, keys, values and headers, byte for byte; an empty batch is left out. Those, and
-what is small, are put together with what follows them: a batch for each record that is left would cost 61
-bytes and nine tenths of the speed of reading.
+A batch that keeps all of its records keeps its bytes. Other batches are re-encoded with the remaining
+records: offsets, timestamps, keys, values and headers are the same, byte for byte; an empty batch is left
+out. Re-encoded and small batches are joined with the next ones: a batch per remaining record would cost 61
+bytes each and nine tenths of the read speed.
 
-Invariants: offsets and their order stay what they are; so does the offset with which the last batch of the
-    round ends, be it empty, so that readers get beyond it. Control batches keep their bytes, and so do
+Invariants: offsets and their order do not change; neither does the end offset of the round's last batch, even
+    if it is empty, so that readers get beyond it. Control batches keep their bytes, and so do
     records beyond the round's end.
     A batch with a delete horizon has it in the place of its first timestamp, to which its records' timestamps
-    are relative. Log append time is one of a whole batch: those are not put together.
-    Of batches that were put together the image knows the producers (metadata/model/sequences.py); they are
-    in no header any more, and neither is that they were written in transactions.
-Not here: where the batches go (compaction.py).
+    are relative. Log append time belongs to a whole batch: such batches are not joined.
+    The image knows the producers of joined batches (metadata/model/sequences.py); their headers have no
+    producer and no transactional bit any more.
+Not here: writing the batches (compaction.py).
 Concurrency: pure functions, but for the round's counts.
 Sources: Kafka MemoryRecords.filterTo; KIP-534.
 """
@@ -58,8 +58,8 @@ from sparklog.metadata import NO_DELETE_HORIZON_MS
 
 # --- offset map --------------------------------------------------------------------------------------
 #
-# Invariants: `latest` returns for a key the largest offset that `put` got with it; nothing is ever forgotten.
-#     A full table takes no more, and reports from which row on.
+# Invariants: `latest` returns the largest offset that was `put` for a key; no key is ever evicted. A full
+#     table accepts no more keys, and reports the first row without room.
 # Memory: 24 bytes a slot, as Kafka's; the slots are a power of two, of which nine tenths are used.
 # Not here: hashing (format/key_hashes.py). Two keys of one hash would be one key here.
 # Concurrency: one thread.
@@ -76,7 +76,7 @@ class OffsetMap:
     """The last offset of each key, in a table of fixed size: open addressing over NumPy columns."""
 
     def __init__(self, buffer_bytes: int, most_keys: int) -> None:
-        """`most_keys`: so many keys may come; fewer than the buffer has room for spare memory."""
+        """`most_keys`: the largest number of keys; if the buffer has room for more, the table is smaller."""
         wanted = min(buffer_bytes // SLOT_BYTES, 2 * most_keys)
         slots = max(MIN_SLOTS, 1 << max(0, wanted.bit_length() - 1))
         if slots < wanted and 2 * slots * SLOT_BYTES <= buffer_bytes:
@@ -92,9 +92,9 @@ class OffsetMap:
         return self._count
 
     def put(self, keys: Hashes, offset: Int64Array) -> int:
-        """Take the keys of these offsets, which ascend, and are above all earlier ones.
+        """Insert the keys of these offsets, which ascend, and are above all earlier ones.
 
-        Returns: how many rows were taken; fewer than there are when the table is full.
+        Returns: the number of inserted rows; fewer than given when the table is full.
         """
         rows = len(offset)
         if self._count + rows > self._room:
@@ -132,11 +132,11 @@ class OffsetMap:
         return found - 1
 
     def _start(self, keys: Hashes) -> tuple[UInt64Array, UInt64Array]:
-        """Where to look first, and how far to go from there: odd, so that every slot is reached."""
+        """Return the first slot to probe, and the step: odd, so that every slot is reached."""
         return keys.high & self._mask, keys.low | _U(1)
 
     def _fitting(self, keys: Hashes) -> int:
-        """How many rows there is room for."""
+        """Return the number of rows that fit."""
         is_new = np.flatnonzero(self.latest(keys) < 0)
         pairs = np.stack([keys.high[is_new], keys.low[is_new]], axis=1)
         _, first = np.unique(pairs, axis=0, return_index=True)
@@ -148,7 +148,7 @@ class OffsetMap:
     def _claim(
         self, keys: Hashes, following: Int64Array, rows: npt.NDArray[np.intp], at: UInt64Array
     ) -> None:
-        """Give each free slot to the row that was written to it last."""
+        """Assign each free slot to the row that was written to it last."""
         self._next[at] = following[rows]
         won = self._next[at] == following[rows]
         rows, at = rows[won], at[won]
@@ -156,7 +156,7 @@ class OffsetMap:
         self._count += len(rows)
 
     def _raise(self, following: Int64Array, rows: npt.NDArray[np.intp], at: UInt64Array) -> None:
-        """Several rows may be of one key, and NumPy does not say which of them is written last."""
+        """Raise the stored offsets; of rows with one key, NumPy may write any one last."""
         while len(rows):
             lower = self._next[at] < following[rows]
             rows, at = rows[lower], at[lower]
@@ -165,34 +165,34 @@ class OffsetMap:
 
 # --- surviving ---------------------------------------------------------------------------------------
 #
-# Which records survive a round of compaction: Kafka's promises, for whole arrays of records.
+# Decides which records survive a round of compaction, by Kafka's rules, for whole arrays of records.
 #
-# A record below the end of what is mapped stays if no later one has its key, and
+# A record below the end of the mapped part stays if no later one has its key, and
 #
 #     - it has a value; or
-#     - it is a tombstone whose delete horizon has not come. The horizon is set, once, by the first round that
-#       could have removed the tombstone: delete.retention.ms from then on. It stands in the batch's header.
+#     - it is a tombstone whose delete horizon has not passed. The first round that could have removed the
+#       tombstone sets the horizon, once: delete.retention.ms from then on. It is in the batch's header.
 #
-# Records without a key go: nothing says which of them is the latest. Beyond the end everything stays.
-# Invariants: pure. A tombstone goes only in a round after the one that has seen all records before it, so
-#     that nothing it has hidden comes back.
+# Records without a key are removed: none of them supersedes another. After the end all records stay.
+# Invariants: pure. A tombstone is removed only in a round after the one that has read all records before it,
+#     so that no deleted value comes back.
 # Sources: Kafka Cleaner.shouldRetainRecord, KIP-534.
 
 
 BoolArray = npt.NDArray[np.bool_]
-# Markers are not interpreted. Of transactions only committed records are in the log: they are as others.
+# Markers are not interpreted. The log only has committed records of transactions, which are like others.
 OPAQUE_MASK = CONTROL_MASK
 
 
 @dataclass(slots=True)
 class Counts:
-    """Records of a round.
+    """Counts of records in a round.
 
     Fields:
-        read, kept: of those that may go, in all batches that were looked at.
+        read, kept: of the removable records, in all batches that were read.
         superseded: a later record has their key.
-        keyless: had no key, and went.
-        tombstones_removed: their horizon had come; tombstones_kept: it has not.
+        keyless: removed, without a key.
+        tombstones_removed: past their horizon; tombstones_kept: before it.
     """
 
     read: int = 0
@@ -203,22 +203,22 @@ class Counts:
     tombstones_kept: int = 0
 
     def add(self, other: "Counts") -> None:
-        """Count these as well."""
+        """Add these counts."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(slots=True)
 class Round:
-    """The rules of a round of compaction over one partition, and what it has found so far.
+    """The rules of a compaction round of one partition, and its results so far.
 
     Fields:
         keys: the last offset of each key of the dirty part.
-        end_offset: of what is mapped; nothing beyond it is changed.
-        now_ms: which tombstones may go.
-        marked_ms: when those that are found now were, no earlier than any clock says.
-        horizon_ms: until when those are kept that could have gone for the first time.
-        latest_horizon_ms: of all tombstones that are kept.
+        end_offset: the end of the mapped part; records after it do not change.
+        now_ms: tombstones with an earlier horizon are removed.
+        marked_ms: the time at which new horizons begin, the latest of all clocks.
+        horizon_ms: the new horizon, of tombstones that could be removed for the first time.
+        latest_horizon_ms: the latest horizon of all kept tombstones.
     """
 
     hasher: KeyHasher
@@ -232,19 +232,19 @@ class Round:
 
     @property
     def horizon_ms(self) -> int:
-        """Of tombstones that this round keeps, and could have removed."""
+        """Return the new horizon of tombstones that this round could have removed."""
         return min(LONG_MAX, self.marked_ms + self.delete_retention_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """Of the records and batches that were parsed together.
+    """The surviving records of batches that were parsed together.
 
     Fields:
-        records: which of them stay.
-        counts: how many stay of each batch.
-        horizon_ms: of each batch, the delete horizon that it has from now on; NO_DELETE_HORIZON_MS: none.
-        is_new_horizon: of which batches it is set by this round.
+        records: a mask of the records that stay.
+        counts: the number of remaining records of each batch.
+        horizon_ms: the delete horizon of each batch from now on; NO_DELETE_HORIZON_MS: none.
+        is_new_horizon: a mask of the batches whose horizon this round sets.
     """
 
     records: BoolArray
@@ -272,7 +272,7 @@ def surviving(round_: Round, parsed: ParsedBodies, table: BatchTable) -> Survivo
     tombstone = stays & within & is_tombstone
     count = len(table)
     has_tombstone = np.bincount(batch_of[tombstone], minlength=count) > 0
-    # A batch that reaches beyond the end is looked at again by the next round.
+    # A batch that reaches beyond the end is read again by the next round.
     is_new = has_tombstone & ~has_horizon & (table.last_offset < round_.end_offset)
     keeps_tombstone = np.bincount(batch_of[stays & is_tombstone], minlength=count) > 0
     horizon = np.where(has_horizon & keeps_tombstone, table.first_timestamp_ms, NO_DELETE_HORIZON_MS)
@@ -296,16 +296,16 @@ def surviving(round_: Round, parsed: ParsedBodies, table: BatchTable) -> Survivo
 # --- compacted batches -------------------------------------------------------------------------------
 
 
-JOINED_BYTES = 64 << 10  # of batches that are put together: as many as a writer's
+JOINED_BYTES = 64 << 10  # of joined batches: the size of a writer's
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What became of some batches.
+    """The compacted form of some batches.
 
     Fields:
-        parts: the batches, in order; none, if nothing of them is left.
-        is_changed: true if anything is not as it was.
+        parts: the batches, in order; empty if no record is left.
+        is_changed: true if anything has changed.
     """
 
     parts: list[EncodedBatches]
@@ -319,8 +319,8 @@ def compacted(
 
     Args:
         table: with absolute offsets.
-        codec: of batches that are laid out anew; None: their own.
-    Raises: CorruptLogError for what cannot be decoded.
+        codec: of re-encoded batches; None: their own.
+    Raises: CorruptLogError for batches that cannot be decoded.
     """
     parts: list[EncodedBatches] = []
     is_changed = False
@@ -341,7 +341,7 @@ def compacted(
 
 
 class _Part:
-    """Batches that were parsed together; `table` has them as they are stored."""
+    """Batches that were parsed together; `table` has their stored form."""
 
     def __init__(
         self,
@@ -357,7 +357,7 @@ class _Part:
         is_last = table.last_offset == round_.end_offset - 1
         self._is_empty = (found.counts == 0) & ~beyond
         whole = (found.counts == table.record_count) & ~found.is_new_horizon & ~self._is_empty
-        # An empty batch at the end of a round before stays as it is while it is the last one.
+        # An empty batch at the end of an earlier round stays while it is the last one.
         whole |= is_last & self._is_empty & (table.record_count == 0)
         self._is_whole = whole
         self._left = np.flatnonzero(~self._is_empty | is_last)
@@ -389,7 +389,7 @@ class _Part:
         return made
 
     def _group_starts(self) -> Int64Array:
-        """Return where in `_left` begins what becomes one batch."""
+        """Return the indices in `_left` at which a new batch begins."""
         left, table = self._left, self._table
         joins = self._may_join[left[1:]] & self._may_join[left[:-1]]
         same = (table.attributes & ~(DELETE_HORIZON_MASK | TRANSACTIONAL_MASK))[left]
@@ -413,14 +413,14 @@ class _Part:
         return np.array(starts, np.int64)
 
     def _body_bytes(self) -> Int64Array:
-        """Estimate how many bytes of records stay of each batch."""
+        """Estimate the remaining bytes of records of each batch."""
         bodies = self._parsed.bodies
         size = bodies.end - bodies.start
         share: Int64Array = size * self._found.counts // np.maximum(1, self._table.record_count)
         return share
 
     def _laid_out(self, starts: Int64Array, made_anew: BoolArray) -> "_LaidOut":
-        """Lay out the records of all batches that are made anew, one after the other."""
+        """Lay out the records of all re-encoded batches, in order."""
         table, found, fields = self._table, self._found, self._parsed.fields
         group_of_batch = np.full(len(table), -1, np.int64)
         groups = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(self._left)))
@@ -454,7 +454,7 @@ class _Part:
         )
 
     def _encoded(self, starts: Int64Array, start: int, stop: int, laid_out: "_LaidOut") -> EncodedBatches:
-        """The groups [start:stop], all of them made anew."""
+        """Return the groups [start:stop], all of them re-encoded."""
         table, left = self._table, self._left
         output = BatchList()
         spans = []
@@ -504,7 +504,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _LaidOut:
-    """Records of batches that are made anew; one row a group, those that are not are empty."""
+    """Records of re-encoded batches; one row per group, empty for the other groups."""
 
     data: memoryview
     start: Int64Array
@@ -518,7 +518,7 @@ class _LaidOut:
 
 
 def _rows(parsed: ParsedBodies, rows: Int64Array) -> Rows:
-    """Some records as they stand in their bodies."""
+    """Return some records with their original bytes."""
     data = parsed.bodies.data
     fields = type(parsed.fields)(*(column[rows] for column in parsed.fields))
     headers = None
@@ -540,7 +540,7 @@ def _rows(parsed: ParsedBodies, rows: Int64Array) -> Rows:
 
 
 def _stretches(keeps: BoolArray, first: Int64Array) -> list[tuple[int, int]]:
-    """Groups that are written together: made anew, or kept and next to each other."""
+    """Return ranges of groups that are written together: re-encoded, or kept and adjacent."""
     parts = (keeps[1:] != keeps[:-1]) | (keeps[1:] & (first[1:] != first[:-1] + 1))
     edges = [0, *(np.flatnonzero(parts) + 1).tolist(), len(keeps)]
     return list(pairwise(edges))

@@ -1,12 +1,12 @@
-"""Compaction: of each key the last record stays.
+"""Compaction: keeps the last record of each key.
 
-Invariants: a round's replacements and how far it came are published in one commit, or not at all: not when
-    any of the extents that it removes has changed, when another process has compacted the partition
-    meanwhile, or when its topic is not to be compacted any more. So two compactors bring nothing back: what
-    one has removed, the other one's extents do not show any more as they were.
+Invariants: a round's replacements and its progress are published in one commit, or not at all: not if an
+    extent that it removes has changed, if another process has compacted the partition concurrently, or if the
+    topic is no longer compacted. So two concurrent compactors never bring a removed record back: the extents
+    of the second one have changed.
 Not here: which partitions (choose.py), the loop (work_loop.py).
-Concurrency: works may be done concurrently, in any process.
-After a crash: the commit is there or not. If not, the new segments are files that nothing refers to.
+Concurrency: works may run concurrently, in any process.
+After a crash: the commit is there or not. If not, the new segments are unreferenced files.
 """
 
 import os
@@ -71,27 +71,27 @@ from sparklog.storage import Store
 
 # --- run compaction ----------------------------------------------------------------------------------
 #
-# A round of compaction over one partition, in any process: from a work to replacements that may be published.
+# A compaction round of one partition, in any process: from a work to replacements that may be published.
 #
-# 1. The dirty part is read; of each key the last offset is remembered, as long as there is room.
-# 2. Everything up to where that came is read, and what survives is written to segments of the partition's
-#    own, in Kafka's layout, since there are gaps. Extents of which nothing changes stay where they are.
+# 1. Read the dirty part; map the last offset of each key, while the map has room.
+# 2. Read everything below the end of the mapped part, and write the surviving records to segments of the
+#    partition, in Kafka's layout, since there are gaps. Unchanged extents stay in place.
 #
-# Invariants: what is returned is durable, and belongs together: tombstones go, or get their horizon, because
-#     all before them was seen. So it is published as a whole, or not at all.
-# Memory: a few times `step_bytes`, what one batch may decompress to, and the map of keys.
+# Invariants: the result is durable, and atomic: tombstones are removed, or get their horizon, because all
+#     records before them were read. So it is published as a whole, or not at all.
+# Memory: a few times `step_bytes`, the decompressed size of one batch, and the map of keys.
 # Not here: which partitions (choose.py), which records (compacted_batches.py).
 # Sources: Kafka Cleaner (buildOffsetMap, cleanSegments).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What came of a work.
+    """The result of a work.
 
     Fields:
         replacements: of runs of extents, ascending.
         bytes_before: of the extents that they remove.
-        cleaned: how far the partition is compacted once they are published.
+        cleaned: the compaction state of the partition after the publish.
     """
 
     work: CompactionWork
@@ -110,15 +110,15 @@ def run_compaction(
     step_bytes: int = STEP_BYTES,
     spool: Spool | None = None,
 ) -> CompactionResult:
-    """Do a work.
+    """Run a work.
 
     Args:
         on_bytes: called with stored bytes that were read.
-        spool: what was fetched for it already.
+        spool: the bytes that were fetched for it in advance.
 
     Raises:
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged, or newer; publish
-            nothing of the work. UnreadableSegmentError: the storage does not give one; the same.
+            nothing of the work. UnreadableSegmentError: a segment is unreadable; the same.
         StorageError, FatalStorageError: it could not be written.
     """
     stored = _Stored(store, spool)
@@ -151,7 +151,7 @@ def run_compaction(
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Where the extents are, and what is here of them already."""
+    """The store of the extents, and the spool with fetched bytes."""
 
     store: Store
     spool: Spool | None
@@ -166,7 +166,7 @@ class _Stored:
 def _map_keys(
     stored: _Stored, work: CompactionWork, round_: Round, on_bytes: OnBytes, step_bytes: int
 ) -> int:
-    """Return where the part ends whose keys are all mapped."""
+    """Map the keys of the dirty part; return the end of the mapped part."""
     dirty = np.flatnonzero(work.extents.end_offset > work.first_dirty_offset)
     if work.first_dirty_offset >= work.end_offset or not len(dirty):
         return work.end_offset
@@ -183,7 +183,7 @@ def _map_keys(
 def _map_step(
     work: CompactionWork, round_: Round, data: memoryview, table: BatchTable, step_bytes: int
 ) -> int | None:
-    """Return the offset of the first record that there is no room for, or that cannot be read; None: there
+    """Return the offset of the first record that has no room in the map, or cannot be read; None if there
     is none.
     """
     opaque = np.flatnonzero((table.attributes & OPAQUE_MASK) != 0)
@@ -209,7 +209,7 @@ def _map_step(
 
 
 def _groups(work: CompactionWork, end_offset: int) -> Iterator[ExtentColumns]:
-    """Runs of extents below the end, each of about a segment's size, or one extent that is larger."""
+    """Yield runs of extents below the end, each of about a segment's size, or a single larger extent."""
     count = int(np.searchsorted(work.extents.base_offset, end_offset, side="left"))
     for start, stop in cut(work.extents.column("size")[:count], work.config.segment_bytes, max(1, count)):
         yield work.extents.slice(start, stop)
@@ -223,7 +223,7 @@ def _rewrite(
     on_bytes: OnBytes,
     step_bytes: int,
 ) -> ReplaceExtents | None:
-    """Return None if nothing of it changes."""
+    """Return the replacement of a run; None if nothing changes."""
     piece = work.piece(group)
     codec = codec_of(work.config.compression_type)
     unchanged = 0
@@ -247,7 +247,7 @@ def _rewrite(
 
 
 def _copy_first(stored: _Stored, piece: Piece, count: int, output: MergedSegments, step_bytes: int) -> None:
-    """The first steps of a piece, as they are."""
+    """Copy the first steps of a piece unchanged."""
     with stored.source(piece) as source:
         for _, (data, table) in zip(range(count), read_steps(source, piece, step_bytes), strict=False):
             output.write(kept_batches(data, table, 0))
@@ -263,17 +263,17 @@ def _where(work: CompactionWork, table: BatchTable) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class CompactedTopic:
-    """What was done to a topic.
+    """The results for a topic.
 
     Fields:
-        partitions: that were, or would be, compacted.
-        clean_bytes, dirty_bytes: of them, before the first round.
-        rounds: that were published.
-        bytes_before, bytes_after: of extents that were replaced, and of what stands in their place.
-        records_read: that might have gone; the others of these fields are of them.
-        superseded: a later record had their key; keyless: had no key, and went.
-        tombstones_removed: their delete horizon had come; tombstones_kept: as of the last round.
-        left_out: rounds that were not published, since the partition changed meanwhile.
+        partitions: compacted, or due in a dry run.
+        clean_bytes, dirty_bytes: of these partitions, before the first round.
+        rounds: published rounds.
+        bytes_before, bytes_after: of the replaced extents, and of their replacements.
+        records_read: the removable records; the next fields are parts of them.
+        superseded: a later record had their key; keyless: removed, without a key.
+        tombstones_removed: past their delete horizon; tombstones_kept: as of the last round.
+        left_out: rounds that were not published, since the partition changed concurrently.
     """
 
     partitions: int = 0
@@ -291,12 +291,12 @@ class CompactedTopic:
 
     @property
     def records_removed(self) -> int:
-        """Return the records that went for any reason."""
+        """Return the number of records removed for any reason."""
         return self.superseded + self.keyless + self.tombstones_removed
 
 
 class CompactionReport(RewriteReport[CompactedTopic]):
-    """Of the topics that are to be compacted."""
+    """The results for the topics with cleanup.policy=compact."""
 
 
 def compact(
@@ -315,19 +315,20 @@ def compact(
 
     Args:
         topics: None: all of them, internal ones too.
-        limits: when partitions are compacted; by default whatever can be.
-        dry_run: only report what would be compacted, first.
-        raises: whether what cannot be read is an error at the end; else it is in the report alone.
-        meter: how much of it; None: all.
-        run: does works; by default here, one after the other.
+        limits: when partitions are compacted; by default all that can be.
+        dry_run: only report the first works.
+        raises: raise an error at the end for unreadable partitions; else only report them.
+        meter: the budget; None: no limit.
+        run: runs works; by default in this process, one by one.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
-        InvalidRequestError: NOT_COMPACTED, a topic of `topics` keeps all of its records; `topics` is a text.
-        RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
+        InvalidRequestError: NOT_COMPACTED, the policy of a topic in `topics` has no compact; `topics` is a
+            str.
+        RetriableError: MAINTENANCE_RUNNING, another process of this machine maintains the root.
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; the
-            other partitions were compacted. UnreadableSegmentError: the storage does not give one; the same,
-            unless it did not answer.
+            other partitions were compacted. UnreadableSegmentError: a segment is unreadable; the same, unless
+            the storage did not answer.
         StorageError, FatalStorageError: see WorkLoop.run.
     """
     limits, store = limits or CompactionLimits(), metadata.store
@@ -361,7 +362,7 @@ def _names(image: Image, topics: Collection[str] | None) -> list[str]:
             raise InvalidRequestError(
                 "NOT_COMPACTED",
                 f"topic {name!r}: found a cleanup.policy without compact, expected one with it",
-                fix="leave the topic out, or give it the policy: "
+                fix="omit the topic, or set its policy: "
                 f"sparklog topics alter --topic {name} --config cleanup.policy=compact",
             )
     return names
@@ -384,7 +385,7 @@ class _Compacting(Job[CompactionWork, CompactionResult]):
             self.count_left_out(work)
             return Outcome(is_progress=False)
         self._count(self._report.topics[work.topic], result)
-        if result.cleaned == work.cleaned:  # as far as it gets
+        if result.cleaned == work.cleaned:  # no further progress
             return Outcome(is_progress=False, done=[work.pieces[0].key])
         return Outcome(is_progress=True)
 
@@ -405,7 +406,7 @@ class _Compacting(Job[CompactionWork, CompactionResult]):
 
 
 def publish_compaction(metadata: MetadataLog, result: CompactionResult) -> bool:
-    """Publish a round, as a whole; False: it does not apply any more.
+    """Publish a round as a whole; return False if it no longer applies.
 
     Raises: as publish_replacements.
     """

@@ -1,12 +1,12 @@
-"""Merging: the extents of a work become as few as they can be.
+"""Merging: replaces the extents of a work by as few as possible.
 
-Pieces that are small share a new segment, sorted by partition, laid out as a writer's; the others get
-segments of their own, laid out as Kafka's.
-Invariants: what is returned may be published: the bytes are durable, and hold, offset for offset, the records
-    of the extents that they replace.
-Not here: which extents (choose.py), what becomes of a batch (rewrite.py), the loop (work_loop.py).
-Concurrency: works may be done concurrently, in any process.
-After a crash: files that nothing refers to; nothing is lost, and the work is chosen again.
+Small pieces share a new segment, sorted by partition, in a writer's layout; the others get their own
+segments, in Kafka's layout.
+Invariants: the result may be published: the bytes are durable, and have the records of the replaced extents,
+    offset for offset.
+Not here: which extents (choose.py), rewriting of batches (rewrite.py), the loop (work_loop.py).
+Concurrency: works may run concurrently, in any process.
+After a crash: unreferenced files are left; nothing is lost, and the work is chosen again.
 """
 
 import contextlib
@@ -81,16 +81,16 @@ from sparklog.storage import AppendFile, Store
 
 # --- merged segment ----------------------------------------------------------------------------------
 #
-# A merged segment: one partition, absolute offsets, laid out as Kafka's, with its .index and .timeindex.
+# A merged segment: one partition, absolute offsets, Kafka's layout, with its .index and .timeindex.
 #
 #     <topic>-<p>/<20 digits of the first offset>-<born>-<id>.log
 #
 # Invariants: the segment is durable, with its name, before `finish` returns its extent; the indexes are
 #     hints, and are complete or absent. A batch is never split over two segments.
 # Limits: segment.bytes and segment.index.bytes of the topic; relative offsets and positions below 2^31.
-# Not here: what is in it (rewrite.py).
+# Not here: its batches (rewrite.py).
 # Concurrency: one thread.
-# After a crash: a file that nothing refers to.
+# After a crash: an unreferenced file.
 # Sources: FORMAT.md#offset-index, FORMAT.md#time-index; Kafka LogSegment.
 
 
@@ -112,11 +112,11 @@ class MergedSegment:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Return the bytes so far."""
         return self._file.position
 
     def has_room(self, batches: EncodedBatches) -> bool:
-        """True if it would stay within its limits with these."""
+        """True if the segment stays within its limits with these batches."""
         config = self._piece.config
         size = self.size + batches.size_bytes
         entries = self._entries + len(batches.size)
@@ -132,7 +132,7 @@ class MergedSegment:
         )
 
     def write(self, batches: EncodedBatches) -> None:
-        """Append batches, their offsets absolute."""
+        """Append batches with absolute offsets."""
         position = self._file.write(*batches.data)
         failpoint("merge.written")
         last = batches.base_offset + batches.batch_record_count - 1
@@ -144,7 +144,7 @@ class MergedSegment:
         self.next_offset = int(last[-1]) + 1
 
     def finish(self) -> Extent:
-        """Make it durable, write its indexes, and close it; return the extent of all of it."""
+        """Sync the segment, write its indexes, and close it; return the extent of all its batches."""
         size = self.size
         self._file.sync()
         failpoint("merge.synced")
@@ -163,14 +163,14 @@ class MergedSegment:
         )
 
     def close(self) -> None:
-        """Abandon it; what was written is swept later."""
+        """Abandon the segment; vacuum removes the file later."""
         with contextlib.suppress(StorageError, OSError):
             self._file.close()
 
     def _write_indexes(self) -> None:
         position, size, last_offset, newest = map(np.concatenate, zip(*self._columns, strict=True))
         chosen = choose_entries(position, size, self._piece.config.index_interval_bytes)
-        # As Kafka: nothing for the segment's first batch, and the last offset of the others.
+        # As in Kafka: no entry for the segment's first batch, and the last offset of the others.
         offsets = encode_offset_entries(last_offset[chosen[1:]] - self.base_offset, position[chosen[1:]])
         times = _time_entries(newest, last_offset - self.base_offset, chosen)
         with contextlib.suppress(StorageError):
@@ -180,15 +180,14 @@ class MergedSegment:
 
 
 def _time_entries(newest: np.ndarray, last: np.ndarray, chosen: np.ndarray) -> bytes:
-    """Of each index interval, the batch that made the largest timestamp so far, if one of it did.
+    """Return an entry for each index interval with a new largest timestamp: the batch that has it.
 
     Args:
         newest: largest timestamp of each batch.
         last: relative offset of each batch's last record.
         chosen: batches with which intervals begin.
 
-    An entry names a batch that has the timestamp that it says, so that a reader can hold it against the
-    batch's header.
+    An entry names a batch that has its timestamp, so that a reader can check it against the batch's header.
     """
     largest = np.maximum.accumulate(newest)
     rises = np.flatnonzero(np.diff(largest, prepend=-1) > 0)
@@ -201,7 +200,7 @@ def _time_entries(newest: np.ndarray, last: np.ndarray, chosen: np.ndarray) -> b
 
 
 class MergedSegments:
-    """The segments that a piece's batches go to; made when there is something to write."""
+    """The segments for a piece's batches; created on the first write."""
 
     def __init__(self, store: Store, piece: Piece) -> None:
         self._store, self._piece = store, piece
@@ -209,7 +208,7 @@ class MergedSegments:
         self._added: list[Extent] = []
 
     def write(self, batches: EncodedBatches) -> None:
-        """Append batches, to a new segment where the last one has no room."""
+        """Append batches, to a new segment if the last one has no room."""
         for part in parts_within(batches, INT_MAX):
             if self._segment is not None and not self._segment.has_room(part):
                 self._finish_segment(self._segment)
@@ -218,7 +217,7 @@ class MergedSegments:
             self._segment.write(part)
 
     def finish(self) -> list[Extent]:
-        """Return the extents, durable."""
+        """Sync the segments; return their extents."""
         if self._segment is not None:
             self._finish_segment(self._segment)
         return self._added
@@ -246,15 +245,15 @@ def run_merge(
     *,
     spool: Spool | None = None,
 ) -> list[ReplaceExtents]:
-    """Do a work; return one replacement for each of its pieces.
+    """Run a work; return one replacement for each of its pieces.
 
     Args:
         on_bytes: called with stored bytes that were rewritten.
-        spool: what was fetched for it already.
+        spool: the bytes that were fetched for it in advance.
 
     Raises:
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged, or newer; publish
-            nothing of the work. UnreadableSegmentError: the storage does not give one; the same.
+            nothing of the work. UnreadableSegmentError: a segment is unreadable; the same.
         StorageError, FatalStorageError: it could not be written.
     """
     with Source(store, work.pieces, spool) as source:
@@ -280,7 +279,7 @@ def _merge_shared(
 
 
 def _append_piece(writer: LogWriter, source: Source, piece: Piece) -> DraftExtent:
-    """All batches of a piece, small enough for one extent."""
+    """Append all batches of a piece that fits into one extent."""
     made = list(rewritten(source, piece, origin=piece.start_offset))
     draft = writer.append(piece.topic_id, piece.partition, join_batches(made), piece.config)
     assert draft is not None  # it extends nothing
@@ -289,7 +288,7 @@ def _append_piece(writer: LogWriter, source: Source, piece: Piece) -> DraftExten
 
 def _merge_apart(store: Store, source: Source, piece: Piece, on_bytes: OnBytes) -> ReplaceExtents:
     with MergedSegments(store, piece) as segments:
-        # A step is never larger than a segment may be, but for one batch.
+        # A step is never larger than a segment's limit, except for a single batch.
         step_bytes = min(STEP_BYTES, piece.config.segment_bytes)
         for batches in rewritten(source, piece, step_bytes=step_bytes):
             segments.write(batches)
@@ -306,14 +305,14 @@ def _replacement(piece: Piece, added: list[Extent]) -> ReplaceExtents:
 
 @dataclass(slots=True, kw_only=True)
 class MergedTopic:
-    """What was done to a topic.
+    """The results for a topic.
 
     Fields:
         extents_before, extents_after: of all its partitions.
-        merged_extents: that were replaced; merged_bytes: stored bytes that were read for it.
-        added_extents, added_bytes: that stand in their place.
-        left_out: pieces that were rewritten but not published, since their extents changed meanwhile, or
-            would have become no fewer.
+        merged_extents: replaced extents; merged_bytes: stored bytes that were read for them.
+        added_extents, added_bytes: of the replacements.
+        left_out: pieces that were rewritten but not published, since their extents changed concurrently, or
+            would not have become fewer.
     """
 
     extents_before: int
@@ -326,7 +325,7 @@ class MergedTopic:
 
 
 class MergeReport(RewriteReport[MergedTopic]):
-    """Of the topics that were looked at."""
+    """The results for the examined topics."""
 
 
 def optimize(
@@ -342,24 +341,24 @@ def optimize(
     progress: OnProgress = ignore_progress,
     segments: Collection[str] | None = None,
 ) -> MergeReport:
-    """Merge what is due.
+    """Merge the due extents.
 
     Args:
         topics: None: all, internal ones too.
-        limits: when extents are merged; by default whatever can be.
-        dry_run: only report what would be merged, first.
-        raises: whether what cannot be read is an error at the end; else it is in the report alone.
-        meter: how much of it; None: all.
-        run: does works; by default here, one after the other.
-        segments: move everything out of these segments; None: merge what makes fewer extents.
+        limits: when extents are merged; by default all that can be.
+        dry_run: only report the first works.
+        raises: raise an error at the end for unreadable partitions; else only report them.
+        meter: the budget; None: no limit.
+        run: runs works; by default in this process, one by one.
+        segments: move all extents out of these segments; None: merge to reduce the number of extents.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
-        InvalidRequestError: `topics` is a text.
-        RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
-        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; what
-            else was due was merged. UnreadableSegmentError: the storage does not give one; the same, unless
-            it did not answer.
+        InvalidRequestError: `topics` is a str.
+        RetriableError: MAINTENANCE_RUNNING, another process of this machine maintains the root.
+        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; the
+            other due extents were merged. UnreadableSegmentError: a segment is unreadable; the same, unless
+            the storage did not answer.
         StorageError, FatalStorageError: see WorkLoop.run.
     """
     limits = limits or MergeLimits(fan_in=None)
@@ -402,7 +401,7 @@ class _Merging(Job[MergeWork, list[ReplaceExtents]]):
         )
 
     def publish(self, work: MergeWork, result: list[ReplaceExtents]) -> Outcome:
-        """Publish the replacements that make fewer extents, or all of them if segments are to be left."""
+        """Publish the replacements that reduce the extents, or all of them to empty segments."""
         is_fewer = [self._segments is not None or len(made.added) < made.removed_count for made in result]
         wanted = list(compress(result, is_fewer))
         published = set(publish_replacements(self._metadata, wanted).actions)
@@ -416,9 +415,7 @@ class _Merging(Job[MergeWork, list[ReplaceExtents]]):
             self._count(piece, None)
 
     def split(self, work: MergeWork, error: SparklogError) -> tuple[MergeWork | None, list[MergeWork]]:
-        """Halve it: pieces share a work that have nothing else in common. What lies in a segment that the
-        storage does not give is not tried again.
-        """
+        """Halve the work: its pieces are independent. Pieces in an unreadable segment are given up."""
         pieces = work.pieces
         if len(pieces) == 1:
             return work, []

@@ -1,15 +1,15 @@
-"""A root that was put back from a backup is made safe to be used: `sparklog root restore`.
+"""Prepares a root that was restored from a backup for use: `sparklog root restore`.
 
     1. on an object store: write the name of the new incarnation where publishers read it, and wait until each
        process that was not stopped has read it (metadata/loading.py)
-    2. check that the log is whole: a process that was not stopped may have put a commit after its end
+    2. check that the log is whole: a process that was not stopped may have written a commit after its end
     3. begin the new incarnation, in one commit (metadata/model/restoring.py)
-    4. remove requests and heartbeats of before, so that no process acts on them
+    4. remove old requests and heartbeats, so that no process acts on them
 
-Invariants: records, topics, settings, groups' offsets and what applications have written stay as they are.
-    Run again it is harmless: yet another incarnation begins.
-Not here: putting the backup back, which is a copy, and stopping what has the root open.
-Concurrency: meant for a time when nothing has the root open; a process that has it open is refused from then
+Invariants: records, topics, settings, groups' offsets and versions of applications do not change.
+    Running it again is harmless: yet another incarnation begins.
+Not here: copying the backup back, and stopping the processes that have the root open.
+Concurrency: meant to run while no process has the root open; a process that has it open is refused from then
     on.
 After a crash: between 1 and 3 nothing is published until it is run again; after 3 only garbage is left.
 Sources: adr/0033; docs/maintenance.md.
@@ -27,16 +27,16 @@ from sparklog.metadata.loading import LEASE_MS, load_image, write_incarnation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """What a restore did, or would do.
+    """The results of a restore, or its plan in a dry run.
 
     Fields:
-        commit: the one that began the incarnation; of a dry run the last one that there is.
-        producer_id: the first that is handed out from now on; producer_id_before: that would have been.
-        leader_epoch: the least of any partition from now on.
-        producers: idempotent ones that partitions have forgotten.
-        transactions: transactional ids, each of which has a new producer; aborted: which of them were open.
+        commit: the one that began the incarnation; of a dry run the last commit.
+        producer_id: the next one to be assigned; producer_id_before: the next one before the restore.
+        leader_epoch: the lowest epoch of any partition from now on.
+        producers: idempotent producers that partitions have forgotten.
+        transactions: transactional ids, each with a new producer; aborted: those that were open.
         brokers: node ids that were registered, and not fenced.
-        applications: those that wrote with a version, as streaming queries do.
+        applications: applications that wrote with a version, as streaming queries do.
         partitions: of all topics.
     """
 
@@ -55,11 +55,11 @@ class RestoreReport:
 
 
 def restore(metadata: MetadataLog, clock: Clock, *, dry_run: bool = False) -> RestoreReport:
-    """Begin a new incarnation of a root that was put back from a backup.
+    """Begin a new incarnation of a root that was restored from a backup.
 
     Raises:
         RetriableError: MAINTENANCE_RUNNING, a process of this machine maintains the root.
-        CorruptLogError: the log has a gap, or is damaged. And see MetadataLog.publish.
+        CorruptLogError: the log has a gap, or is damaged. Also the errors of MetadataLog.publish.
     """
     incarnation_id = new_id()
     if dry_run:
@@ -69,7 +69,7 @@ def restore(metadata: MetadataLog, clock: Clock, *, dry_run: bool = False) -> Re
         if store.traits.is_remote:
             write_incarnation(store, incarnation_id)
             clock.sleep_ms(2 * LEASE_MS)
-        load_image(store, metadata.cluster_id)  # looks at all names: no commit is beyond a gap
+        load_image(store, metadata.cluster_id)  # lists all names: no commit is beyond a gap
         reports: list[RestoreReport] = []
 
         def plan(image: Image) -> list[Action]:

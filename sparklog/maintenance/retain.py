@@ -1,17 +1,17 @@
-"""Retention: which records are past their topic's retention.ms or retention.bytes, with Kafka's arithmetic.
+"""Retention: removes records past their topic's retention.ms or retention.bytes, with Kafka's arithmetic.
 
-From the oldest extent on, and without leaving one in between:
+From the oldest extent on, without gaps:
 
-    by time    an extent goes when its largest timestamp is older than retention.ms before now. A timestamp in
-               the future keeps its extent, and all after it, until that time has come and gone. So does an
-               extent without timestamps.
-    by size    an extent goes while what would be left is at least retention.bytes.
+    by time    an extent is removed when its largest timestamp is older than retention.ms before now. A
+               timestamp in the future keeps its extent, and all after it, until that time has passed, too. So
+               does an extent without timestamps.
+    by size    an extent is removed while the remaining size would be at least retention.bytes.
 
-An extent plays the part of Kafka's segment, and is mostly smaller; there is no active one that must stay, so
-a partition without writers becomes empty, as Kafka's does once its last segment has rolled.
-Invariants: records go by moving the log start offset up, never otherwise; topics whose cleanup.policy has no
-    delete keep everything. What goes is decided from the image that the commit is planned against.
-Not here: freeing the files (nothing refers to them then).
+An extent corresponds to Kafka's segment, and is mostly smaller. There is no active one that must stay, so a
+partition without writers becomes empty, as in Kafka once its last segment has rolled.
+Invariants: records are only removed by advancing the log start offset; topics whose cleanup.policy has no
+    delete keep everything. The decision is made from the image that the commit is planned against.
+Not here: removing the unreferenced files.
 Concurrency: pure, but for publishing.
 Sources: Kafka UnifiedLog.deleteRetentionMsBreachedSegments, deleteRetentionSizeBreachedSegments.
 """
@@ -42,26 +42,26 @@ from sparklog.storage import Store
 
 # --- two clocks --------------------------------------------------------------------------------------
 #
-# Where time ends something for good, the earlier of two clocks counts: this machine's, and the store's.
+# If a removal by time is final, the earlier of two clocks counts: this machine's, and the store's.
 #
 # A machine whose clock is ahead, by a year or by a time zone, would remove records that are not past their
 # retention, tombstones that readers have not seen, and abort transactions that are in progress.
-# Invariants: on an object store, and a directory of another machine, nothing ends before both clocks say so.
-#     A local directory has only this machine's clock: if that is ahead, it is believed. A clock that is
-#     behind ends things late, which harms nothing; but a time that it stores would look old to others, so
-#     that is never before the newest commit's (Image.no_earlier_ms).
-# Not here: whether something is due at all, which is checked often, by the image and this machine's clock: a
-#     round that begins too early does nothing.
+# Invariants: on an object store, and a directory of another machine, nothing expires before both clocks are
+#     past its time. A local directory has only this machine's clock, even if it is ahead. A clock that is
+#     behind expires things late, which is harmless; but a time that it stores would look old to others, so
+#     stored times are never before the newest commit's (Image.no_earlier_ms).
+# Not here: the frequent check whether something is due, by the image and this machine's clock: a round that
+#     begins too early does nothing.
 
 
 def earlier_now_ms(store: Store, clock: Clock) -> int:
-    """Return the time of this machine, or of the store if that is earlier."""
+    """Return the earlier of this machine's time and the store's."""
     return both_now_ms(store, clock)[0]
 
 
 def shown_now_ms(store: Store, clock: Clock) -> int:
-    """Return the same for a dry run: the time of a directory comes from a file that is made in it, which a
-    read-only directory refuses.
+    """Return the same for a dry run: the time of a directory comes from a new file in it, which fails in a
+    read-only directory.
     """
     try:
         return earlier_now_ms(store, clock)
@@ -70,11 +70,11 @@ def shown_now_ms(store: Store, clock: Clock) -> int:
 
 
 def both_now_ms(store: Store, clock: Clock) -> tuple[int, int]:
-    """Return the earlier and the later of both: what is kept for a while is kept from the later one on.
+    """Return the earlier and the later of both: a retention period begins at the later one.
 
-    1. a store dates by whole seconds: it is up to a second behind, and says 5.0 at 5.9 s;
-    2. a tombstone is to be kept for a second, and is marked as of 5.0;
-    3. at 6.0 s both clocks say that it was, and a reader that began at 5.9 s does not see it.
+    1. a store has times of whole seconds: it is up to a second behind, and has 5.0 at 5.9 s;
+    2. a tombstone with a retention of one second is marked as of 5.0;
+    3. at 6.0 s it is removed by both clocks, and a reader that began at 5.9 s does not see it.
     """
     here_ms = clock.now_ms()
     store_ms = store.storage_now_ms(here_ms)
@@ -83,34 +83,34 @@ def both_now_ms(store: Store, clock: Clock) -> tuple[int, int]:
 
 # --- left open ---------------------------------------------------------------------------------------
 #
-# Transactions that are past their time-out are aborted, and their producers fenced, where no broker does it.
+# Aborts transactions past their time-out, and fences their producers, in roots without a broker.
 #
-# What a dead process has staged takes space until its transactional id is used again, which may be never.
-# Brokers abort within seconds (transaction.abort.timed.out.transaction.cleanup.interval.ms); roots that only
-# Spark and Python use have rounds of maintenance.
+# The staged records of a dead process take space until its transactional id is used again, which may be
+# never. Brokers abort within seconds (transaction.abort.timed.out.transaction.cleanup.interval.ms); roots
+# that only Spark and Python use have rounds of maintenance.
 #
-# Invariants: nothing is aborted before its time-out, from its start by the opener's clock, and now by the
-#     earlier of two clocks. A root that names a running broker is left to it for BROKERS_MS: a broker that
-#     was killed looks the same. The transactions are chosen from the image that the commit is planned
+# Invariants: no transaction is aborted before its time-out, from its start by the opener's clock to now by
+#     the earlier of two clocks. If a root has a running broker, it is left to the broker for BROKERS_MS: a
+#     killed broker looks the same. The transactions are chosen from the image that the commit is planned
 #     against.
-# Not here: what an abort does (sparklog/metadata/model/transactions.py), a broker's own look
+# Not here: the abort itself (sparklog/metadata/model/transactions.py), a broker's own sweep
 # (sparklog_server).
 # Concurrency: any process and machine; the second one finds nothing open.
 # After a crash: due again.
 # Sources: Kafka TransactionCoordinator.abortTimedOutTransactions.
 
 
-BROKERS_MS: Final = 600_000  # far above how often they look, and how long it takes to replace one
+BROKERS_MS: Final = 600_000  # far above their sweep interval, and the time to replace a broker
 
 
 def choose_left_open(image: Image, now_ms: int) -> list[str]:
-    """Return the transactional ids to abort, as many as go into a commit. Pure."""
+    """Return the transactional ids to abort, as many as fit into a commit. Pure."""
     is_served = any(not broker.is_fenced for broker in image.brokers.values())
     return timed_out(image, now_ms - BROKERS_MS if is_served else now_ms)
 
 
 def abort_left_open(metadata: MetadataLog, clock: Clock, check: Callable[[], None]) -> list[Transaction]:
-    """Abort them; return them as they were.
+    """Abort the overdue transactions; return their state before the abort.
 
     Args:
         check: called before each commit; may raise.
@@ -147,11 +147,11 @@ MAX_ACTIONS = 10_000  # of a commit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """What goes of one partition: everything below `new_log_start_offset`.
+    """The removal from one partition: all records below `new_log_start_offset`.
 
     Fields:
-        offsets: how many; records, where compaction has left no gaps.
-        size_bytes: stored bytes of the extents that go.
+        offsets: the number of removed offsets; that of records, unless compaction has left gaps.
+        size_bytes: stored bytes of the removed extents.
     """
 
     topic: str
@@ -172,11 +172,11 @@ def choose_expired(
     topics: Collection[str] | None = None,
     defaults: Mapping[str, str] = NO_DEFAULTS,
 ) -> Iterator[Expiry]:
-    """Yield what is past its topic's retention, by topic and partition.
+    """Yield the removals that retention requires, by topic and partition.
 
     Args:
         topics: None: all.
-        defaults: settings of topics where neither they nor the root say anything: a broker's.
+        defaults: a broker's defaults of settings that neither the topic nor the root has.
     """
     for name in sorted(image.topics):
         if topics is not None and name not in topics:
@@ -188,7 +188,7 @@ def choose_expired(
         for state in topic.partitions:
             count, size = _expired(state, config, now_ms)
             start_offset = _end_of(state, count) if count else 0
-            # Extents may lie wholly below the log start, where compaction has parted one that it cuts.
+            # Extents may be wholly below the log start, if compaction has split one that it cuts.
             if start_offset > state.log_start_offset:
                 yield Expiry(
                     topic=name,
@@ -201,7 +201,7 @@ def choose_expired(
 
 
 def _expired(state: PartitionState, config: TopicConfig, now_ms: int) -> tuple[int, int]:
-    """(extents, their stored bytes)"""
+    """Return (number of expired extents, their stored bytes)."""
     columns = state.extents.columns()
     size = columns.column("size")
     count = 0
@@ -210,13 +210,13 @@ def _expired(state: PartitionState, config: TopicConfig, now_ms: int) -> tuple[i
         stays = (newest < 0) | (newest >= now_ms - config.retention_ms)
         count = int(stays.argmax()) if stays.any() else len(columns)
     if config.retention_bytes >= 0:
-        left = int(size.sum()) - np.cumsum(size)  # after this one, and those before it, are gone
+        left = int(size.sum()) - np.cumsum(size)  # the size after the removal of this one and those before it
         count = max(count, int((left >= config.retention_bytes).sum()))
     return count, int(size[:count].sum())
 
 
 def _end_of(state: PartitionState, count: int) -> int:
-    """Return where the log starts when the first `count` extents are gone."""
+    """Return the log start offset after the removal of the first `count` extents."""
     return state.log_end_offset if count == len(state.extents) else state.extents[count].base_offset
 
 
@@ -228,11 +228,11 @@ def expire(
     dry_run: bool = False,
     defaults: Mapping[str, str] = NO_DEFAULTS,
 ) -> list[Expiry]:
-    """Remove what is past its retention, or only report what would go; `defaults` as in choose_expired.
+    """Remove records past their retention, or only report them; `defaults` as in choose_expired.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
-        InvalidRequestError: `topics` is a text.
+        InvalidRequestError: `topics` is a str.
         RetriableError, StorageError, FatalStorageError: see MetadataLog.publish; earlier commits stay.
     """
     image = metadata.refresh(force=True)
@@ -250,7 +250,7 @@ def expire(
 def _expire_some(
     metadata: MetadataLog, now_ms: int, topics: Collection[str] | None, defaults: Mapping[str, str]
 ) -> list[Expiry]:
-    """Remove, and return, what goes in one commit; MAX_ACTIONS at most."""
+    """Remove the records that fit into one commit, with at most MAX_ACTIONS; return the removals."""
     chosen: list[Expiry] = []
 
     def plan(image: Image) -> list[Action]:

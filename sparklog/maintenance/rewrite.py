@@ -1,17 +1,17 @@
-"""The batches of a piece, read, checked, and put in their new form.
+"""Reads, checks and re-encodes the batches of a piece.
 
-A batch that is large enough keeps its bytes: only its base offset is set, which no CRC covers. Small ones
-that follow each other are decoded and encoded again as full ones: a batch for each record costs 61 bytes and
-nine tenths of the speed of reading.
+A batch that is large enough keeps its bytes: only its base offset is set, which no CRC covers. Consecutive
+small ones are decoded and joined to full ones: a batch per record costs 61 bytes each and nine tenths of the
+read speed.
 
 Invariants: every record keeps its offset, key, value, headers, timestamp and type of timestamp; the CRC of
-    every batch is verified before it is written anywhere. Batches that say more than their records do
-    (markers, batches with a delete horizon, with gaps) keep their bytes, and so does what cannot be decoded:
-    this is not the place to judge it. So do header keys that are not UTF-8, which decoding replaces. That
-    records were written in a transaction says nothing any more once they are in the log.
-    With log append time a batch has one timestamp for all: those are never put together.
-Memory: a few times `step_bytes`, MAX_EXPANDED_BYTES, and what one batch may decompress to.
-Not here: which extents (choose.py), where the batches go (merging.py).
+    every batch is verified before it is written anywhere. Batches with more information
+    than their records (markers, batches with a delete horizon, with gaps) keep their bytes, as do batches
+    that cannot be decoded, and batches with header keys that are not UTF-8, which decoding would replace. The
+    transactional bit has no meaning once the records are in the log.
+    With log append time a batch has one timestamp for all records: such batches are never joined.
+Memory: a few times `step_bytes`, MAX_EXPANDED_BYTES, and the decompressed size of one batch.
+Not here: which extents (choose.py), writing the batches (merging.py).
 Concurrency: a generator belongs to one thread; it holds a few open files.
 """
 
@@ -68,28 +68,28 @@ from sparklog.storage import Store
 
 # --- spool -------------------------------------------------------------------------------------------
 #
-# Small extents of several works, fetched from an object store by object, before the works are done.
+# Small extents of several works, fetched from an object store by object, before the works run.
 #
-# A publish leaves an object with a little of each partition, and works go by partition: each extent would be
-# a request by itself, each time that it is read. So consecutive works that read the same objects are grouped;
-# their small extents are fetched together, and wait on the local disk.
+# A publish creates an object with a little of each partition, but works are by partition: each read of an
+# extent would be a request of its own. So consecutive works that read the same objects are grouped; their
+# small extents are fetched together, and kept on the local disk.
 #
-# Invariants: what is read is what the objects hold, which never change. What could not be fetched, or found
-#     no room, is left out: its reader asks the store, and gets the error. An object that the store does not
-#     give is requested once: all its readers get the same error.
-#     The file has no name: it belongs to this process alone, and goes with it.
-# Memory: AHEAD_BYTES on their way, and about 400 bytes for each of MAX_SPANS.
-# Disk: SPOOL_BYTES at most, and a quarter of what is free where temporary files lie (TMPDIR); and a quarter
-#     of that for what lies between extents.
+# Invariants: the bytes are those of the objects, which never change. Extents that could not be fetched, or
+#     had no room, are left out: their reader requests them from the store, and gets the error. An unreadable
+#     object is requested once: all its readers get the same error.
+#     The file has no name: it belongs to this process alone, and ends with it.
+# Memory: AHEAD_BYTES in transfer, and about 400 bytes for each of MAX_SPANS.
+# Disk: at most SPOOL_BYTES, and a quarter of the free space of TMPDIR; and a quarter of that for the gaps
+#     between extents.
 # Not here: large extents, which are worth a request each (log/segment_file.py); directories, which need none.
 # Concurrency: one thread.
 
 
 SPOOL_BYTES = 1 << 30
 MAX_SPANS = 65_536
-SMALL_BYTES = 256 << 10  # what is larger is a request, or several, by itself
+SMALL_BYTES = 256 << 10  # larger extents are one request or several each
 _FREE_SHARE = 4
-_LEAST_SAVED = 2  # so many reads for a request, or it is not worth the disk's while
+_LEAST_SAVED = 2  # the least reads per request that are worth the use of the disk
 _log = logging.getLogger("sparklog.maintenance")
 WorkT = TypeVar("WorkT", bound=Work)
 OnBytes = Callable[[int], None]  # called with stored bytes that were read or rewritten; may rest, or raise
@@ -103,7 +103,7 @@ class Spool(Closing):
     """Bytes of objects, on the local disk."""
 
     def __init__(self, store: Store, *, limit_bytes: int | None = None) -> None:
-        """`limit_bytes`: by default SPOOL_BYTES, or a quarter of what is free."""
+        """`limit_bytes`: by default SPOOL_BYTES, or a quarter of the free space."""
         self._store = store
         self._file: IO[bytes] | None = None
         self._starts: dict[str, list[int]] = {}  # by segment, of ranges, ascending
@@ -112,10 +112,10 @@ class Spool(Closing):
         self.room = _room() if limit_bytes is None else limit_bytes
 
     def fill(self, spans: Sequence[Span], reads: int, on_bytes: OnBytes = ignore_bytes) -> None:
-        """Fetch these, and drop all else; fetch nothing if few requests would be saved.
+        """Fetch these spans, and drop all others; fetch nothing if that saves few requests.
 
         Args:
-            reads: how often each is going to be read.
+            reads: the number of times that each is going to be read.
         """
         self.close()
         ranges = joined_ranges(spans)
@@ -124,15 +124,15 @@ class Spool(Closing):
         try:
             self._file = tempfile.TemporaryFile(prefix="sparklog-", buffering=0)  # noqa: SIM115 - `close`
             self._fetch(self._file, ranges, on_bytes)
-        except OSError as error:  # what was fetched stays of use
-            _log.info("no room on the local disk; each extent is requested by itself: %s", error)
+        except OSError as error:  # the fetched spans stay usable
+            _log.info("no room on the local disk; requesting extents one by one: %s", error)
 
     def has(self, span: Span) -> bool:
-        """True if all of the span is here, or is known to be unreadable."""
+        """True if all of the span was fetched, or is known to be unreadable."""
         return span.segment in self._refused or self._place(span) is not None
 
     def read_into(self, span: Span, buffer: memoryview) -> bool:
-        """Fill the buffer with the span; False: it is not here. UnreadableSegmentError: it is unreadable."""
+        """Fill the buffer with the span; False if it was not fetched. Raises: UnreadableSegmentError."""
         if span.segment in self._refused:
             raise as_value(self._refused[span.segment])
         place = self._place(span)
@@ -144,7 +144,7 @@ class Spool(Closing):
             return False
 
     def close(self) -> None:
-        """Drop everything; may be filled again."""
+        """Drop all bytes; `fill` may be called again."""
         self._starts, self._ranges, self._refused = {}, {}, {}
         if self._file is not None:
             self._file.close()
@@ -161,7 +161,7 @@ class Spool(Closing):
                     files.open(span).will_need(span.position, span.size)
                 announced.append(span)
                 size += span.size
-                # Half of what is kept open, as each is opened when it is announced, and when it is taken.
+                # Half of the open segments, since each is opened when it is announced, and when it is read.
                 while size > AHEAD_BYTES or len(announced) >= AHEAD_CHUNKS:
                     size -= announced[0].size
                     self._take(files, file, announced.popleft(), on_bytes)
@@ -200,7 +200,7 @@ def with_spool(
     on_read_ahead: OnBytes = ignore_bytes,
     limit_bytes: int | None = None,
 ) -> Generator[tuple[WorkT, Spool | None]]:
-    """Yield the works, in their order, each with what was fetched for it."""
+    """Yield the works, in order, each with the spool that has its fetched bytes."""
     if not store.traits.is_remote:
         yield from ((work, None) for work in works)
         return
@@ -218,12 +218,12 @@ def with_spool(
 def groups(
     store: Store, works: Sequence[WorkT], room: int, most_bytes: int | None = None
 ) -> Iterator[Sequence[WorkT]]:
-    """Yield the works, in their order, parted into those that are fetched for together; each by itself where
-    the store is a directory.
+    """Yield the works, in order, in groups whose extents are fetched together; one by one if the store is a
+    directory.
 
     Args:
-        room: for their small extents.
-        most_bytes: of all that they read; None: no bound.
+        room: bytes for their small extents.
+        most_bytes: the limit of all that a group reads; None: no limit.
     """
     start = 0
     while start < len(works):
@@ -248,7 +248,7 @@ def in_turns(works: Iterable[MergeWork]) -> list[MergeWork]:
 
 
 def _group_end(works: Sequence[WorkT], start: int, room: int, most_bytes: int | None) -> int:
-    """Return where the works end that are fetched for together: each reads objects of earlier ones."""
+    """Return the end of the group from `start`: each work reads objects of earlier ones."""
     segments: set[str] = set()
     count = size = everything = 0
     for number in range(start, len(works)):
@@ -281,7 +281,7 @@ def _small_spans(pieces: Sequence[Piece]) -> Iterator[Span]:
 
 
 def _within(spans: Iterator[Span], room: int) -> list[Span]:
-    """Return as many as there is room for."""
+    """Return the leading spans that fit."""
     taken = []
     for span in islice(spans, MAX_SPANS):
         room -= span.size
@@ -309,20 +309,20 @@ def _write(file: IO[bytes], data: bytearray) -> None:
 
 STEP_BYTES = 4 << 20
 SMALL_BATCH_BYTES = 8 << 10  # larger ones gain little: a header is less than a hundredth of them
-# Of batches that are put together, as they are written: more only where compression.type has changed to one
-# that compresses less. Larger: more memory; smaller: more of them keep the codec that they have.
+# The written size of joined batches: larger only if compression.type has changed to a codec that compresses
+# less. Larger: more memory; smaller: more batches keep their codec.
 MAX_EXPANDED_BYTES = 64 << 20
 _GATHERED = 2048
 _KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK
 
 
 class Source:
-    """The segments that pieces lie in. Of a remote store's, what no spool has: small pieces are fetched
-    first, all together, and large ones ahead, in their order.
+    """The segments of pieces. From a remote store, small pieces that the spool does not have are fetched
+    first, in one batch, and large ones are read ahead, in order.
     """
 
     def __init__(self, store: Store, pieces: Sequence[Piece], spool: Spool | None = None) -> None:
-        """`spool`: what it has is not asked for again."""
+        """`spool`: its bytes are not requested again."""
         self.files = SegmentFiles(store)
         self._spool = spool
         self._ahead: ReadAhead | None = None
@@ -363,11 +363,11 @@ class Source:
 def rewritten(
     source: Source, piece: Piece, *, origin: int = 0, step_bytes: int = STEP_BYTES
 ) -> Iterator[EncodedBatches]:
-    """Yield the batches of all extents, in order, their base offsets counted from `origin`.
+    """Yield the batches of all extents, in order, with base offsets relative to `origin`.
 
     Raises:
-        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, is not what metadata say,
-            or newer. UnreadableSegmentError: the storage does not give it.
+        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, does not match the
+            metadata, or is newer. UnreadableSegmentError: it is unreadable.
     """
     for data, table in read_steps(source, piece, step_bytes):
         where = f"{piece.topic}-{piece.partition} from offset {int(table.base_offset[0])}"
@@ -404,7 +404,7 @@ def read_steps(source: Source, piece: Piece, step_bytes: int) -> Iterator[tuple[
 
 
 def _read_group(source: Source, piece: Piece, group: Sequence[Extent]) -> tuple[memoryview, BatchTable]:
-    """Consecutive extents, in one buffer."""
+    """Read consecutive extents into one buffer."""
     data = memoryview(bytearray(sum(extent.size for extent in group)))
     at = 0
     for extent in group:
@@ -419,7 +419,7 @@ def _read_group(source: Source, piece: Piece, group: Sequence[Extent]) -> tuple[
 def _read_large(
     source: Source, piece: Piece, extent: Extent, step_bytes: int
 ) -> Iterator[tuple[memoryview, BatchTable]]:
-    """One extent, step by step."""
+    """Read one extent step by step."""
     span = extent_span(piece.topic, extent)
     position, begins_at = span.position, extent.base_offset
     while position < span.end_position:
@@ -434,7 +434,7 @@ def _read_large(
 def _stretches(
     piece: Piece, group: Sequence[Extent], sizes: list[int], position: int, *, begins_at: int
 ) -> Stretches:
-    """Describe the bytes by the metadata: `sizes` of each extent, the first from `position` on."""
+    """Return the expected ranges by the metadata: `sizes` of each extent, the first from `position` on."""
     last = group[-1]
     start = last.position if len(group) > 1 else position
 
@@ -464,7 +464,7 @@ def _absolute(table: BatchTable, deltas: npt.NDArray[np.int64]) -> BatchTable:
 
 
 def _runs(table: BatchTable) -> Iterator[tuple[slice, bool]]:
-    """Yield runs of batches that are to be put together (True), and of those between them."""
+    """Yield runs of batches to join (True), and the runs between them (False)."""
     small = (
         (table.size < SMALL_BATCH_BYTES)
         & (table.attributes & _KEPT == 0)
@@ -480,7 +480,7 @@ def _runs(table: BatchTable) -> Iterator[tuple[slice, bool]]:
     together = np.zeros(len(table), np.bool_)
     together[1:] |= joins
     together[:-1] |= joins
-    # A run ends where what follows does not join, unless both are kept as they are.
+    # A run ends at a batch that cannot join it, unless both are kept unchanged.
     breaks = np.flatnonzero(~joins & (together[1:] | together[:-1])) + 1
     edges = [0, *breaks.tolist(), len(table)]
     for start, stop in pairwise(edges):
@@ -488,7 +488,7 @@ def _runs(table: BatchTable) -> Iterator[tuple[slice, bool]]:
 
 
 def kept_batches(view: memoryview, table: BatchTable, origin: int) -> EncodedBatches:
-    """Return consecutive batches with their bytes as they are, but for the base offset."""
+    """Return consecutive batches, unchanged except for the base offset."""
     start, stop = int(table.position[0]), int(table.position[-1] + table.size[-1])
     data = view[start:stop]
     position, base_offset = table.position - start, table.base_offset - origin
@@ -509,7 +509,7 @@ def kept_batches(view: memoryview, table: BatchTable, origin: int) -> EncodedBat
 def _put_together(
     view: memoryview, table: BatchTable, piece: Piece, where: str, step_bytes: int, origin: int
 ) -> list[EncodedBatches] | None:
-    """Return small batches as full ones; None if they cannot be decoded, or would be changed by that."""
+    """Join small batches to full ones; None if they cannot be decoded, or joining would change them."""
     made, expanded = [], 0
     try:
         for data, part, indices in plain_parts(view, table, step_bytes, where):
@@ -533,7 +533,7 @@ def _put_together(
 
 
 def _has_replaced_keys(headers: pa.ListArray) -> bool:
-    """True if a key has the character that replaces what is not UTF-8: it may have been another one."""
+    """True if a key has U+FFFD, which replaces bytes that are not UTF-8."""
     return bool(pc.any(pc.match_substring(headers.flatten().field("key"), "\ufffd")).as_py())
 
 

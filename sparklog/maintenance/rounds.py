@@ -1,11 +1,11 @@
-"""A round of maintenance: the steps that are due, in their order, within a budget.
+"""A round of maintenance: the due steps, in order, within a budget.
 
-Invariants: a step that fails does not keep the others from being done, unless it is unknown what is durable;
-    nor does one partition keep others from theirs (budget.py).
-Not here: who runs rounds, when, and one at a time (budget.py): `sparklog maintain`, and for a broker or a
-    streaming sink a process (sparklog/client/round_process.py).
+Invariants: a failed step does not prevent the others, unless it is unknown which data are durable; neither
+    does a failed partition (budget.py).
+Not here: scheduling of rounds (`sparklog maintain`; for a broker or a streaming sink a process,
+    sparklog/client/round_process.py), and their lock (budget.py).
 Concurrency: any process and machine; one thread.
-After a crash: what was published stays, the rest is due again.
+After a crash: published works stay, the rest is due again.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -66,14 +66,14 @@ Figures = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a choice depends on besides the image.
+    """The inputs of a choice, in addition to the image.
 
     Fields:
         topics: None: all, internal ones too.
         limits: when extents are merged.
-        defaults: settings of topics where neither they nor the root say anything: a broker's.
+        defaults: a broker's defaults of settings that neither the topic nor the root has.
         dedupe_buffer_bytes: see CompactionLimits.
-        skip: partitions that are not rewritten, since they could not be lately.
+        skip: partitions that are not rewritten, since that failed lately.
     """
 
     topics: Collection[str] | None = None
@@ -84,12 +84,12 @@ class Terms:
 
     @property
     def merge_limits(self) -> MergeLimits:
-        """Return the limits, with what is skipped."""
+        """Return the limits of merging, with the skipped partitions."""
         return replace(self.limits, skip=self.limits.skip | self.skip) if self.skip else self.limits
 
     @property
     def compaction_limits(self) -> CompactionLimits:
-        """Return those of compaction that only does what is due."""
+        """Return the limits of compaction of due partitions only."""
         return CompactionLimits(
             only_due=True,
             min_extents=self.limits.fan_in or 1,
@@ -101,7 +101,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """What a step is given."""
+    """The arguments of a step."""
 
     metadata: MetadataLog
     clock: Clock
@@ -112,7 +112,7 @@ class StepContext:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return what optimize and compact get alike: what cannot be read is a matter of the report."""
+        """Return the common options of optimize and compact: unreadable partitions are only reported."""
         return {
             "dry_run": self.dry_run,
             "raises": False,
@@ -123,15 +123,15 @@ class StepContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """What a step did, or would do.
+    """The report of a step, or its plan in a dry run.
 
     Fields:
         step: its name, that of the command which does the same.
         outcome: done, nothing (was due), due (in a dry run), cut (by the budget, or cancelled), busy
             (another process does it), failed.
         figures: counts by name, such as offsets or read_bytes.
-        message: for people, where the outcome says too little.
-        skipped: partitions that were left as they are, since they cannot be read; the others were done.
+        message: a text for users, in addition to the outcome.
+        skipped: partitions that were not rewritten, since they are unreadable; the others were done.
     """
 
     step: str
@@ -153,13 +153,14 @@ class Step:
 
 # --- steps -------------------------------------------------------------------------------------------
 #
-# The steps of a round of maintenance, in their order: each says when it is due, and does it.
+# The steps of a round of maintenance, in order: each has a check whether it is due, and a function that runs
+# it.
 #
-# Order: what goes is not rewritten first (expire and compact, then merge), producers are forgotten before
-# that, which makes more extents fit for it, and files go last, those that were written more than a week ago;
-# transactions that nobody ends are aborted before all.
+# Order: abandoned transactions are aborted first. Records are removed before the rest is rewritten (expire
+# and compact, then merge). Producers expire before merging, which makes more extents mergeable. Files older
+# than a week are removed last.
 # Invariants: whether a step is due depends on the image, the time and limits alone, not on the storage.
-# Not here: what the steps do (retain.py, compaction.py, merging.py, sweep.py).
+# Not here: the work of the steps (retain.py, compaction.py, merging.py, sweep.py).
 # Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 
 
@@ -174,14 +175,14 @@ def _report(step: str, *, is_done: bool, **figures: int) -> StepReport:
 
 
 def _unless_due(context: StepContext, step: str, *, is_due: bool) -> StepReport | None:
-    """Return the report of a step that does nothing, if it does."""
+    """Return the report of a step that is not run; None if it is to run."""
     if is_due and not context.dry_run:
         return None
     return StepReport(step=step, outcome="due" if is_due else "nothing")
 
 
 def _transactions_are_due(image: Image, now_ms: int, terms: Terms) -> bool:
-    """Only for whole roots: a transaction may be in any topics."""
+    """True only for whole roots: a transaction may be in any topics."""
     return terms.topics is None and bool(choose_left_open(image, now_ms))
 
 
@@ -214,7 +215,7 @@ def _expire(context: StepContext) -> StepReport:
 
 
 def _expire_producers(image: Image, now_ms: int, terms: Terms, latest_ms: int = 0) -> list[Action]:
-    """Only for whole roots; see metadata/model/sequences.py."""
+    """Return the actions that expire producers, for whole roots only; see metadata/model/sequences.py."""
     if terms.topics is not None:
         return []
     expiration_ms = RootConfig.parse({**terms.defaults, **image.configs}).producer_id_expiration_ms
@@ -244,7 +245,7 @@ def _count_producers(image: Image) -> int:
 
 
 def dirtiness_of(image: Image, now_ms: int, terms: Terms) -> Dirtiness:
-    """Return how much there is to compact, due or not."""
+    """Return the amount of compaction work, due or not."""
     return dirtiness(image, now_ms, terms.compaction_limits, _compactable(image, terms))
 
 
@@ -324,12 +325,12 @@ def _merge(context: StepContext) -> StepReport:
 
 
 def _delay_ms(image: Image, terms: Terms) -> int:
-    """Return how long readers have what is dead: the root's file.delete.delay.ms."""
+    """Return the time for which readers may read dead files: the root's file.delete.delay.ms."""
     return TopicConfig.parse({}, {**terms.defaults, **image.configs}).file_delete_delay_ms
 
 
 def _retire_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
-    """Only for whole roots: a segment may have extents of any topics."""
+    """True only for whole roots: a segment may have extents of any topics."""
     return terms.topics is None and retire_is_due(image, now_ms, _delay_ms(image, terms))
 
 
@@ -351,7 +352,7 @@ def _retire(context: StepContext) -> StepReport:
 
 
 def _vacuum_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
-    """Once a day, which the image remembers; only for whole roots that have been written to for a while."""
+    """True once a day (the image has the last time), for whole roots that are not new."""
     if terms.topics is not None or image.commit < _VACUUM_COMMITS:
         return False
     text = image.configs.get(LAST_VACUUM_KEY, "")
@@ -364,7 +365,7 @@ def _vacuum(context: StepContext) -> StepReport:
     is_due = _vacuum_is_due(metadata.image, now_ms, context.terms)
     if (report := _unless_due(context, "vacuum", is_due=is_due)) is not None:
         return report
-    # First: a vacuum that fails, or is killed with its round, has listed the storage all the same.
+    # Before the vacuum: one that fails, or is killed with its round, has also paid for the listing.
     metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])
     swept = vacuum(metadata, clock, progress=lambda _: meter.check(), removed=meter.spend_files)
     rewritten = _rewrite_mostly_dead(context)
@@ -382,7 +383,7 @@ def _vacuum(context: StepContext) -> StepReport:
 
 
 def _rewrite_mostly_dead(context: StepContext) -> MergeReport:
-    """Move what is live out of segments that are mostly dead, so that a vacuum can remove these."""
+    """Move live extents out of mostly dead segments, so that a vacuum can remove these."""
     metadata, clock, limits = context.metadata, context.clock, context.terms.merge_limits
     segments = mostly_dead_segments(metadata, clock)
     if not segments:
@@ -410,7 +411,7 @@ _SIZE = NUMBER_COLUMNS.index("size")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """How much there is of a root: extents, and their stored bytes."""
+    """The amount of data in a root: extents, and their stored bytes."""
 
     extents: int
     bytes: int
@@ -418,11 +419,11 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundReport:
-    """What a round did.
+    """The report of a round.
 
     Fields:
-        steps: those that were considered, in order.
-        before, after: of the topics that were considered.
+        steps: the considered steps, in order.
+        before, after: the amounts in the considered topics.
         is_stopped: the round was cancelled.
     """
 
@@ -439,7 +440,7 @@ class RoundReport:
 
     @property
     def is_fruitless(self) -> bool:
-        """True if the next round meets the same. Not if partitions were found that it skips."""
+        """True if the next round would fail in the same way. Not if it skips the new bad partitions."""
         return any(step.outcome == "failed" and not step.skipped for step in self.steps) or not (
             self.has_done_anything or self.skipped
         )
@@ -456,14 +457,14 @@ class RoundReport:
 
     @property
     def problem(self) -> str:
-        """Return what went wrong, or is left undone for a reason, for people; empty if nothing."""
+        """Return a text about failures and skipped work for users; empty if there are none."""
         return "; ".join(step.message for step in self.steps if step.message and step.outcome != "busy")
 
 
 def due_steps(
     image: Image, now_ms: int, terms: Terms | None = None, *, skip: Collection[str] = ()
 ) -> Iterator[str]:
-    """Yield the names of the steps that are due, in order, without some. Pure, and lazy.
+    """Yield the names of the due steps, in order, without some. Pure, and lazy.
 
     Cost where nothing is due: a microsecond for each partition, and a hundred for each with a retention.
     """
@@ -485,16 +486,16 @@ def maintain(
     rest_ms: Callable[[float], None] | None = None,
     progress: OnProgress = ignore_progress,
 ) -> RoundReport:
-    """One round.
+    """Run one round.
 
     Args:
-        steps: names of those to do; empty: all.
-        dry_run: only report what is due.
+        steps: names of the steps to run; empty: all.
+        dry_run: only report the due steps.
         is_stopped: called between works, and within them; true once the round is cancelled.
         rest_ms: waits when the budget's rate demands it; by default the clock's sleep.
 
     Raises:
-        UnknownTopicError: TOPIC_MISSING. FatalStorageError: it is not known what is durable.
+        UnknownTopicError: TOPIC_MISSING. FatalStorageError: it is unknown which data are durable.
         StorageError, CorruptLogError: the metadata cannot be read.
     """
     began_ms = clock.monotonic_ms()
@@ -530,7 +531,7 @@ def maintain(
 
 
 def _run_step(step: Step, context: StepContext) -> StepReport | None:
-    """Return None if the round was cancelled before the step did anything."""
+    """Run a step; return None if the round was cancelled before the step did anything."""
     try:
         context.meter.check()
         return step.run(context)

@@ -1,20 +1,20 @@
-"""Vacuum: remove the files of a root that no commit refers to, and none can.
+"""Vacuum: removes the files of a root that no commit refers to, and none can.
 
-    1. survey: list the data files; their births and dates, and those of commits, show which birth is as old
-       as `retain_ms`, by the storage's own clock
-    2. move the sweep horizon there, in a commit, if that frees anything: what was born before, and is dead,
-       stays dead from that commit on
-    3. list once more; remove what is dead as of an image that has the horizon
+    1. survey: list the data files; their creation versions and dates, and those of commits, show which
+       version is as old as `retain_ms`, by the storage's own clock
+    2. move the sweep horizon there, in a commit, if that frees anything: older dead files stay dead from that
+       commit on
+    3. list again; remove the files that are dead as of an image with the horizon
 
-Invariants: nothing is removed but what is dead as of an image that is durable, by that image's own horizon. A
-    log that has lost commits (an older copy of it was restored) is refused: files were born after its end. It
-    is noted, and refused from then on, also when it has as many commits again.
-    Names that sparklog never gave are left alone.
-Limits: memory for a portion of the listing and the names of live segments; never for all files.
+Invariants: only files are removed that are dead as of a durable image, by that image's own horizon. A log
+    that has lost commits (an older copy of it was restored) is refused: files were created after its end. The
+    refusal is stored, and applies from then on, also when the log has as many commits again.
+    Files with foreign names are never touched.
+Limits: memory for a part of the listing and the names of live segments; never for all files.
 Not here: obsolete commits and snapshots (metadata/cleaning.py).
 Concurrency: any number of concurrent vacuums, writers, readers and mergers; on one machine, one vacuum or
-    merge at a time. A reader that misses a file plans anew.
-After a crash: some of what is dead is gone; the next vacuum finds the rest.
+    merge at a time. A reader that misses a file plans again.
+After a crash: some of the dead files are gone; the next vacuum finds the rest.
 Sources: adr/0019; tests/models/sweeping.py.
 """
 
@@ -58,28 +58,27 @@ from sparklog.storage import Store, StoredFile
 
 # --- dead files --------------------------------------------------------------------------------------
 #
-# What of a root's files is dead, and may be removed: pure, of a listing and an image.
+# Classifies the files of a root, from a listing and an image. Pure.
 #
-# A file is dead when its segment was born before an image's sweep horizon, or is retired in that image, and
-# no extent of that same image is in it, staged ones included. Then no commit can bring it to life any more
-# (metadata/model/sweeping.py), so the state stays true: listing and image may be of any two moments, in
-# any order, and any time may pass until the file goes. An index goes by its segment, whether that is there or
-# not.
+# A file is dead when its segment was created before an image's sweep horizon, or is retired in that image,
+# and no extent of that same image is in it, staged ones included. Then no later commit can refer to it
+# (metadata/model/sweeping.py), so the state is final: listing and image may be of any two moments, in any
+# order, and the file may be removed at any later time. An index has the state of its segment, even if that is
+# missing.
 #
-# Invariants: what is dead is decided by the horizon of the image that says what is live, and by no other; a
-#     name that sparklog never gave is left alone; a file is live if any extent might mean it. Dates decide
-#     how far the horizon may be moved, and nothing else. That is a courtesy to slow writers: a wrong date can
-#     make one append twice, and cannot lose anything.
+# Invariants: the same image decides both which files are live and the horizon; a file with a foreign name is
+#     never touched; a file is live if any extent might refer to it. Dates only decide how far the horizon may
+#     move. That is for slow writers: a wrong date can make one append again, and cannot lose anything.
 # Sources: adr/0019; FORMAT.md#segments-and-extents; tests/models/sweeping.py.
 
 
 class FileState(enum.Enum):
-    """What a file of a root is.
+    """The state of a file in a root.
 
     LIVE: an extent refers to it, or it is an index of such a file.
-    DEAD: nothing refers to it, nor can anything ever.
-    WAITING: nothing refers to it; but it may be published still, or a reader may hold it: not old enough.
-    OTHER: not sparklog's, as far as its name says: never touched.
+    DEAD: no extent refers to it, now or later.
+    WAITING: unreferenced, but not old enough: it may still be published, or a reader may use it.
+    OTHER: not a name of sparklog: never touched.
     EMPTY: an empty directory in which a writer, or merging, had segments.
     """
 
@@ -97,8 +96,8 @@ class Classifier:
         """Classify by the horizon of an image.
 
         Args:
-            past: an older image; what was live then stays, although it is dead now.
-            planned_horizon: of a dry run, which removes nothing: as if the horizon were there already.
+            past: an older image; files that were live in it stay, even if they are dead now.
+            planned_horizon: for a dry run: the horizon that would be set.
         """
         self.horizon = max(planned_horizon, image.sweep_horizon)
         self._retired = image.retired
@@ -122,7 +121,7 @@ class Classifier:
 
 
 def _live_keys(image: Image) -> AbstractSet[str]:
-    """Of the segments that extents of the image are in, and what transactions have staged."""
+    """Return the keys of the segments with extents of the image, staged ones included."""
     found: set[str] = set()
     for extents in all_extents(image):
         for _, block in extents.column_blocks():
@@ -131,13 +130,13 @@ def _live_keys(image: Image) -> AbstractSet[str]:
 
 
 def all_extents(image: Image) -> Iterator[ExtentList]:
-    """Yield those of each partition, and what transactions have staged."""
+    """Yield the extents of each partition, and those that transactions have staged."""
     published = (state.extents for topic in image.topics.values() for state in topic.partitions)
     yield from chain(published, image.transactions.staged_lists())
 
 
 def live_bytes_of(image: Image) -> dict[str, int]:
-    """By segment, the stored bytes of the extents that are in it, staged ones included."""
+    """Return the stored bytes of the extents in each segment, staged ones included."""
     found: dict[str, int] = {}
     for extents in all_extents(image):
         for _, block in extents.column_blocks():
@@ -147,7 +146,7 @@ def live_bytes_of(image: Image) -> dict[str, int]:
 
 
 def _key(segment: str) -> str:
-    """What is compared. The names of merged segments have an id that no other has, so their directories are
+    """Return the key for comparisons. The names of merged segments have a unique id, so their directories are
     left out: a file system that ignores case may show them as another topic's.
     """
     return segment.rpartition("/")[2] if is_merged(segment) else segment
@@ -155,16 +154,16 @@ def _key(segment: str) -> str:
 
 @dataclass(slots=True)
 class Evidence:
-    """The latest birth that there can have been at some time, as the storage's own dates show.
+    """The latest creation version that existed at a given time, as the storage's own dates show.
 
-    A file that was born at commit c, and last changed at a time, shows that c was there by then; so does the
+    A file with creation version c, and a modification time, shows that commit c existed by then; so does the
     file of a commit or of its snapshot.
 
     Fields:
-        until_ms: the time in question.
-        birth: NO_COMMIT: none is shown to have been.
+        until_ms: the given time.
+        birth: the creation version; NO_COMMIT: none is known.
         newest_birth, newest_file: of any date.
-        oldest_unused: the birth of the oldest file that nothing refers to; None: there is none.
+        oldest_unused: the creation version of the oldest unreferenced file; None: there is none.
     """
 
     until_ms: int
@@ -174,7 +173,7 @@ class Evidence:
     oldest_unused: int | None = None
 
     def add_file(self, file: StoredFile, state: FileState) -> None:
-        """A data file; `state`: with no horizon in the way, DEAD or WAITING if nothing refers to it."""
+        """Add a data file; `state`: DEAD or WAITING if it is unreferenced."""
         segment = segment_of(file.name)
         if segment is None:
             return
@@ -186,35 +185,35 @@ class Evidence:
         self.add_birth(born, file.modified_ms)
 
     def add_birth(self, birth: int, modified_ms: int) -> None:
-        """Also of a commit, or of its snapshot, by the date of its file."""
+        """Add a creation version, also of a commit or snapshot, by the date of its file."""
         if modified_ms <= self.until_ms:
             self.birth = max(self.birth, birth)
 
 
 # --- retire ------------------------------------------------------------------------------------------
 #
-# What was committed, and is dead, is freed by name: after file.delete.delay.ms, not after a week.
+# Removes dead segments that were committed completely after file.delete.delay.ms, not after a week.
 #
-# The week that a vacuum leaves is for what was written and may be published still. A dead segment
-# all of whose bytes were committed at some time holds nothing of that kind: it is retired, in a commit, and
-# removed when readers have had their time. The file's size and the image's counts show whether all were.
+# The week of a vacuum protects written bytes that may still be published. A dead segment whose bytes were all
+# committed has none of these: it is retired, in a commit, and removed after the time for readers. The file's
+# size and the image's counts show whether all bytes were committed.
 #
 #     1. files that were retired `delay_ms` ago are removed
-#     2. of the dead segments that the image counts: what is as large as what was committed is retired; the
-#        rest is counted no more, and waits for the horizon. What was written to a while ago is looked at
-#        again later: its writer would have to begin another segment
+#     2. of the dead segments that the image counts: a file of the committed size is retired; others are no
+#        longer counted, and wait for the horizon. A recently written one is checked again later: retiring it
+#        would force its writer to begin another segment
 #
 # Invariants: a file is removed only if a durable image has its segment retired; then no commit can bring it
 #     to life (metadata/model/sweeping.py).
 # Limits: MAX_SEGMENTS a round.
-# Concurrency: as a vacuum. Two at a time do the same, and harm nothing.
-# After a crash: what is retired and not removed is still pending; a vacuum removes it as well.
+# Concurrency: as a vacuum. Two at a time do the same, which is harmless.
+# After a crash: retired files that are not removed are still pending; a vacuum removes them as well.
 # Sources: adr/0019; tests/models/sweeping.py (retirer).
 
 
 MAX_SEGMENTS = 5_000
 CHECK_MS = 600_000
-IDLE_MS = 3_600_000  # of a file that may grow: its writer goes on in it until then, most likely
+IDLE_MS = 3_600_000  # of a file that may grow: its writer probably still uses it
 
 
 @dataclass(slots=True, kw_only=True)
@@ -247,10 +246,10 @@ def retire(
     check: Callable[[], None] = lambda: None,
     removed: Callable[[int], None] = lambda _files: None,
 ) -> RetireReport:
-    """Do what is due.
+    """Retire and remove the due segments.
 
     Args:
-        delay_ms: how long readers have a file after it is retired.
+        delay_ms: the time for readers between retirement and removal.
         check: called between steps; may raise.
         removed: called with numbers of removed files.
 
@@ -285,7 +284,7 @@ def retire(
 
 
 def _to_remove(image: Image, now_ms: int, delay_ms: int) -> list[str]:
-    """Return what was retired that long ago, or (a clock was wrong) that far in the future."""
+    """Return the segments that were retired `delay_ms` ago, or (a clock was wrong) that far in the future."""
     return [name for name, at_ms in image.retired.pending.items() if abs(now_ms - at_ms) >= delay_ms]
 
 
@@ -295,7 +294,7 @@ def _files_of(segment: str) -> list[str]:
 
 
 def _dead(image: Image) -> list[str]:
-    """Return counted segments of which nothing is live. Cost: a pass over the extents, until none is left."""
+    """Return counted segments without live extents. Cost: a pass over the extents, until none is left."""
     left = set(image.retired.removed_bytes)
     for extents in all_extents(image):
         if not left:
@@ -308,7 +307,7 @@ def _dead(image: Image) -> list[str]:
 def _ready_to_retire(
     store: Store, image: Image, now_ms: int, check: Callable[[], None]
 ) -> tuple[dict[str, int], list[str]]:
-    """Return what may be retired, with its bytes; and what waits for the horizon."""
+    """Return the segments to retire, with their bytes; and those that wait for the horizon."""
     ready: dict[str, int] = {}
     left: list[str] = []
     dead = _dead(image)[:MAX_SEGMENTS]
@@ -339,15 +338,15 @@ def _stored(store: Store, segments: Collection[str], check: Callable[[], None]) 
 
 DAY_MS = 24 * 3_600_000
 RETAIN_MS = 7 * DAY_MS
-FREED_MS = 3_600_000  # what was live so lately is spared for readers, as far back as the log shows
-MOSTLY_DEAD_BYTES = 1 << 20  # less is not worth a file of its own
+FREED_MS = 3_600_000  # files that were live this recently are kept for readers, as far back as the log shows
+MOSTLY_DEAD_BYTES = 1 << 20  # less is not worth a new file
 MAX_NAMED = 1000  # files that a dry run names
 _STEP = 1000  # files that are removed in one request
 
 
 @dataclass(slots=True)
 class Tally:
-    """So many files, and their bytes."""
+    """A number of files, and their bytes."""
 
     files: int = 0
     size_bytes: int = 0
@@ -360,7 +359,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadFile:
-    """One that goes. `born`: at which commit its segment was; -1: its name is from before births."""
+    """A file to remove. `born`: the creation version of its segment; -1: its name has none (old format)."""
 
     name: str
     size_bytes: int
@@ -370,16 +369,16 @@ class DeadFile:
 
 @dataclass(slots=True, kw_only=True)
 class VacuumReport:
-    """What was found, and what went; of a dry run, what would go.
+    """The files found and removed, or to be removed in a dry run.
 
     Fields:
         horizon_before, horizon: the sweep horizon, -1 if there is none.
         live: files that extents refer to, and their indexes.
-        dead: nothing refers to them, nor will: removed.
-        waiting: nothing refers to them, but they are not old enough yet.
-        other: files among them that are not sparklog's: left alone.
-        directories, temporary, requests: how many empty directories, files and uploads of unfinished puts,
-            and requests of publishers that died, were removed besides.
+        dead: unreferenced, now and later: removed.
+        waiting: unreferenced, but not old enough yet.
+        other: foreign files: never touched.
+        directories, temporary, requests: the numbers of removed empty directories, files and uploads of
+            unfinished puts, and requests of dead publishers.
         named: the dead files that a dry run names, MAX_NAMED at most.
     """
 
@@ -405,22 +404,23 @@ def vacuum(
     progress: OnProgress = ignore_progress,
     removed: Callable[[int], None] = lambda _files: None,
 ) -> VacuumReport:
-    """Remove the files that nothing refers to, and nothing can.
+    """Remove the files that no extent refers to, now or later.
 
     Args:
-        retain_ms: what was written since then stays, whether anything refers to it or not: it may be about
-            to be published. A writer that takes longer gets STAGING_EXPIRED, and appends again.
-        force: also with less than a week.
+        retain_ms: files written within this time stay, even if unreferenced: they may be about to be
+            published. A writer that takes longer gets STAGING_EXPIRED, and appends again.
+        force: allow less than a week.
         dry_run: remove nothing, and publish nothing.
-        progress: called after each portion of the listings, in bytes of the files; what it raises ends the
-            run, which does no harm.
-        removed: called after so many files were removed, and before the next ones are; as progress.
+        progress: called after each part of the listings, with the bytes of its files; it may raise to end the
+            run, which is harmless.
+        removed: called with the number of files after each removal request; may raise like progress.
 
     Raises:
         InvalidRequestError: RETAIN_TOO_SHORT, less than a week without `force`.
         RetriableError: MAINTENANCE_RUNNING, another process of this machine maintains the root.
-        CorruptLogError: files were born after the end of the log: it is an older copy. Nothing was removed.
-        StorageError: a file could not be removed; what was removed before is gone. And see
+        CorruptLogError: files were created after the end of the log: it is an older copy. Nothing was
+            removed.
+        StorageError: a file could not be removed; earlier removals stay. Also the errors of
             MetadataLog.publish.
     """
     if retain_ms < 0 or (retain_ms < RETAIN_MS and not force):
@@ -439,12 +439,11 @@ def vacuum(
 
 @dataclass(slots=True)
 class Usage:
-    """Of the data files that were looked at: those that extents refer to, and those that nothing refers to.
+    """The examined data files: referenced and unreferenced ones.
 
     Fields:
-        dead_bytes: of files of `live`: no extent has them. What failed tasks wrote to it, and what
-            has expired or was merged.
-        is_whole: all files were looked at; else the time was up.
+        dead_bytes: the bytes in `live` files without an extent: written by failed tasks, expired or merged.
+        is_whole: all files were examined; else the time was up.
     """
 
     live: Tally = field(default_factory=Tally)
@@ -454,7 +453,7 @@ class Usage:
 
 
 def measure_usage(metadata: MetadataLog, clock: Clock, *, limit_ms: int) -> Usage:
-    """Count until the time is up. What was just staged, or is being written, counts as unused."""
+    """Count files until the time is up. Files that are being written or staged count as unused."""
     image = metadata.refresh(force=True)
     classifier, live_bytes = Classifier(image), live_bytes_of(image)
     usage = Usage()
@@ -475,10 +474,10 @@ def measure_usage(metadata: MetadataLog, clock: Clock, *, limit_ms: int) -> Usag
 
 
 def mostly_dead_segments(metadata: MetadataLog, clock: Clock) -> list[str]:
-    """Return live segments of which more than half, and MOSTLY_DEAD_BYTES at least, is of no extent.
+    """Return live segments of which more than half, and at least MOSTLY_DEAD_BYTES, have no extent.
 
-    That is what failed tasks wrote to them, and what expired or was merged. A segment that was
-    written to within a day may grow still, and is left out.
+    These bytes were written by failed tasks, expired or were merged. A segment that was written to within a
+    day may still grow, and is left out.
     """
     live_bytes = live_bytes_of(metadata.refresh(force=True))
     until_ms = metadata.store.storage_now_ms(clock.now_ms()) - DAY_MS
@@ -494,7 +493,7 @@ def mostly_dead_segments(metadata: MetadataLog, clock: Clock) -> list[str]:
 
 
 def _walk(store: Store) -> Iterator[list[StoredFile]]:
-    """What is where segments are; files at the top of the root are none."""
+    """Yield the files in the directories of segments; files at the top of the root are no segments."""
     for portion in store.walk(may_hold_segments):
         yield [file for file in portion if "/" in file.name]
 
@@ -544,12 +543,12 @@ class _Vacuum:
         return report
 
     def _refuse_older_copy(self, image: Image, evidence: Evidence, *, dry_run: bool) -> None:
-        """Listed first, and then looked for commits: a file's birth is that of a commit that was there, and
-        durable.
+        """Refuse a log that has lost commits. The files were listed before the log was refreshed: each
+        creation version in them is that of an existing, durable commit.
 
-        It is noted in the log, for the time when that has as many commits as were lost: then the files show
-        nothing any more, and what only the lost commits referred to looks dead. The note goes when the newest
-        copy is put back, since it was never in that.
+        The refusal is stored in the log: once it has as many commits as were lost, the files prove nothing
+        any more, and files of the lost commits look dead. The newest copy of the log does not have the
+        refusal, so restoring it ends the refusal.
         """
         lost = max(evidence.newest_birth, RootConfig.parse(image.configs).lost_until_commit)
         if evidence.newest_birth > image.birth and not dry_run:
@@ -559,7 +558,7 @@ class _Vacuum:
             raise _older_copy(self._store, image, evidence, lost)
 
     def _survey(self) -> Evidence:
-        """Return what files and commits show. It may be out of date: nothing is removed because of it."""
+        """Return the evidence of files and commits. It may be stale: no file is removed because of it."""
         classifier = Classifier(self._metadata.refresh(force=True))
         evidence = Evidence(self._now_ms - self._retain_ms)
         for portion in _walk(self._store):
@@ -570,7 +569,7 @@ class _Vacuum:
         return evidence
 
     def _horizon(self, image: Image, evidence: Evidence) -> int:
-        """Return the horizon to move to: where it is now, unless that frees something."""
+        """Return the new horizon: the present one, unless moving it frees files."""
         incarnation = image.incarnation
         newest = evidence.birth - incarnation.births_ahead
         start_after = commit_name(newest) if newest >= 0 else None
@@ -578,7 +577,7 @@ class _Vacuum:
             commit = commit_of(file.name)
             commit = manifest_of(file.name) if commit is None else commit
             if commit is not None:
-                # Of an older incarnation births were ahead by less, and how much is not known any more.
+                # In an older incarnation creation versions had another, unknown offset.
                 ahead = incarnation.births_ahead if commit >= incarnation.commit else 0
                 evidence.add_birth(commit + ahead, file.modified_ms)
         horizon = min(evidence.birth, image.birth)
@@ -632,7 +631,7 @@ class _Vacuum:
             self._removed(len(names))
 
     def _remove_directory(self, directory: StoredFile, *, dry_run: bool) -> bool:
-        """Remove one that has been empty for a day: its writer has been gone for as long."""
+        """Remove a directory that has been empty for a day: its writer has ended."""
         if directory.modified_ms > self._now_ms - min(self._retain_ms, DAY_MS):
             return False
         return dry_run or self._store.remove_directory(directory.name.rstrip("/"))

@@ -1,14 +1,14 @@
-"""The loop of merging and compacting: choose works, do them, publish what came of them, until nothing is due.
+"""The loop of merging and compaction: choose works, run them, publish their results, until nothing is due.
 
-Invariants: works are done and published one by one, so that an interruption loses one of them at most. The
-    choice is made anew from the newest image, but of what was there when the loop began: next to a writer
-    there would be no end otherwise. A partition whose files cannot be read is skipped, and reported; the
-    others go on. But a storage that does not answer is waited for once, and no other work begins.
-Not here: which works (choose.py), doing them (merging.py, compaction.py), running them in several processes
-    (`run` of WorkLoop: any process that has the store may do a work).
+Invariants: works are run and published one by one, so that an interruption loses at most one. Each choice is
+    made from the newest image, but only of data from before the loop: with a concurrent writer it would never
+    end otherwise. A partition with unreadable files is skipped and reported; the others continue. After a
+    time-out of the storage no other work begins.
+Not here: which works (choose.py), running them (merging.py, compaction.py), running them in several processes
+    (`run` of WorkLoop: any process with access to the store may run a work).
 Concurrency: one loop at a time on a machine (budget.py): two would do the same work, and only one of each
-    pair of commits would be accepted. It would do no harm.
-After a crash: a work's commit is there or not. If not, its new segments are files that nothing refers to.
+    pair of commits would be accepted. That is harmless.
+After a crash: a work's commit is there or not. If not, its new segments are unreferenced files.
 """
 
 from abc import ABC, abstractmethod
@@ -26,18 +26,18 @@ from sparklog.maintenance.rewrite import OnBytes, Spool, ignore_bytes, with_spoo
 from sparklog.metadata import Action, Image, MetadataLog, ReplaceExtents, plan_replacements, replacement
 from sparklog.storage import Store
 
-MAX_FRUITLESS = 8  # rounds in a row that publish nothing, since others change what they have rewritten
+MAX_FRUITLESS = 8  # consecutive rounds that publish nothing, since others change the same extents
 WorkT = TypeVar("WorkT", bound=Work)
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 CountsT = TypeVar("CountsT")
-# Do works, and yield in their order what came of each, or why its files could not be read.
+# Run works, and yield in order the result of each, or the error of its unreadable files.
 RunWorks = Callable[[Sequence[WorkT], OnBytes], Iterator[ResultT | SparklogError]]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is, in stored bytes of the works that are known of."""
+    """The progress, in stored bytes of the known works."""
 
     done_bytes: int
     total_bytes: int
@@ -52,11 +52,11 @@ def ignore_progress(_progress: Progress) -> None:
 
 @dataclass(slots=True)
 class RewriteReport(Generic[CountsT]):
-    """What was done, by topic.
+    """The results, by topic.
 
     Fields:
         is_cut: more was due, but the budget was spent, or the round was cancelled.
-        skipped: partitions that were left as they are, since they cannot be read.
+        skipped: partitions that were not rewritten, since they are unreadable.
     """
 
     topics: dict[str, CountsT] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def run_each(
     *,
     on_read_ahead: OnBytes = ignore_bytes,
 ) -> Iterator[ResultT | SparklogError]:
-    """Do the works here, one after the other; see RunWorks."""
+    """Run the works in this process, one by one; see RunWorks."""
     for work, spool in with_spool(store, works, on_read_ahead=on_read_ahead):
         try:
             yield rewrite(store, clock, work, on_bytes, spool=spool)
@@ -97,11 +97,11 @@ def run_each(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of publishing a work.
+    """The outcome of publishing a work.
 
     Fields:
-        is_progress: another choice may find more to do.
-        done: partitions of which no more is to be chosen.
+        is_progress: another choice may find more works.
+        done: partitions that are not to be chosen again.
     """
 
     is_progress: bool
@@ -109,19 +109,19 @@ class Outcome:
 
 
 class Job(ABC, Generic[WorkT, ResultT]):
-    """What merging and compacting do differently."""
+    """The interface that merging and compaction implement."""
 
     @abstractmethod
     def choose(self, image: Image, since: Image, skip: frozenset[PartitionKey]) -> Sequence[WorkT]:
-        """Return the works that are due."""
+        """Return the due works."""
 
     @abstractmethod
     def publish(self, work: WorkT, result: ResultT) -> Outcome:
-        """Publish what still applies, and count it."""
+        """Publish and count the replacements that still apply."""
 
     @abstractmethod
     def count_left_out(self, work: WorkT) -> None:
-        """Count a work whose extents others have changed meanwhile."""
+        """Count a work whose extents others have changed concurrently."""
 
     def split(self, work: WorkT, error: SparklogError) -> tuple[WorkT | None, list[WorkT]]:
         """Return the part of a failed work that failed for good, and the parts to try again."""
@@ -148,11 +148,12 @@ class WorkLoop(Generic[WorkT, ResultT]):
         self.failed: list[SparklogError] = []
 
     def run(self) -> None:
-        """Hold the machine's lock, and go on until nothing is due, or the budget is spent.
+        """Hold the machine's lock, and continue until nothing is due, or the budget is spent.
 
         Raises:
-            RetriableError: MAINTENANCE_RUNNING, another process of this machine does it; PUBLISH_CONTENDED.
-            StorageError, FatalStorageError: what was published stays.
+            RetriableError: MAINTENANCE_RUNNING, another process of this machine maintains the root;
+                PUBLISH_CONTENDED.
+            StorageError, FatalStorageError: published works stay.
         """
         with alone(self._metadata):
             try:
@@ -188,7 +189,7 @@ class WorkLoop(Generic[WorkT, ResultT]):
     def _parts(
         self, work: WorkT, result: ResultT | SparklogError
     ) -> Iterator[tuple[WorkT, ResultT | SparklogError]]:
-        """The work with its result; if it cannot be read, its parts, and so on."""
+        """Yield the work with its result; if it is unreadable, its parts, recursively."""
         if not isinstance(result, SparklogError):
             yield work, result
             return
@@ -199,16 +200,16 @@ class WorkLoop(Generic[WorkT, ResultT]):
             yield from self._parts(part, next(self._run_works([part], self._on_bytes)))
 
     def _finish(self, work: WorkT, result: ResultT | SparklogError) -> bool:
-        """Publish the result, or skip the partitions; True if another choice may find more to do."""
+        """Publish the result, or skip the partitions; return True if another choice may find more works."""
         if not isinstance(result, SparklogError):
             try:
                 outcome = self._job.publish(work, result)
             except Exception as error:  # noqa: BLE001 - one partition's fault ends no round
-                result = failure_of(f"publishing what came of {work.name}", error)
+                result = failure_of(f"publishing the result of {work.name}", error)
             else:
                 self._skip.update(outcome.done)
                 return outcome.is_progress
-        if not self._is_there(work.pieces):  # its files went with its extents: others have changed them
+        if not self._is_there(work.pieces):  # others have replaced its extents, and removed its files
             self._job.count_left_out(work)
             return False
         self.failed.append(result)
@@ -243,16 +244,15 @@ class Published:
 
 
 def publish_replacements(metadata: MetadataLog, replacements: Sequence[ReplaceExtents]) -> Published:
-    """Publish what still applies, in one commit.
+    """Publish the replacements that still apply, in one commit.
 
-    A replacement is left out unless the extents that it removes are there as they were, field for field, in
-    the image that the commit is planned against. Also if it took so long that what it made may have been
-    swept, or if those before it in the commit leave no room for the producers that it would merge. Concurrent
-    appends do not matter.
+    A replacement is left out unless the image that the commit is planned against has the same extents, field
+    for field. Also if it took so long that its new segments may have been swept, or if earlier ones in the
+    commit leave no room for the producers that it would merge. Concurrent appends do not matter.
 
     Raises:
         RetriableError: PUBLISH_CONTENDED. StorageError: nothing was published, or PUBLISH_UNRESOLVED.
-        FatalStorageError: it is not known whether it was; to do the work again does no harm.
+        FatalStorageError: the outcome is unknown; repeating the work is harmless.
     """
 
     def plan(image: Image) -> list[Action]:

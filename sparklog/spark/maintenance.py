@@ -1,15 +1,15 @@
 """Maintenance as a Spark job: one work per task, on executors; the driver publishes.
 On object stores a task does all works that read the same small objects (sparklog/maintenance/rewrite.py).
 
-For what is too much for one machine: a first merge, or compaction, of a large root. It chooses and publishes
-as `sparklog optimize` and `sparklog compact` do, so both may be interrupted at any time, and run concurrently
-with writers and readers.
-Invariants: works go to executors in waves; what came of a wave is published before the next begins, so that
-    an interruption loses a wave at most. A task that Spark repeats leaves files that nothing refers to.
+For roots that are too large for one machine, for example their first merge or compaction. It chooses and
+publishes as `sparklog optimize` and `sparklog compact` do, so both may be interrupted at any time, and run
+concurrently with writers and readers.
+Invariants: works go to executors in waves; the results of a wave are published before the next begins, so
+    that an interruption loses at most a wave. A task that Spark repeats leaves unreferenced files.
 Not here: expiry and vacuum, which read no records (sparklog/maintenance, `sparklog expire`, `vacuum`); the
     command for spark-submit (maintenance_job.py).
 Concurrency: one at a time on the driver's machine (sparklog/maintenance/budget.py).
-After a crash: what was published stays; run it again.
+After a crash: published works stay; run it again.
 Sources: Delta Lake OPTIMIZE, Iceberg rewrite_data_files.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 WorkT = TypeVar("WorkT", bound=Work)
 ResultT = TypeVar("ResultT")
 StorageOptions = Mapping[str, Any] | None
-# What a task does of several works that read the same small objects: bytes of these, and of all. Larger:
+# Limits of a task with several works that read the same small objects: bytes of these, and in total. Larger:
 # fewer requests; smaller: more tasks.
 TASK_BYTES, MOST_TASK_BYTES = 256 << 20, 1 << 30
 LEAST = {"target_file_size_bytes": 1, "min_input_files": 2, "max_concurrent_file_group_rewrites": 1}
@@ -60,10 +60,9 @@ def optimize(
     Args:
         root: as for sparklog.open, and the same on every executor.
         topics: None: all, internal ones too.
-        target_file_size_bytes: of segments; default, and most: the topic's segment.bytes.
-        min_input_files: only where there are so many extents of about one size; default: wherever there are
-            two.
-        max_concurrent_file_group_rewrites: tasks in a wave; default: twice what Spark runs at once.
+        target_file_size_bytes: of segments; default and maximum: the topic's segment.bytes.
+        min_input_files: merge only this many extents of about the same size; default: two.
+        max_concurrent_file_group_rewrites: tasks in a wave; default: twice what Spark runs concurrently.
         dry_run: only report what would be merged.
         storage_options, cluster_id: as for sparklog.open.
 
@@ -94,10 +93,10 @@ def compact(
     storage_options: StorageOptions = None,
     cluster_id: str | None = None,
 ) -> CompactionReport:
-    """Keep the last record of each key, in topics whose cleanup.policy has compact: a partition a task.
+    """Keep the last record of each key, in topics whose cleanup.policy has compact: one task per partition.
 
     Args:
-        only_due: go by min.cleanable.dirty.ratio and max.compaction.lag.ms. The others: as optimize.
+        only_due: apply min.cleanable.dirty.ratio and max.compaction.lag.ms. The others: as optimize.
 
     Raises: as sparklog.maintenance.compaction, and optimize here.
     """
@@ -140,7 +139,7 @@ def _in_tasks(
     rewrite: Rewrite[ResultT],
     wave: int | None,
 ) -> Callable[[Sequence[WorkT], OnBytes], Iterator[ResultT | SparklogError]]:
-    """Return what does works on executors (RunWorks)."""
+    """Return a function that runs works on executors (RunWorks)."""
     task, store = _task(root, storage_options, log.cluster_id, rewrite), log.store
 
     def run(works: Sequence[WorkT], _on_bytes: OnBytes) -> Iterator[ResultT | SparklogError]:
@@ -152,8 +151,8 @@ def _in_tasks(
 def in_waves(
     context: "SparkContext", grouped: Sequence[Sequence[WorkT]], task: Any, wave: int | None
 ) -> Iterator[Any]:
-    """Yield what came of each work, in their order; a group is a task. A wave runs when its first is asked
-    for; `wave`: tasks in it.
+    """Yield the result of each work, in order; a group is a task. A wave runs when its first result is
+    requested; `wave`: the number of its tasks.
     """
     size = wave or 2 * context.defaultParallelism
     for start in range(0, len(grouped), size):
@@ -163,7 +162,7 @@ def in_waves(
 
 
 def _task(root: str, storage_options: StorageOptions, cluster_id: str, rewrite: Rewrite[Any]) -> Any:
-    """Return what an executor does with some works. It needs the store, and no metadata."""
+    """Return the function that runs works on an executor. It needs the store, and no metadata."""
 
     def run(works: Any) -> Any:
         from sparklog.spark.notices import prepare_worker  # noqa: PLC0415 - on the executor

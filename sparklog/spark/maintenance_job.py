@@ -4,7 +4,7 @@
     spark-submit $JOB optimize ROOT
 
 Storage options come from the environment of the driver and of the executors (docs/s3.md).
-Not here: what it does (maintenance.py).
+Not here: the maintenance itself (maintenance.py).
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0, or 1 with a message on stderr."""
+    """Run the command; return the exit code: 0, or 1 with a message on stderr."""
     options = _parser().parse_args(arguments)
     from pyspark.sql import SparkSession
 
@@ -64,18 +64,18 @@ def _parser() -> argparse.ArgumentParser:
             "root", metavar="ROOT", help="a path that all executors have, or s3://bucket/prefix"
         )
         command.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
-        command.add_argument("--dry-run", action="store_true", help="only say what would be done")
+        command.add_argument("--dry-run", action="store_true", help="only report the due work")
         command.add_argument(
             "--cluster-id", metavar="ID", help="the root that is meant; any other is refused"
         )
         _add_number(
             command,
             "max_concurrent_file_group_rewrites",
-            "tasks in a wave; default: twice what Spark runs at once",
+            "tasks in a wave; default: twice what Spark runs concurrently",
         )
         if name == "optimize":
-            _add_number(command, "target_file_size_bytes", "of segments; default, and most: segment.bytes")
-            _add_number(command, "min_input_files", "merge only where there are N extents of about one size")
+            _add_number(command, "target_file_size_bytes", "of segments; default and maximum: segment.bytes")
+            _add_number(command, "min_input_files", "merge only N extents of about the same size")
         else:
             command.add_argument(
                 "--due", action="store_true", help="only what is due by the topics' settings"

@@ -1,4 +1,4 @@
-"""A streaming sink maintains its root: where no broker serves it, only streams can.
+"""Maintenance by a streaming sink, for roots without a broker.
 
 After a micro-batch is committed, at most every LOOK_MS, the image that the driver holds shows whether
 anything is due; if so, a process of low priority does one round (client/round_process.py).
@@ -6,9 +6,9 @@ Invariants: no micro-batch waits for it, and none fails because of it: errors ar
     round at a time for a root on this machine. It ends with the daemon that forks Spark's Python workers,
     which ends with the driver: workers may be others with each micro-batch
     (spark.python.worker.reuse=false), and end after a minute without work. Each worker has a pace of its own.
-Cost: a comparison of times for a commit; each LOOK_MS the choice of what is due, and at most once in
-    EXPIRY_MS a process that only removes what is past its retention.
-Not here: whether it is wanted (option `maintenance`), what a round does.
+Cost: a comparison of times per commit; each LOOK_MS the choice of due steps, and at most once in EXPIRY_MS a
+    process that only removes expired records.
+Not here: the option `maintenance`, the steps of a round.
 Concurrency: Spark's workers are single-threaded; a forked child starts anew.
 After a crash: the round is due again, by the next process.
 """
@@ -31,7 +31,7 @@ logger = logging.getLogger("sparklog.spark")
 
 
 class Keeper:
-    """What this process does for one root."""
+    """The maintenance of one root by this process."""
 
     def __init__(self) -> None:
         self.running: RoundProcess | None = None
@@ -41,7 +41,7 @@ class Keeper:
         self._logged: set[str] = set()
 
     def after_commit(self, log: SparkLog, options: SinkOptions) -> None:
-        """Look, if it is time to, and start what is due."""
+        """Check for due steps, if LOOK_MS have passed, and start a round."""
         if log.url.startswith("memory:"):
             return  # of this process alone
         now_ms = log.clock.monotonic_ms()
@@ -92,7 +92,7 @@ _keepers: dict[tuple[int, str, StorageOptions], Keeper] = {}
 
 
 def maintain_if_due(log: SparkLog, options: SinkOptions) -> None:
-    """Called after each commit of a micro-batch, if it is wanted; never raises."""
+    """Start due maintenance after the commit of a micro-batch; never raises."""
     keeper = _keepers.setdefault((os.getpid(), options.root, options.storage), Keeper())
     try:
         keeper.after_commit(log, options)

@@ -1,4 +1,4 @@
-"""The brokers: which APIs they serve, where they are, and what their cluster is.
+"""The brokers: their APIs, their endpoints, and their cluster.
 
 Not here: leaders of partitions (metadata.py).
 """
@@ -21,12 +21,12 @@ from sparklog_server.settings.network import AdvertisedListener
 
 # --- nodes -------------------------------------------------------------------------------------------
 #
-# Where clients reach the brokers of a root, and the leader of a partition that was asked for at the wrong
-# one.
+# Endpoints of the brokers of a root for clients, and the leader of a partition for a client that asked
+# another broker.
 #
-# A client reaches this broker as the listener says that it is connected to. Others have registered their
-# listeners in the order of their settings, which all brokers of a root should have alike: theirs in the same
-# place is answered, or the first one where they have fewer.
+# A client reaches this broker by the listener of its connection. Other brokers have registered their
+# listeners in the order of their settings, which should be the same for all brokers of a root: the answer has
+# their listener at the same position, or the first one if they have fewer.
 #
 # Invariants: as of one image; fenced brokers are listed only for clients that ask for them.
 # Not here: leaders (cluster/leadership.py), the bytes (protocol/metadata_response.py).
@@ -36,7 +36,7 @@ NOWHERE = "", -1
 
 
 def nodes_of(services: Services, listener: AdvertisedListener, *, fenced: bool = False) -> list[Node]:
-    """The brokers that clients may go to, by node id; or those that they may not go to."""
+    """Return the brokers that clients may use, by node id; or the fenced ones."""
     image = services.root.image
     return [
         _registered(services, image, listener, node_id)
@@ -46,7 +46,7 @@ def nodes_of(services: Services, listener: AdvertisedListener, *, fenced: bool =
 
 
 def node_of(services: Services, listener: AdvertisedListener, node_id: int) -> Node | None:
-    """Where a broker is, if it is registered, and not fenced."""
+    """Return the endpoint of a broker; None if it is not registered, or fenced."""
     image = services.root.image
     broker = image.brokers.get(node_id)
     if broker is None or broker.is_fenced:
@@ -63,7 +63,7 @@ def hint_of(services: Services, partition: PartitionState) -> LeaderHint:
 def nodes_of_leaders(
     services: Services, listener: AdvertisedListener, hints: Iterable[LeaderHint]
 ) -> Iterator[Node]:
-    """Where they are, each once."""
+    """Return the endpoints of these leaders, each once."""
     for node_id in dict.fromkeys(hint.node_id for hint in hints if hint.node_id != NO_NODE):
         node = node_of(services, listener, node_id)
         if node is not None:
@@ -103,18 +103,18 @@ TRANSACTION_VERSION = "transaction.version"
 async def handle_api_versions(request: Any, context: RequestContext, services: Services) -> Any:
     """ApiVersions (key 18), versions 0-4.
 
-    Does: lists exactly the APIs and versions that are registered; a request of a version that is not known
-        gets the list in version 0's form with UNSUPPORTED_VERSION, so that the client can ask again.
-        One feature, Kafka's transaction.version, as the root's sparklog.transaction.version has it: by 2
-        Java's producers and franz-go's speak the second protocol (KIP-890).
+    Does: lists exactly the APIs and versions that are registered; a request of an unknown version
+        gets the list in version 0's form with UNSUPPORTED_VERSION, so that the client can retry.
+        One feature, Kafka's transaction.version, with the value of the root's sparklog.transaction.version:
+        with 2 the producers of Java and franz-go use the second protocol (KIP-890).
     Does not: change features (UpdateFeatures; the root's settings are changed instead); check the client's
         name and version.
     Versions: 3 flexible, client software name (KIP-482, KIP-511), features; 4 those from version 0
         (KIP-1022).
-    Produce is listed from 0 although it is served from 3: librdkafka before 2.11 otherwise stops compressing
-        without a word (kafka #18727). A client that really sends Produce 0-2 is disconnected.
+    Produce is listed from 0 although it is served from 3: librdkafka before 2.11 otherwise silently stops
+        compressing (kafka #18727). A client that really sends Produce 0-2 is disconnected.
 
-    `request` is None when its version is not known.
+    `request` is None if its version is unknown.
     """
     types = context.types
     listed = [
@@ -167,9 +167,9 @@ _CONTROLLERS = 2
 async def handle_describe_cluster(request: Any, context: RequestContext, services: Services) -> Any:
     """DescribeCluster (key 60), versions 0-2.
 
-    Does: names the brokers with their racks, those that are fenced too if asked so; the controller, the
-        cluster id, and what a client may do.
-    Does not: controllers: no broker is one to be talked to as such.
+    Does: lists the brokers with their racks, on request also fenced ones; the controller, the cluster id, and
+        the authorized operations.
+    Does not: controller endpoints: there are none.
     Versions: 1 endpoint type (KIP-919); 2 fenced brokers (KIP-1073).
     """
     types = context.types
@@ -215,7 +215,7 @@ def _brokers(types: Any, nodes: Iterable[Node], *, is_fenced: bool) -> list[Any]
 # --- DescribeQuorum ----------------------------------------------------------------------------------
 
 METADATA_TOPIC = "__cluster_metadata"
-LISTENER_NAME = "PLAINTEXT"  # the names of brokers' listeners are their own affair; this is what they speak
+LISTENER_NAME = "PLAINTEXT"  # the protocol; names of listeners are local to brokers
 UNKNOWN = -1
 
 
@@ -223,15 +223,15 @@ UNKNOWN = -1
 async def handle_describe_quorum(request: Any, context: RequestContext, services: Services) -> Any:
     """DescribeQuorum (key 55), versions 0-2.
 
-    Does: describes the metadata log in the words that Kafka has for its own, __cluster_metadata-0. Its leader
+    Does: describes the metadata log in Kafka's terms for __cluster_metadata-0. Its leader
         is the controller, its leader epoch the controller's, and its high watermark the number of the next
-        commit. Its voters are the brokers that are registered: each of them publishes commits, and reads all.
-    Does not: replicate: there is one log, on the storage that all share, so no broker lags behind. What a
-        broker has seen of it is not known to others: the time at which it was caught up is that of the
-        controller alone, and the log end of a fenced one is -1 (unknown). Directory ids are zero: no broker
+        commit. Its voters are the registered brokers: each of them publishes commits, and reads all.
+    Does not: replicate: there is one log, on shared storage, so no broker lags behind. Brokers do not know
+        how far others have read: only the controller has a caught-up time, and the log end of a fenced broker
+        is -1 (unknown). Directory ids are zero: no broker
         has a directory of its own.
-    Versions: 1 times; 2 directory ids, where the nodes are, error messages (KIP-853).
-    Sources: Kafka KafkaRaftClient.handleDescribeQuorumRequest; MetadataQuorumCommand, for what is made of it.
+    Versions: 1 times; 2 directory ids, endpoints of the nodes, error messages (KIP-853).
+    Sources: Kafka KafkaRaftClient.handleDescribeQuorumRequest; MetadataQuorumCommand, for its use.
     """
     await services.root.look()
     types = context.types
@@ -317,17 +317,18 @@ def _refused(types: Any, request: Any) -> Any:
 async def handle_unregister_broker(request: Any, context: RequestContext, services: Services) -> Any:
     """UnregisterBroker (key 64), version 0.
 
-    Does: forget a broker that will not come back; others are replicas in its place, in the same commit. Any
-        broker does it, in the controller's name: Kafka's admin client asks whichever it likes, and knows
-        nothing to do with NOT_CONTROLLER but to fail.
-    Does not: stop one: a broker that runs is refused (INVALID_REQUEST), for it would join again immediately.
+    Does: remove a broker that will not return; others replace it as replicas, in the same commit. Any broker
+        does it, on behalf of the controller: Kafka's admin client sends it to any broker, and fails on
+        NOT_CONTROLLER.
+    Does not: stop a broker: a running one is refused (INVALID_REQUEST), since it would register again
+        immediately.
     Versions: 0 (KIP-500).
     """
     unregistering = _Unregistering(request.broker_id)
     outcomes: dict[int, Outcome] = await services.changes.make(
         {request.broker_id: unregistering.validate},
         completing=unregistering.plan,
-        fenced=ErrorCode.request_timed_out,  # it is asked again, maybe elsewhere
+        fenced=ErrorCode.request_timed_out,  # the client retries, possibly at another broker
     )
     outcome = outcomes[request.broker_id]
     return make(
@@ -336,14 +337,14 @@ async def handle_unregister_broker(request: Any, context: RequestContext, servic
 
 
 class _Unregistering:
-    """A change of one part, of several actions."""
+    """The change that unregisters a broker, of several actions."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._is_refused = True
 
     def validate(self, image: Image) -> Action | None:
-        """Refuse it, or let `plan` do it."""
+        """Raise the refusal; else return None: `plan` makes the change."""
         self._is_refused = True
         broker = image.brokers.get(self._node_id)
         if broker is None:
@@ -380,10 +381,9 @@ class _Unregistering:
 async def handle_describe_acls(_request: Any, context: RequestContext, _services: Services) -> Any:
     """DescribeAcls (key 29), versions 1-3.
 
-    Does: answer as a Kafka broker without an authorizer does, with SECURITY_DISABLED: there are no ACLs here.
-        MirrorMaker copies those of topics by default (sync.topic.acls.enabled); of this answer it
-        makes a line in its log, once, and of a broker that does not know the question an error with a stack
-        at each round.
+    Does: answer SECURITY_DISABLED, as a Kafka broker without an authorizer: there are no ACLs here.
+        MirrorMaker copies ACLs of topics by default (sync.topic.acls.enabled); it logs this answer once, but
+        without the API an error with a stack trace in each round.
     Does not: CreateAcls, DeleteAcls.
     Versions: 1 prefixed patterns (KIP-290); 2 flexible; 3 user principals of delegation tokens.
     """

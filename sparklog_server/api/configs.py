@@ -64,7 +64,7 @@ async def handle_describe_configs(request: Any, context: RequestContext, service
 
 
 def _described_resource(types: Any, resource: Any, known: "_Described | None") -> Any:
-    """One resource; `known` None: it would make the answer too large."""
+    """Return one resource; `known` None: it would make the answer too large."""
     try:
         if known is None:
             raise invalid_request("Too many resources for one request.")
@@ -91,10 +91,10 @@ _Results = dict[str, Any]  # by the setting's name
 
 
 class _Described:
-    """Results of one request, by what they depend on: thousands of topics have the same settings.
+    """Results of one request, cached by their inputs: thousands of topics have the same settings.
 
-    Which of them are asked for is no part of that: 2,900 topics, another unknown name asked for of each, took
-    1.6 s. Lists that are alike are the same object, as are results that are alike: each is encoded once.
+    The requested names are not a part of the key: 2,900 topics with a different unknown name each took 1.6 s.
+    Equal lists are the same object, as are equal results: each is encoded once.
     """
 
     def __init__(self, request: Any, types: Any, services: Services, image: Image) -> None:
@@ -182,7 +182,7 @@ async def handle_alter_configs(request: Any, context: RequestContext, services: 
     """AlterConfigs (key 33), versions 0-2.
 
     Does: replace all overrides of topics, all settings of this broker, or of the whole cluster (broker ''):
-        what is not named goes back to its default. Validate only.
+        settings that are not named return to their defaults. Validate only.
     Does not: settings that brokers read when they start (server.properties); loggers.
     Versions: 2 flexible.
     """
@@ -205,7 +205,7 @@ async def handle_alter_configs(request: Any, context: RequestContext, services: 
 def resource_responses(
     context: RequestContext, resources: Sequence[ResourceChanges], outcomes: Sequence[Outcome]
 ) -> list[Any]:
-    """What became of each; IncrementalAlterConfigs says it in the same words."""
+    """Return the outcome of each resource; also for IncrementalAlterConfigs."""
     return [
         make(
             context.types.AlterConfigsResourceResponse,
@@ -226,8 +226,8 @@ async def handle_incremental_alter_configs(request: Any, context: RequestContext
     """IncrementalAlterConfigs (key 44), versions 0-1.
 
     Does: set, delete, append to and subtract from overrides of topics, settings of this broker, and of the
-        whole cluster (broker ''); all of a resource or nothing. Appending to what is not set starts from the
-        value in force. Validate only.
+        whole cluster (broker ''); all of a resource or nothing. Appending to a setting that is not set starts
+        from the value in force. Validate only.
     Does not: settings that brokers read when they start (server.properties); loggers.
     Versions: 1 flexible.
     """
@@ -261,9 +261,9 @@ _LISTABLE = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 async def handle_list_config_resources(request: Any, context: RequestContext, services: Services) -> Any:
     """ListConfigResources (key 74), versions 0-1.
 
-    Does: names what has settings: topics, and brokers (those that are not fenced). There are no settings of
-        groups, of client metrics, or of loggers, so that none of these is listed.
-    Does not: say what the settings are (DescribeConfigs).
+    Does: lists the resources with settings: topics, and brokers that are not fenced. Groups, client metrics
+        and loggers have no settings, and are not listed.
+    Does not: return the settings (DescribeConfigs).
     Versions: 0 client metrics only (it was ListClientMetricsResources, KIP-714); 1 by type, or all of them
         (KIP-1142). Types that no version of it knows are UNSUPPORTED_VERSION, as Kafka answers.
     """

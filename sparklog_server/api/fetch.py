@@ -3,14 +3,14 @@
 Does: record batches as stored (compressed ones stay so), long poll by min_bytes and max_wait_ms, limits per
     request and per partition, fetch sessions, both isolation levels (nothing that is open or aborted is in a
     partition: the last stable offset is the high watermark, the list of aborted transactions is empty),
-    leader epoch checks; topics by id (UNKNOWN_TOPIC_ID when there is none of this id, as after a deletion,
-    whatever has its name now); reading from replicas (KIP-392): consumers of version 11 on may read where
-    there is one, and are sent to one in their rack with replica.selector.class.
+    leader epoch checks; topics by id (UNKNOWN_TOPIC_ID for an unknown id, as after a deletion, even if
+    another topic has the name now); reading from replicas (KIP-392): consumers from version 11 on may read
+    from any replica, and replica.selector.class sends them to one in their rack.
 Does not: followers (a replica id of a broker is refused, CVE-2018-1288; they do not exist here),
     throttling, tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE is for followers).
 Versions: 5 log start offset; 7 sessions (KIP-227); 9 current leader epoch (KIP-320); 11 rack id (KIP-392);
     12 flexible, last fetched epoch (KIP-595; epochs never diverge here); 13 topic ids (KIP-516); 14 as 13;
-    15 the replica id is tagged (KIP-903); 16 who leads what is not led here, and where (KIP-951); 17 the
+    15 the replica id is tagged (KIP-903); 16 current leaders and their endpoints (KIP-951); 17 the
     directory of a follower (KIP-853).
 """
 
@@ -51,7 +51,7 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
     if _replica_id(request) != CONSUMER:
         refused = _refused(wanted, ErrorCode.topic_authorization_failed)
         return Response(chunks=encode_fetch_response(version, refused))
-    # They can never exist: a session that remembers them would keep up to 32 KB for each.
+    # Such topics cannot exist: a session would keep up to 32 KB for each.
     named = {one.topic for one in wanted if not one.topic_id}
     illegal = {name for name in named if why_illegal_topic_name(name) is not None}
     refused = []
@@ -94,7 +94,7 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
         nodes = _tell_leaders(answers_to_send, context, services) if version >= LEADER_HINT_VERSION else ()
         told = [*answers_to_send, *refused]
         chunks = encode_fetch_response(version, told, session_id=session_id, nodes=nodes)
-        del session, answers_to_send, refused, told, waiting  # to be sent may take long
+        del session, answers_to_send, refused, told, waiting  # sending may take long
         fetched.answers = []
         await context.answer.hold(sum(len(one) for one in chunks if isinstance(one, bytearray)))
     except BaseException:
@@ -133,7 +133,7 @@ def _partition_fetches(request: Any) -> Iterator[PartitionFetch]:
 
 
 def _topic_id(topic: Any) -> str:
-    """As text; "" in versions where topics have names."""
+    """Return the topic id as text; "" in versions with topic names."""
     if topic.__version__ < TOPIC_ID_VERSION:
         return ""
     return NO_TOPIC_ID if topic.topic_id is None else topic_id_text(topic.topic_id)
@@ -142,7 +142,7 @@ def _topic_id(topic: Any) -> str:
 def _tell_leaders(
     answers: Sequence[PartitionAnswer], context: RequestContext, services: Services
 ) -> Sequence[Node]:
-    """Name the leader beside each error that says that it is another one, or in another epoch."""
+    """Add the current leader to each error for another leader or leader epoch."""
     hints: list[LeaderHint] = []
     for answer in answers:
         if answer.error_code in _NOT_LED:
@@ -154,7 +154,7 @@ def _tell_leaders(
 
 
 def _count(services: Services, fetched: Fetched) -> None:
-    """Traffic by topic; once per topic with bytes or errors: polls of many idle topics are frequent."""
+    """Count traffic by topic; only topics with bytes or errors: polls of many idle topics are frequent."""
     sizes: dict[str, int] = {}
     failed: dict[str, bool] = {}
     for answer in fetched.answers:

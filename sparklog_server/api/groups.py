@@ -1,6 +1,6 @@
-"""Consumer groups: their members' requests, their coordinators, and what administrators ask of them.
+"""Consumer groups: requests of members and administrators, and coordinators.
 
-Not here: what is answered (groups/coordinator.py), committed offsets (offsets.py).
+Not here: the decisions (groups/coordinator.py), committed offsets (offsets.py).
 """
 
 import logging
@@ -108,7 +108,7 @@ _PROTOCOL_SINCE = 5
 async def handle_sync_group(request: Any, context: RequestContext, services: Services) -> Any:
     """SyncGroup (key 14), versions 0-5.
 
-    Does: takes the leader's assignment, makes it durable, and gives every member its part.
+    Does: stores the leader's assignment durably, and gives every member its part.
     Versions: 3 static members (KIP-345); 4 flexible; 5 protocol type and name, which are then required.
     """
     protocol_type, protocol = field(request, "protocol_type"), field(request, "protocol_name")
@@ -202,11 +202,11 @@ _Coordinator = dict[str, Any]
 async def handle_find_coordinator(request: Any, context: RequestContext, services: Services) -> Any:
     """FindCoordinator (key 10), versions 0-4.
 
-    Does: for each group the broker that leads its partition of __consumer_offsets, and where clients reach
-        it; creates the topic if there is none yet, as Kafka does. COORDINATOR_NOT_AVAILABLE while it has
-        no leader, which is waited for a moment: the topic may have been made just now.
-        For each transactional id one of the brokers that live, by the id: any of them can do the work, so
-        this only spreads it.
+    Does: for each group the leader of its partition of __consumer_offsets, and its endpoint; creates the
+        topic if it is missing, as Kafka does. COORDINATOR_NOT_AVAILABLE while the partition has no leader,
+        after a short wait: the topic may just have been created.
+        For each transactional id one of the live brokers, chosen by the id: any of them can coordinate it, so
+        this only spreads the load.
     Versions: 1 key types, error messages; 3 flexible; 4 several keys in one request (KIP-699).
     """
     types = context.types
@@ -227,7 +227,7 @@ async def handle_find_coordinator(request: Any, context: RequestContext, service
 async def _find_coordinators(
     keys: Sequence[str], key_type: int, context: RequestContext, services: Services
 ) -> list[_Coordinator]:
-    """What to answer for each key; those of one broker share it."""
+    """Return the answer for each key; keys of one broker share it."""
     error, message = await _refuse_key_type(key_type, services)
     if error:
         return [_no_coordinator(error, message)] * len(keys)
@@ -242,9 +242,7 @@ async def _find_coordinators(
 def _coordinator_at(node_id: int, context: RequestContext, services: Services) -> _Coordinator:
     node = node_of(services, context.listener, node_id)
     if node is None:
-        return _no_coordinator(
-            ErrorCode.coordinator_not_available, "its partition has no leader now; ask again"
-        )
+        return _no_coordinator(ErrorCode.coordinator_not_available, "its partition has no leader now; retry")
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
@@ -259,7 +257,7 @@ def _no_coordinator(error: ErrorCode, message: str | None) -> _Coordinator:
 
 
 def _distinct(found: Sequence[_Coordinator]) -> list[_Coordinator]:
-    """Each that occurs, once."""
+    """Return the distinct coordinators."""
     return list({id(where): where for where in found}.values())
 
 
@@ -282,8 +280,8 @@ async def handle_describe_groups(request: Any, context: RequestContext, services
     """DescribeGroups (key 15), versions 0-5.
 
     Does: state, protocol and members of groups; a group that has only offsets (Spark) is Empty, an unknown
-        one Dead, as in Kafka; authorized operations, if asked for: all, as there is no authorization yet.
-    Beyond 32 MiB of members the rest of the groups is answered UNKNOWN_SERVER_ERROR: ask for fewer.
+        one Dead, as in Kafka; authorized operations, on request: all, since there is no authorization yet.
+    Beyond 32 MiB of members the rest of the groups is answered UNKNOWN_SERVER_ERROR: request fewer.
     Versions: 3 authorized operations; 4 static members; 5 flexible.
     """
     types = context.types
@@ -303,11 +301,11 @@ async def handle_describe_groups(request: Any, context: RequestContext, services
 
 
 def _description_bytes(group: Group | None) -> int:
-    """About what its description takes."""
+    """Return the approximate size of its description."""
     return 0 if group is None else group.members.held_bytes + _DESCRIBED_MEMBER_BYTES * len(group.members)
 
 
-# Makers of groups without members, by error and state: thousands may be asked for.
+# Constructors of groups without members, by error and state: a request may name thousands.
 _WithoutMembers = dict[tuple[ErrorCode, str], Callable[[str], Any]]
 
 
@@ -381,7 +379,7 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
     Beyond some 32 MB (150,000 groups of ordinary names): UNKNOWN_SERVER_ERROR; describe them by name.
     Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848): every group here is `classic`.
 
-    Others have turns: there may be a hundred thousand groups.
+    Yields to the event loop: there may be a hundred thousand groups.
     """
     states = {state.lower() for state in field(request, "states_filter", ())}
     kinds = {kind.lower() for kind in field(request, "types_filter", ())}
@@ -392,7 +390,7 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
     types = context.types
 
     def listed(group_id: str) -> Any:
-        """None: it was not asked for."""
+        """Return the entry; None if the filters exclude it."""
         one = services.groups.listed(group_id)
         if (states and one.state.value.lower() not in states) or (kinds and _GROUP_TYPE not in kinds):
             return None

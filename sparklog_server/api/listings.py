@@ -1,13 +1,13 @@
-"""Answers about all topics, as bytes, kept until a commit changes them: Metadata, DescribeLogDirs.
+"""Answers about all topics, cached as bytes until a commit changes them: Metadata, DescribeLogDirs.
 
-A client may ask for all topics all the time, in another version each time. Most versions differ in a few
-bytes of a topic, and few in its partitions, which are nearly all that there is to encode. So these are kept
+A client may request all topics all the time, in another version each time. Most versions differ in a few
+bytes of a topic, and few in its partitions, which are nearly all of the answer. So the partitions are cached
 for the versions that share them, until a commit changes them: most commits only add records.
 
-Invariants: an answer is that of the image it is asked for, leaders and fenced brokers included; that of
-    DescribeLogDirs is of the newest image when it begins. What is kept is of one state of the cluster:
-    partitions of at most MAX_PARTITION_BYTES, and answers of MAX_ANSWERS_BYTES more, or the last one. One
-    request at a time makes them, the others wait for it, and the event loop has its turns.
+Invariants: an answer has the leaders and fenced brokers of the given image; that of DescribeLogDirs is of the
+    newest image when it begins. The cache has one state of the cluster: partitions of at most
+    MAX_PARTITION_BYTES, and answers of MAX_ANSWERS_BYTES more, or the last one. One request at a time builds
+    them, and yields to the event loop; the others wait for it.
 Not here: the bytes themselves (protocol/metadata_response.py, protocol/responses.py).
 Concurrency: event loop only.
 """
@@ -50,19 +50,19 @@ class TopicListing:
         self._answers: TopicAnswers | None = None
 
     def as_of(self, image: Image) -> "TopicAnswers":
-        """Return what is answered as of this image."""
+        """Return the answers for this image."""
         answers = self._answers
         if answers is None or answers.cluster_changed != image.cluster_changed:
             answers = self._answers = TopicAnswers(image, answers)
         return answers
 
     async def of(self, image: Image, version: int, operations: int) -> list[bytes]:
-        """The array of all topics in a Metadata response."""
+        """Return the array of all topics in a Metadata response."""
         return await self.as_of(image).all(image, version, operations)
 
 
 class TopicAnswers:
-    """What is answered of topics until a commit changes it."""
+    """The cached answers about topics until a commit changes them."""
 
     def __init__(self, image: Image, before: "TopicAnswers | None") -> None:
         self.cluster_changed = image.cluster_changed
@@ -77,11 +77,11 @@ class TopicAnswers:
         self._lock = asyncio.Lock()
 
     def __len__(self) -> int:
-        """How many answers are kept."""
+        """Return the number of cached answers."""
         return len(self._kept)
 
     async def all(self, image: Image, version: int, operations: int) -> list[bytes]:
-        """The array of all topics."""
+        """Return the array of all topics."""
         like = topics_like(version)
         key = like, operations if like >= _SAYS_OPERATIONS_FROM else 0
         async with self._lock:
@@ -110,7 +110,7 @@ class TopicAnswers:
     async def topic(
         self, image: Image, topic: Topic, version: int, operations: int, pace: Pace
     ) -> list[bytes]:
-        """One of them."""
+        """Return one topic."""
         return encode_topic(
             version,
             name=topic.name,
@@ -121,7 +121,7 @@ class TopicAnswers:
         )
 
     async def _partitions_of(self, image: Image, topic: Topic, version: int, pace: Pace) -> bytes:
-        """The array of its partitions."""
+        """Return the array of its partitions."""
         await pace.made(1)
         like = partitions_like(version)
         kept = self._partitions.setdefault(like, {})
@@ -132,7 +132,7 @@ class TopicAnswers:
             else:
                 made = await self._partitions_made(image, topic, like, pace)
             if topic.topic_id in kept:
-                return made  # another request has made it meanwhile
+                return made  # another request has built it concurrently
             if self._partition_bytes + _KEPT_BYTES + len(made) <= MAX_PARTITION_BYTES:
                 kept[topic.topic_id] = made
                 self._partition_bytes += _KEPT_BYTES + len(made)
@@ -153,7 +153,7 @@ class TopicAnswers:
         return array_of(version, count, rows)
 
     def size_of(self, image: Image, topic: Topic, version: int) -> int:
-        """About how many bytes its partitions take, as the first one is led."""
+        """Estimate the bytes of its partitions from the first one."""
         led = self._led_as(image, topic.partitions[0])
         return len(topic.partitions) * partition_bytes(version, led.replicas)
 
@@ -174,7 +174,7 @@ class TopicAnswers:
 
 _LOG_DIRS_TOPIC_BYTES = 260  # without its partitions; names have 249 at most
 _LOG_DIRS_AT_ONCE = 1024  # partitions
-_LOG_DIRS_A_PIECE = 8  # partitions take as long to look at as an entity to make
+_LOG_DIRS_A_PIECE = 8  # so many partitions take as long as an entity
 
 
 class LogDirListing:
@@ -187,12 +187,12 @@ class LogDirListing:
         self._kept: dict[bool, tuple[int, bytes]] = {}
 
     def size(self) -> int:
-        """Return about how many bytes the answer about all has."""
+        """Return the approximate size of the answer about all topics."""
         image = self._newest()
         return PARTITION_BYTES * image.partition_count + _LOG_DIRS_TOPIC_BYTES * len(image.topics)
 
     async def all(self, *, flexible: bool) -> tuple[int, bytes]:
-        """Return how many topics there are, and the answer about them."""
+        """Return the number of topics, and the answer about them."""
         async with self._lock:
             image = self._newest()
             if image.commit_uuid != self._commit:
@@ -205,7 +205,7 @@ class LogDirListing:
 
 
 async def log_dir_topics(wanted: Sequence[tuple[Topic, Sequence[int]]], *, flexible: bool) -> bytes:
-    """Encode the partitions of these topics, one topic after the other."""
+    """Encode the partitions of these topics, topic by topic."""
     pace = Pace()
     topics = []
     for topic, numbers in wanted:

@@ -1,4 +1,4 @@
-"""Where the log of a partition begins and ends, and which offsets it has at a time.
+"""The start and end offsets of partitions, and offsets by timestamp.
 
 Not here: committed offsets (offsets.py).
 """
@@ -25,13 +25,13 @@ NONE = -1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _FIRST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _Answer = tuple[ErrorCode, int, int, int]  # error, timestamp, offset, leader epoch
-_LOOKED_UP_TOGETHER = 64  # partitions: a thread for each of thousands took longer than looking
-TURN_MS = 50  # of looking into large batches: each may take several
+_LOOKED_UP_TOGETHER = 64  # partitions: a thread for each of thousands took longer than the reads
+TURN_MS = 50  # of reading large batches: each may take several
 _log = logging.getLogger("sparklog_server.fetch")
 
 
 class _LookUp(NamedTuple):
-    """An answer that takes reading."""
+    """An answer that requires a read of the log."""
 
     name: str
     state: PartitionState
@@ -45,8 +45,7 @@ async def handle_list_offsets(request: Any, context: RequestContext, services: S
 
     Does: latest (-1: the high watermark, under both isolation levels), earliest (-2), max timestamp (-3),
         earliest local (-4: as earliest, everything is local), latest tiered (-5: none is), and the first
-        offset at or after a time. Only the leader answers, as in Kafka: of all brokers it knows best where
-        its log ends.
+        offset at or after a time. Only the leader answers, as in Kafka: it has the newest log end.
     Does not: followers, throttling.
     Versions: 2 isolation level; 4 leader epoch (KIP-320); 6 flexible; 7 -3 (KIP-734); 8 -4 (KIP-405); 9 -5
         (KIP-1005). A special timestamp in a version before its own: UNSUPPORTED_VERSION for that partition.
@@ -115,7 +114,7 @@ def _list_offset(name: str, one: Any, version: int, services: Services) -> _Answ
 
 
 async def _look_up(answers: Sequence[_Answer | _LookUp], services: Services) -> list[_Answer]:
-    """All answers, those that take reading read in other threads: together, as far as they can be, and then
+    """Return all answers; read the log in other threads if necessary: in one batch as far as possible, then
     one by one.
     """
     wanted = [one for one in answers if isinstance(one, _LookUp)]
@@ -140,7 +139,7 @@ def _find_together(wanted: Mapping[int, _LookUp], services: Services) -> dict[in
 
 
 def _find_some(wanted: Mapping[int, _LookUp], services: Services) -> dict[int, _Answer]:
-    """At least one, and then as many as can be found before others should have their turn."""
+    """Find at least one answer, and then as many as fit into TURN_MS."""
     clock = services.clock
     end_ms = clock.monotonic_ms() + TURN_MS
     answers: dict[int, _Answer] = {}
@@ -152,7 +151,7 @@ def _find_some(wanted: Mapping[int, _LookUp], services: Services) -> dict[int, _
 
 
 def _by_time(one: _LookUp) -> Wanted | None:
-    """The largest timestamp is a time as well, where the image says which it is."""
+    """Return the lookup by time; also for the largest timestamp, if the image has it."""
     name, state, timestamp_ms = one
     if timestamp_ms != MAX_TIMESTAMP:
         return Wanted(name, state, timestamp_ms)
@@ -203,11 +202,11 @@ UNDEFINED = -1
 async def handle_offset_for_leader_epoch(request: Any, context: RequestContext, services: Services) -> Any:
     """OffsetForLeaderEpoch (key 23), versions 2-4.
 
-    Does: say where an epoch ended, so that consumers find out whether their log was truncated. It never is:
-        a new leader goes on where the old one ended, on the same storage. So every epoch up to the leader's
-        ends with the log, as it is now: an older end would look like a truncation to a client that has read
-        on at another broker, which is why the metadata log is looked at first. Only a restore from a backup
-        truncates: epochs of before end where the partition did then. A later epoch is unknown (-1).
+    Does: return the end offset of an epoch, so that consumers detect truncation. There is none: a new leader
+        continues at the end of the old one, on the same storage. So every epoch up to the leader's ends at
+        the present log end. The metadata log is refreshed first: a stale end would look like a truncation to
+        a client that has read more at another broker. Only a restore from a backup truncates: older epochs
+        end at the end of the partition in the backup. A later epoch is unknown (-1).
     Does not: followers, throttling.
     Versions: 2 current leader epoch (KIP-320); 3 replica id; 4 flexible.
     """
@@ -258,10 +257,10 @@ def _end_of_epoch(name: str, one: Any, services: Services) -> tuple[ErrorCode, i
 async def handle_delete_records(request: Any, context: RequestContext, services: Services) -> Any:
     """DeleteRecords (key 21), versions 0-2.
 
-    Does: move the log's start up to an offset, or to the high watermark (-1); all partitions in one commit,
-        each judged by the image that the commit follows.
-    Does not: free the storage (retention does), throttling; time out: the request's time-out is for replicas
-        to follow, of which there are none. As in Kafka, the records of internal topics
+    Does: advance the log start to an offset, or to the high watermark (-1); all partitions in one commit,
+        each checked against the image that the commit follows.
+    Does not: free the storage (retention does), throttling; time out: the request's time-out is for the
+        replication to followers, which do not exist here. As in Kafka, the records of internal topics
         (INVALID_TOPIC_EXCEPTION) and of topics that are only compacted (POLICY_VIOLATION) stay.
     Versions: 2 flexible.
     """

@@ -1,6 +1,6 @@
-"""Topics and their partitions: where they are, and their leaders.
+"""Topics and their partitions, with leaders and replicas.
 
-Not here: the answer about all topics, which is kept (listings.py); offsets (log_offsets.py).
+Not here: the cached answer about all topics (listings.py); offsets (log_offsets.py).
 """
 
 import asyncio
@@ -39,20 +39,20 @@ _TOPIC_BYTES = 40  # without its name and its partitions
 async def handle_metadata(request: Any, context: RequestContext, services: Services) -> Any:
     """Metadata (key 3), versions 0-13.
 
-    Does: the brokers that are not fenced, with their racks; the controller; topics by name or by id, all
-        of them when asked so, their partitions with leaders, replicas, and which of these are there; creates
-        topics that are asked for by name and missing, in one commit, if request and settings allow it, and
-        __consumer_offsets as it must be.
-    Does not: an error of the whole answer (by it a client would begin again at its first
-        addresses).
-    Each topic that is asked for is answered once. Beyond 32 MiB, a million partitions, the rest of them is
-        answered UNKNOWN_SERVER_ERROR: ask for fewer in one request, or for all.
+    Does: the brokers that are not fenced, with their racks; the controller; topics by name or by id, on
+        request all of them, their partitions with leaders, replicas and in-sync replicas; creates missing
+        topics that are requested by name, in one commit, if request and settings allow it, and
+        __consumer_offsets with its own settings.
+    Does not: an error of the whole answer (after which a client would start again from its bootstrap
+        servers).
+    Each requested topic is answered once. Beyond 32 MiB, a million partitions, the rest is answered
+        UNKNOWN_SERVER_ERROR: request fewer, or all.
     Versions: 0 no topics means all; 1 null means all, controller, racks; 4 auto-creation can be refused; 5
         offline replicas; 7 leader epochs; 8 authorized operations (KIP-430); 9 flexible; 10 topic ids in
         answers (KIP-516); 12 topics by id; 13 top-level error (KIP-1102).
     """
     asked, version = request.topics, context.api_version
-    # Another process may have changed topics just now; after "unknown" a client comes back in a second.
+    # Another process may just have changed topics; after "unknown" a client only retries in a second.
     await services.root.look()
     operations = services.access.topic_operations
     if not field(request, "include_topic_authorized_operations", False):
@@ -85,9 +85,9 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
 
 
 async def _until_assigned(asked: Any, services: Services) -> None:
-    """A topic of a moment ago has no leaders until the controller has seen it, which takes milliseconds.
+    """Wait for the leaders of new topics: the controller assigns them within milliseconds.
 
-    Some clients give up at that error, and others come back in a tenth of a second.
+    Some clients give up after the error, and others only retry in a tenth of a second.
     """
     due = asyncio.get_running_loop().time() + _ASSIGNED_WITHIN_S
     while any(_is_unassigned(one, services) for one in asked):
@@ -102,12 +102,12 @@ def _is_unassigned(one: Any, services: Services) -> bool:
 
 
 def _each_once(asked: Any) -> list[Any]:
-    """The entries of a request, without repeats: next to an id a name says nothing, and may be any."""
+    """Return the entries of a request without duplicates; an entry with an id may have any name."""
     return list({_topic_id(one) or one.name: one for one in asked}.values())
 
 
 async def _counted(asked: list[Any], context: RequestContext, services: Services) -> tuple[int, set[Any]]:
-    """Return about how many bytes these topics take in the answer, and which of them would be too much."""
+    """Return the approximate size of these topics in the answer, and the ones that do not fit."""
     size, refused = 0, set()
     sizes = await in_slices(_size_of(services, context.api_version, one) for one in asked)
     for one, of_one in zip(asked, sizes, strict=True):
@@ -119,7 +119,7 @@ async def _counted(asked: list[Any], context: RequestContext, services: Services
 
 
 def _size_of(services: Services, version: int, one: Any) -> int:
-    """Return about how many bytes a topic takes in the answer."""
+    """Return the approximate size of a topic in the answer."""
     image = services.root.image
     topic = _found(image, one)
     size = _TOPIC_BYTES + text_bytes(one.name or "")
@@ -136,7 +136,7 @@ def _found(image: Image, one: Any) -> Topic | None:
 def _response(
     context: RequestContext, services: Services, brokers: list[Node], topics: list[bytes], operations: int
 ) -> Response:
-    """The response, with these topics in the place of none."""
+    """Return the response, with these encoded topics."""
     types, version = context.types, context.api_version
     empty = make(
         types.MetadataResponse,
@@ -152,7 +152,7 @@ def _response(
 
 
 class _Topics:
-    """The topics that one request asks for, as of one image."""
+    """The topics of one request, as of one image."""
 
     def __init__(
         self, services: Services, image: Image, version: int, errors: dict[str, ErrorCode], operations: int
@@ -165,7 +165,7 @@ class _Topics:
         self._pace = Pace()
 
     async def topics(self, asked: list[Any], refused: set[Any]) -> list[list[bytes]]:
-        """Of each entry the topic, or why not, with turns for others: one may have 10,000 partitions."""
+        """Return the topic or error of each entry; yields to the loop: a topic may have 10,000 partitions."""
         topics = []
         for one in asked:
             topic = _found(self._image, one)
@@ -203,7 +203,7 @@ class _Topics:
 
 
 def _is_misplaced(one: Any) -> bool:
-    """An id, or no name, in a version that knows topics by name only."""
+    """True if an entry has an id, or no name, in a version with topic names only."""
     return one.__version__ < _BY_ID_SINCE and (_topic_id(one) is not None or one.name is None)
 
 
@@ -222,10 +222,9 @@ async def handle_describe_topic_partitions(request: Any, context: RequestContext
     """DescribeTopicPartitions (key 75), version 0.
 
     Does: partitions of topics by name, or of all topics, in the order of their names: leaders, replicas, and
-        which of these are there. At most 2,000 partitions (MAX_PARTITIONS), or as many as the request allows;
-        the answer says where to go on.
-    Does not: eligible leader replicas: records are on shared storage, so every replica that comes back may
-        lead, and none is remembered as the last one that had them all.
+        in-sync replicas. At most 2,000 partitions (MAX_PARTITIONS), or as many as the request allows; the
+        answer has a cursor for the next request.
+    Does not: eligible leader replicas: records are on shared storage, so any replica that returns may lead.
     Versions: 0 (KIP-966).
     Sources: Kafka DescribeTopicPartitionsRequestHandler.
     """
@@ -255,7 +254,7 @@ async def handle_describe_topic_partitions(request: Any, context: RequestContext
 
 
 class _Pages:
-    """Which partitions go into this answer, and with which one the next begins."""
+    """The partitions of this answer, and the first one of the next."""
 
     def __init__(self, image: Image, names: list[str], start: int, limit: int) -> None:
         self._image = image
@@ -304,7 +303,7 @@ def _partition(types: Any, image: Image, topic: Topic, number: int) -> Any:
         replica_nodes=seen.replicas,
         isr_nodes=seen.in_sync,
         offline_replicas=seen.offline,
-        eligible_leader_replicas=(),  # never null: Kafka's admin client looks into them
+        eligible_leader_replicas=(),  # never null: Kafka's admin client reads them
         last_known_elr=(),
     )
 
@@ -317,7 +316,7 @@ def _unknown(error_of: "_Errors", name: str) -> Any:
 
 
 class _Errors:
-    """Makers of topics that have only an error: thousands have the same."""
+    """Constructors of topics with an error only: thousands may have the same."""
 
     def __init__(self, types: Any, services: Services) -> None:
         self._types = types

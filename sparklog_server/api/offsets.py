@@ -1,6 +1,6 @@
 """Committed offsets of consumer groups.
 
-Not here: what is answered (groups/), offsets of the log (log_offsets.py).
+Not here: the decisions (groups/), offsets of the log (log_offsets.py).
 """
 
 import logging
@@ -29,10 +29,10 @@ _Errors = dict[TopicPartition, ErrorCode]
 
 
 async def _requested_offsets(request: Any, services: Services) -> tuple[list[OffsetToCommit], _Errors]:
-    """Return what a request asks to commit, and the errors of partitions that are refused."""
+    """Return the offsets to commit, and the errors of refused partitions."""
     topics = services.root.image.topics
     if any(_is_unknown(topics.get(topic.name), topic.partitions) for topic in request.topics):
-        await services.root.look()  # another process may have created it a moment ago
+        await services.root.look()  # another process may just have created it
         topics = services.root.image.topics
     max_bytes = services.config.groups.offset_metadata_max_bytes
     refused: _Errors = {}
@@ -65,7 +65,7 @@ def _is_unknown(topic: Topic | None, partitions: Iterable[Any]) -> bool:
 
 
 def _errors_by_topic(types: Any, api_name: str, request: Any, errors: _Errors, other: ErrorCode) -> list[Any]:
-    """Return the topics of a response: the error of each partition of the request, `other` where none is."""
+    """Return the topics of a response: each partition's error, or `other`."""
     topic_type = getattr(types, f"{api_name}ResponseTopic")
     partition_type = getattr(types, f"{api_name}ResponsePartition")
     return [
@@ -93,8 +93,8 @@ async def handle_offset_commit(request: Any, context: RequestContext, services: 
     """OffsetCommit (key 8), versions 2-9.
 
     Does: offsets of members, and of consumers without a group (generation -1); answers when they are durable.
-        Negative offsets are stored, as in Kafka: administrators reset groups with -1 and -2; who reads takes
-        them for none.
+        Negative offsets are stored, as in Kafka: administrators reset groups with -1 and -2; readers treat
+        them as no offset.
     Does not: member epochs of KIP-848 (version 9 otherwise is as 8).
     Versions: 2-4 retention chosen by the client; 6 leader epochs; 7 static members (KIP-345); 8 flexible.
     """
@@ -117,7 +117,7 @@ async def handle_offset_commit(request: Any, context: RequestContext, services: 
 def _log_refusal(
     group_id: str, client_id: str, error: ErrorCode, refused: Mapping[TopicPartition, ErrorCode]
 ) -> None:
-    """One line for a request, whatever its size: clients often keep to themselves why they try again."""
+    """Log one line per request, of any size: clients often do not log the reason of a retry."""
     reasons = [error.name] if error else []
     if refused:
         (topic, partition), first = next(iter(refused.items()))
@@ -136,12 +136,12 @@ KNOWS_LOADING_FROM, ABORTABLE_FROM, SECOND_PROTOCOL_FROM = 2, 4, 5
 async def handle_txn_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
     """TxnOffsetCommit (key 28), versions 0-5.
 
-    Does: offsets that are committed when the producer's transaction is, and not before; answers when they are
-        staged, durably. Members are checked as they are now (generation, instance), and not again at the end.
-        Until the transaction is over OffsetFetch with `require_stable` is answered UNSTABLE_OFFSET_COMMIT.
+    Does: stages offsets durably, to be committed with the producer's transaction. Members are checked now
+        (generation, instance), and not again at the end.
+        Until the transaction ends OffsetFetch with `require_stable` is answered UNSTABLE_OFFSET_COMMIT.
         The group must have been added to the transaction: INVALID_TXN_STATE, TRANSACTION_ABORTABLE in version
-        4. Before version 5: COORDINATOR_NOT_AVAILABLE, which all clients send again, if another transaction
-        is open than this broker knew when it read the request.
+        4. Before version 5: COORDINATOR_NOT_AVAILABLE, which all clients retry, if the open transaction is
+        not the one that this broker knew when it read the request.
     Does not: member epochs of KIP-848.
     Versions: 2 leader epochs; 3 flexible, members (KIP-447); 4 TRANSACTION_ABORTABLE; 5 the second protocol
         of transactions (KIP-890): the group adds itself.
@@ -159,7 +159,7 @@ async def handle_txn_offset_commit(request: Any, context: RequestContext, servic
 
 
 def _staged_by(request: Any, version: int, services: Services) -> StagedBy:
-    """Return whose offsets these are. To be called when the request is read, before anything is awaited."""
+    """Return the producer and transaction of the offsets. Call it before the handler's first await."""
     producer = request.producer_id, request.producer_epoch
     name = request.transactional_id
     if version >= SECOND_PROTOCOL_FROM:
@@ -172,7 +172,7 @@ def _staged_by(request: Any, version: int, services: Services) -> StagedBy:
 
 
 def _why_full(context: RequestContext, services: Services) -> ErrorCode:
-    """Return an error if the client has its share of what transactions may hold, else none."""
+    """Return the error if the client has used up its share of open transactions; else none."""
     refusal = services.transactions.shares.refusal(context.peer_host, services.root.image, MOST_STAGED_WEIGHT)
     return (
         ErrorCode.none if refusal is None else _known_error(refusal_once_begun(refusal), context.api_version)
@@ -182,7 +182,7 @@ def _why_full(context: RequestContext, services: Services) -> ErrorCode:
 async def _stage_offsets(
     request: Any, version: int, offsets: list[OffsetToCommit], by: StagedBy, services: Services
 ) -> ErrorCode:
-    """Return the error of all that was not refused before."""
+    """Stage the offsets; return the error of all partitions that were not refused before."""
     try:
         error = await services.groups.stage(
             request.group_id,
@@ -196,14 +196,14 @@ async def _stage_offsets(
         _log.info("offsets of group %r not staged: %s", request.group_id[:100], why)
         error = _known_error(refusal_once_begun(why), version)
     if error is ErrorCode.coordinator_load_in_progress and version < KNOWS_LOADING_FROM:
-        return ErrorCode.coordinator_not_available  # older clients end at the other one
+        return ErrorCode.coordinator_not_available  # older clients fail on the other one
     return error
 
 
 def _known_error(error: ErrorCode, version: int) -> ErrorCode:
     if error is ErrorCode.not_leader_or_follower:
-        return ErrorCode.not_coordinator  # else it asks again where it will never be answered
-    if error is ErrorCode.concurrent_transactions:  # Java before 4.0 ends with that one here
+        return ErrorCode.not_coordinator  # else it would retry forever at this broker
+    if error is ErrorCode.concurrent_transactions:  # Java before 4.0 fails on it here
         return ErrorCode.coordinator_not_available
     error = masked(error, knows_fenced=False)  # no version knows PRODUCER_FENCED
     if error is ErrorCode.transaction_abortable and version < ABORTABLE_FROM:
@@ -226,14 +226,14 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
     """OffsetFetch (key 9), versions 1-9.
 
     Does: committed offsets by partition, or (null topics) all of a group; -1 where nothing is committed. With
-        `require_stable` UNSTABLE_OFFSET_COMMIT for those that an open transaction may be about to commit: the
-        client asks again. What a transaction has committed, as far as this broker knows, is waited for, 1.5 s
-        at most, with and without `require_stable`.
+        `require_stable` UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may commit: the client
+        retries. Offsets of a committed transaction, as far as this broker knows it, are waited for at most
+        1.5 s, with and without `require_stable`.
     Does not: member epochs of KIP-848.
-    An error is answered for the group and for each partition that was asked for, also in versions where Kafka
-    answers it for the group only: aiokafka looks at the partitions alone, and would start a group from
-    auto.offset.reset while its offsets are still being loaded.
-    Beyond some 60,000 offsets, further groups are answered UNKNOWN_SERVER_ERROR: ask for fewer.
+    An error is answered for the group and for each requested partition, also in versions where Kafka answers
+    it for the group only: aiokafka only reads the partitions, and would start a group from auto.offset.reset
+    while its offsets are still being loaded.
+    Beyond some 60,000 offsets, further groups are answered UNKNOWN_SERVER_ERROR: request fewer.
     Versions: 2 all topics, error code; 5 leader epochs; 6 flexible; 7 require_stable (KIP-447); 8 several
         groups (KIP-709).
     """
@@ -275,7 +275,7 @@ _TOO_LARGE: tuple[ErrorCode, _Wanted | _All] = (ErrorCode.unknown_server_error, 
 
 
 def _count_of(services: Services, group_id: str, asked: Any) -> int:
-    """How many offsets a group's answer has."""
+    """Return the number of offsets in a group's answer."""
     if asked is None:
         return services.groups.committed_count(group_id)
     return sum(len(topic.partition_indexes) for topic in asked)
@@ -284,7 +284,7 @@ def _count_of(services: Services, group_id: str, asked: Any) -> int:
 def _committed(
     services: Services, names: Sequence[str], asked: _Asked, *, must_be_stable: bool
 ) -> Iterator[tuple[ErrorCode, _Wanted | _All]]:
-    """What is to be answered for groups, as of now: of 36,000 offsets 4 ms, and all else in later turns."""
+    """Return the present offsets of groups: 4 ms for 36,000 offsets; the rest is built in later turns."""
     for name, (error, committed) in zip(names, services.groups.fetch_all(names), strict=True):
         unstable: Container[TopicPartition] = ()
         if must_be_stable and not error:
@@ -302,7 +302,7 @@ def _committed(
 
 
 async def _by_topic(found: _All, pace: Pace) -> _Wanted:
-    """Of a whole group, in order, with turns for others."""
+    """Return the sorted offsets of a whole group; yields to the event loop."""
     topics: _Wanted = {}
     for first in range(0, len(found), SLICE):
         some = found[first : first + SLICE]
@@ -317,7 +317,7 @@ async def _by_topic(found: _All, pace: Pace) -> _Wanted:
 
 
 class _Partition(NamedTuple):
-    """What is written of one, in every version; kio's entity would take ten times as long to make."""
+    """A partition in the answer, for every version; kio's entity would take ten times as long to create."""
 
     partition_index: int
     committed_offset: int
@@ -327,7 +327,7 @@ class _Partition(NamedTuple):
 
 
 class _Makers:
-    """What makes topics, and groups by their error: thousands have the same."""
+    """Constructors of topics, and of groups by error: thousands may have the same."""
 
     def __init__(self, types: ModuleType, suffix: str) -> None:
         self._types = types
@@ -335,7 +335,7 @@ class _Makers:
         self.topic = maker(getattr(types, f"OffsetFetchResponse{suffix}"), "name", "partitions")
 
     def group(self, error: ErrorCode) -> Callable[..., Any]:
-        """Of an id and topics."""
+        """Return the constructor of a group, from its id and topics."""
         if error not in self._groups:
             kind = self._types.OffsetFetchResponseGroup
             self._groups[error] = maker(kind, "group_id", "topics", error_code=error)
@@ -369,7 +369,7 @@ def _fetched_partition(number: int, value: OffsetValue | None, error: ErrorCode)
 async def handle_offset_delete(request: Any, context: RequestContext, services: Services) -> Any:
     """OffsetDelete (key 47), version 0.
 
-    Does: forgets committed offsets, of topics to which no member of the group subscribes (KIP-496).
+    Does: deletes committed offsets of topics to which no member of the group subscribes (KIP-496).
 
     Answers when the tombstones are durable.
     """

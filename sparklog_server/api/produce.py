@@ -1,21 +1,21 @@
 """Produce (key 0), versions 3-13.
 
-Does: validate, append, acknowledge, partition by partition: an error in one leaves the others alone.
+Does: validate, append, acknowledge, partition by partition: an error in one does not affect the others.
     acks 1 and all mean the same here, since there are no replicas to wait for: durable data, durable commit.
     acks 0: no answer; after an error the connection is closed, as Kafka does, so that the producer notices.
     Idempotent producers: duplicates get the offset of the first time, also over restarts.
-    timeout: REQUEST_TIMED_OUT after so long; the records may be appended all the same.
-    Partitions that another broker leads, or nobody: NOT_LEADER_OR_FOLLOWER, now or when the commit is made;
-    all of them, also of what has been accepted, while others may lead them without this broker's knowing.
-    Topics by id: UNKNOWN_TOPIC_ID when there is none of this id, so that what was meant for a topic that is
-    deleted is never appended to one that has its name now.
-    Transactions: batches are staged, durably, and have no offset before their transaction is committed: base
-    offset -1. Whether the transaction takes them is seen when they are: INVALID_PRODUCER_EPOCH,
-    INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE; NOT_ENOUGH_REPLICAS is to be sent again, before version 12
-    also where another transaction is open than this broker knew when it read the request.
-Does not: message sets (versions 0-2; ApiVersions lists them for the sake of librdkafka before 2.11);
-    creating topics (Metadata does that); internal topics. Kafka lets a client that calls itself
-    __admin_client write there: one record that is none of theirs, and a partition's groups are closed.
+    timeout: REQUEST_TIMED_OUT after this time; the records may still be appended.
+    Partitions with another leader, or none: NOT_LEADER_OR_FOLLOWER, now or at the commit; the same for all
+    partitions, also of accepted batches, while others may lead them without this broker's knowledge.
+    Topics by id: UNKNOWN_TOPIC_ID for an unknown id, so that batches for a deleted topic are never appended
+    to a new one of the same name.
+    Transactions: batches are staged durably, and have no offset before the commit of their transaction: base
+    offset -1. The transaction is checked when they are staged: INVALID_PRODUCER_EPOCH,
+    INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE; NOT_ENOUGH_REPLICAS is retriable, before version 12 also
+    if the open transaction is not the one that this broker knew when it read the request.
+Does not: message sets (versions 0-2; ApiVersions lists them for librdkafka before 2.11);
+    creating topics (Metadata does that); internal topics. Kafka lets a client with the id
+    __admin_client write there: a single foreign record makes a partition's groups unavailable.
 Versions: 3 record batches (KIP-98); 5 log start offset; 7 zstd (KIP-110); 8 record errors (KIP-467); 9
     flexible; 10 current leader (KIP-951); 11 TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE; 12 second
     protocol of transactions (KIP-890): a batch adds its partition; 13 topic ids (KIP-516).
@@ -63,11 +63,11 @@ _NOTHING_DONE = PartOutcome()
 
 
 class _Target(msgspec.Struct):
-    """One partition of a request: what is to be appended, or why not; and what came of it.
+    """One partition of a request: its part or error, and its outcome.
 
     Fields:
-        key: the topic as the request has it: its name, or the bytes of its id.
-        topic: its name; "" if there is none of this id.
+        key: the topic in the form of the request: its name, or the bytes of its id.
+        topic: its name; "" if the id is unknown.
     """
 
     key: str | bytes
@@ -90,10 +90,10 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
     if wanted:
         parts = [target.part for target in wanted if target.part is not None]
         future = services.publisher.submit(parts, is_for_producer=True)
-        if future.done():  # refused, and will come again: before what is behind is looked at
+        if future.done():  # refused, and will be sent again: before later requests are read
             _note_first_batches(wanted, context, services)
         timeout_ms = field(request, "timeout", 0)
-        # Cheaper than wait_for and shield; the publisher passes over futures that are done.
+        # Cheaper than wait_for and shield; the publisher skips futures that are done.
         timer = asyncio.get_running_loop().call_later(max(timeout_ms, 1) / 1000, _time_out, future)
         try:
             outcomes = await future
@@ -142,7 +142,11 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
             _fail(of_topic, refused, message)
         elif not has_room:
             _note_first_batches(of_topic, context, services)
-            _fail(of_topic, ErrorCode.not_enough_replicas, "this client has its share of open transactions")
+            _fail(
+                of_topic,
+                ErrorCode.not_enough_replicas,
+                "this client has its share of open transactions",
+            )
         else:
             _aim(of_topic, name, image, context, services, parts, transaction)
     return targets
@@ -151,7 +155,7 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
 def _transaction(
     request: Any, context: RequestContext, services: Services, image: Image
 ) -> tuple[ErrorCode | None, str | None, InTransaction | None]:
-    """Return the request's transaction; or why all of it is refused."""
+    """Return the request's transaction; or the error of the whole request."""
     if not request.transactional_id:
         return ErrorCode.invalid_request, "an empty transactional id", None
     producers = {
@@ -172,7 +176,7 @@ def _transaction(
 
 
 def _has_room(transactional_id: str, parts: int, context: RequestContext, services: Services) -> bool:
-    """True if the client may stage so many parts more."""
+    """True if the client may stage this many more parts."""
     shares, image = services.transactions.shares, services.root.image
     if shares.refusal(context.peer_host, image, parts * MOST_STAGED_WEIGHT) is not None:
         return False
@@ -182,7 +186,7 @@ def _has_room(transactional_id: str, parts: int, context: RequestContext, servic
 
 
 def _topic(topic: Any, context: RequestContext, image: Image) -> tuple[str | bytes, str]:
-    """Its key, and its name."""
+    """Return the topic's key and name."""
     if context.api_version < TOPIC_IDS_FROM:
         return topic.name, topic.name
     if topic.topic_id is None:
@@ -200,9 +204,9 @@ def _aim(
     parts: int,
     transaction: InTransaction | None,
 ) -> None:
-    """Make parts of the records for one topic, or note why they are refused."""
+    """Create the parts for one topic, or set their errors."""
     topic, first_batches, terms = image.topics.get(name), services.first_batches, None
-    # Others may lead by now what this broker led when it last looked.
+    # Others may lead by now the partitions that this broker led at its last refresh.
     may_lead = services.membership.is_in_charge or not services.leadership.has_others
     for target in targets:
         key, records = (target.key, target.partition), target.records
@@ -211,19 +215,19 @@ def _aim(
             has_no_id = not name and isinstance(target.key, bytes)
             target.error = ErrorCode.unknown_topic_id if has_no_id else ErrorCode.unknown_topic_or_partition
             continue
-        if is_internal(name):  # also from the client "__admin_client", which Kafka's brokers make room for
+        if is_internal(name):  # also from the client "__admin_client", which Kafka's brokers allow
             target.error = ErrorCode.invalid_topic_exception
             target.message = f"Cannot append to internal topic {name}"
             continue
         state = topic.partitions[target.partition]
         leader = services.leadership.leader_of(state)
-        if leader.node_id != services.node_id or not may_lead:  # if nobody leads it, too: clients ask again
+        if leader.node_id != services.node_id or not may_lead:  # also without a leader: clients retry
             first_batches.refuse(key, records, context.peer_host)
             target.error = ErrorCode.not_leader_or_follower
             continue
         if first_batches.is_behind(key, records, state):
             target.error = ErrorCode.not_leader_or_follower
-            target.message = "an earlier batch of this producer was refused, and has not come again yet"
+            target.message = "an earlier batch of this producer was refused, and was not sent again yet"
             continue
         if records is None or len(records) < HEADER.size:
             error = why_no_batch(records or b"", f"{name}-{target.partition}")
@@ -237,7 +241,7 @@ def _aim(
 
 
 def _note_first_batches(targets: list[_Target], context: RequestContext, services: Services) -> None:
-    """Note first batches that come again: what is behind them must not take their place."""
+    """Record first batches that will be sent again: later batches must not take their place."""
     for target in targets:
         services.first_batches.refuse((target.key, target.partition), target.records, context.peer_host)
 
@@ -325,7 +329,7 @@ def _named(key: str | bytes) -> dict[str, Any]:
 
 
 def _hint(target: _Target, services: Services) -> LeaderHint | None:
-    """Return the leader, if another one is why nothing was appended; None: no other is known."""
+    """Return the leader, if the error is due to another leader; None: no other is known."""
     if target.error is not ErrorCode.not_leader_or_follower:
         return None
     topic = services.root.image.topics.get(target.topic)

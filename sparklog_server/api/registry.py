@@ -1,8 +1,8 @@
-"""The APIs that are served: one declaration per key, made by the modules of this package; their reference.
+"""The served APIs: one declaration per key, by the modules of this package; their reference.
 
-Invariants: ApiVersions lists exactly what is declared here (and Produce from 0, see cluster.py); a key is
-    declared once. The docstring of a handler, or of a module with one handler, says what the API does, does
-    not do, and which versions there are: docs/apis.md is made of it, and a test compares the versions.
+Invariants: ApiVersions lists exactly the declared APIs (and Produce from 0, see cluster.py); a key is
+    declared once. The docstring of a handler, or of a module with one handler, describes what the API does
+    and does not do, and its versions: docs/apis.md is generated from it, and a test compares the versions.
 Not here: reading and writing of bytes (protocol/messages.py), sockets (network/).
 Sources: Kafka ApiKeys, KafkaApis.
 """
@@ -27,7 +27,7 @@ _PART = re.compile(r"^(Does not|Does|Versions|Sources):(?= )", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredApi:
-    """What a handler declares; see ApiEntry for the fields."""
+    """The declaration of a handler; see ApiEntry for the fields."""
 
     key: ApiKey
     name: str
@@ -39,12 +39,12 @@ class DeclaredApi:
 
     @property
     def header(self) -> str:
-        """What the docstring of the handler, or of a module with this handler only, says of the API."""
+        """Return the description of the API: the docstring of the handler, or of its module."""
         own = inspect.getdoc(self.handler) or ""
         return own if own.startswith(self.name) else sys.modules[self.handler.__module__].__doc__ or ""
 
     def bind(self, services: Services) -> ApiEntry:
-        """Return the API, served with these."""
+        """Return the API, bound to these services."""
         return ApiEntry(
             key=self.key,
             name=self.name,
@@ -90,7 +90,7 @@ def api(
 
 @functools.cache
 def declared_apis() -> Mapping[int, DeclaredApi]:
-    """Every API there is, by key: imports all modules of this package."""
+    """Return all APIs, by key: imports all modules of this package."""
     package = importlib.import_module("sparklog_server.api")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"sparklog_server.api.{module.name}")
@@ -98,7 +98,7 @@ def declared_apis() -> Mapping[int, DeclaredApi]:
 
 
 def bind_apis(services: Services) -> dict[int, ApiEntry]:
-    """Every API there is, by key, served with these."""
+    """Return all APIs, by key, bound to these services."""
     return {key: one.bind(services) for key, one in declared_apis().items()}
 
 
@@ -114,7 +114,7 @@ def _place(handler: Handler) -> tuple[str, str]:
 
 
 class ApiText(NamedTuple):
-    """What docs/apis.md says of an API."""
+    """The text about an API in docs/apis.md."""
 
     name: str
     key: int
@@ -143,7 +143,7 @@ def describe_apis() -> list[ApiText]:
 
 
 def _parts(header: str) -> dict[str, str]:
-    """Return each part up to the next one, or to a line that is indented no more, as one line."""
+    """Return each part as one line: up to the next part, or to a line without indentation."""
     found = list(_PART.finditer(header))
     ends = [part.start() for part in found[1:]] + [len(header)]
     return {

@@ -1,6 +1,6 @@
-"""Replicas of partitions: which brokers have them, which of them lead, and where their bytes are.
+"""Replicas of partitions: their brokers, leaders and storage.
 
-Not here: what is decided (admin/leaders.py), in which order (cluster/controller.py).
+Not here: the decisions (admin/leaders.py), their order (cluster/controller.py).
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from sparklog_server.protocol.wire import Response, by_topic, in_slices, text_by
 
 # --- controller requests -----------------------------------------------------------------------------
 #
-# Having the controller decide what clients ask for, and waiting for it.
+# Passes requests of clients to the controller, and waits for the outcome.
 #
-# Invariants: only the controller's broker decides; others answer NOT_CONTROLLER, by which clients look up who
-#     it is. What was refused for that reason was not done.
-# Not here: what is decided (admin/), in which order (cluster/controller.py).
+# Invariants: only the controller's broker decides; others answer NOT_CONTROLLER, after which clients find the
+#     controller. Such a request has no effect.
+# Not here: the decisions (admin/), their order (cluster/controller.py).
 # Concurrency: event loop.
 # Sources: Kafka KafkaController's events, before KRaft.
 
@@ -34,26 +34,26 @@ _ELSEWHERE = Outcome(ErrorCode.not_controller, "This is not the correct controll
 
 
 async def decide(services: Services, order: Order, *, timeout_ms: int) -> Outcome:
-    """Have it committed; whether it was, or why not."""
+    """Let the controller commit the order; return the outcome."""
     if not services.controller.is_controller:
         return _ELSEWHERE
     deciding = services.controller.submit(order)
     done, _ = await asyncio.wait({deciding}, timeout=max(timeout_ms, 1) / 1000)
     if not done:
         deciding.add_done_callback(_retrieve_error)
-        message = "the controller did not get to it in time; it may still be done: look again"
+        message = "the controller did not answer in time; the change may still be made: check again"
         return Outcome(ErrorCode.request_timed_out, message)
     try:
         deciding.result()
     except (FencedError, asyncio.CancelledError):
-        return _ELSEWHERE  # another one is controller by now, or this one stops
+        return _ELSEWHERE  # another broker is the controller by now, or this one stops
     except SparklogError as error:
-        return outcome_of(as_value(error))  # the future keeps it
+        return outcome_of(as_value(error))  # the future keeps the error
     return _DONE
 
 
 def _retrieve_error(deciding: "asyncio.Future[PublishResult]") -> None:
-    """No request waits any more; else asyncio would complain."""
+    """Retrieve the error of a future without a waiter, so that asyncio logs no warning."""
     if not deciding.cancelled():
         deciding.exception()
 
@@ -67,9 +67,9 @@ _TOP_LEVEL_FROM = 1
 async def handle_elect_leaders(request: Any, context: RequestContext, services: Services) -> Any:
     """ElectLeaders (key 43), versions 0-2.
 
-    Does: make the preferred replica lead (the first of the list), or give partitions without a leader one
-        that can lead; of partitions that are named, or of all, of which those that need none are not in the
-        answer. NOT_CONTROLLER elsewhere than at the controller.
+    Does: elect the preferred replica (the first of the list), or a live replica for partitions without a
+        leader; of the named partitions, or of all: then the answer leaves out those that need no election.
+        NOT_CONTROLLER at other brokers than the controller.
     Does not: lose records by an unclean election: all replicas read the same storage.
     Versions: 0 preferred leaders only, NOT_CONTROLLER for each partition; 1 election types, top-level
         error (KIP-460); 2 flexible.
@@ -111,10 +111,10 @@ async def handle_alter_partition_reassignments(
 ) -> Any:
     """AlterPartitionReassignments (key 45), versions 0-1.
 
-    Does: let partitions have other replicas, or call that off (null). Nothing is copied: it is over in the
-        same commit, unless a broker that is to come is not there; then as soon as it is.
-        NOT_CONTROLLER elsewhere than at the controller.
-    Does not: throttle. A partition that is named twice is reassigned as it was named last.
+    Does: change the replicas of partitions, or cancel that (null). Nothing is copied: the reassignment
+        completes in the same commit, unless a new broker is not live; then as soon as it is.
+        NOT_CONTROLLER at other brokers than the controller.
+    Does not: throttle. If a partition is named twice, the last entry counts.
     Versions: 1 may forbid that the number of replicas changes (KIP-860).
     """
     types = context.types
@@ -157,8 +157,8 @@ async def handle_list_partition_reassignments(
 ) -> Any:
     """ListPartitionReassignments (key 46), version 0.
 
-    Does: reassignments that are begun, and not over: they wait for a broker that is to come. Of partitions
-        that are named, or of all (null). Any broker answers.
+    Does: lists reassignments in progress, which wait for a new broker. Of the named partitions, or of all
+        (null). Any broker answers.
     Versions: 0 (KIP-455).
     """
     await services.root.look()
@@ -196,14 +196,14 @@ _NOBODY_COUNTS = -1, -1
 async def handle_describe_log_dirs(request: Any, context: RequestContext, services: Services) -> Any:
     """DescribeLogDirs (key 35), versions 1-4.
 
-    Does: name the root, as a URL (file:///data/log): a client that sees the same storage can go there
-        directly, and Spark does (sparklog/client/brokers.py). The stored bytes of each partition, and those
+    Does: returns the root as a URL (file:///data/log): a client with access to the same storage can open it
+        directly, as Spark does (sparklog/client/brokers.py). The stored bytes of each partition, and the size
         of the file system.
-    Does not: say what replication lags behind (nothing does) or is being moved.
-    Beyond 32 MiB, a million and a half partitions, the root is answered with UNKNOWN_SERVER_ERROR: ask for
-    fewer.
-    Versions: 2 flexible; 3 top-level error; 4 total and usable bytes (KIP-827; -1 where storage does not
-        tell).
+    Does not: replication lag (there is none), replicas being moved.
+    Beyond 32 MiB, a million and a half partitions, the root is answered with UNKNOWN_SERVER_ERROR:
+    request fewer.
+    Versions: 2 flexible; 3 top-level error; 4 total and usable bytes (KIP-827; -1 if unknown for the
+        storage).
     """
     await services.root.look()
     store, version, asked = services.root.store, context.api_version, request.topics
@@ -220,7 +220,7 @@ async def handle_describe_log_dirs(request: Any, context: RequestContext, servic
 
 
 def _wanted(image: Image, asked: Any) -> list[tuple[Topic, list[int]]]:
-    """What there is of what was asked for."""
+    """Return the requested topics and partitions that exist."""
     found = []
     for one in {one.topic: one for one in asked}.values():
         topic = image.topics.get(one.topic)
@@ -250,12 +250,12 @@ async def handle_alter_replica_log_dirs(request: Any, context: RequestContext, s
     """AlterReplicaLogDirs (key 34), versions 1-2.
 
     Does: answer for each partition. There is one log directory, the root (DescribeLogDirs names it), and
-        every replica is in it: to move one there is done already, and any other directory is
-        LOG_DIR_NOT_FOUND. What this broker is no replica of is REPLICA_NOT_AVAILABLE.
+        every replica is in it: a move to it succeeds without effect, and any other directory is
+        LOG_DIR_NOT_FOUND. A partition without a replica on this broker is REPLICA_NOT_AVAILABLE.
     Does not: move anything.
     Versions: 2 flexible.
 
-    A partition that is named in several directories is answered by the last one.
+    If a partition is named in several directories, the last one counts.
     """
     await services.root.look()
     image, types = services.root.image, context.types

@@ -1,6 +1,6 @@
-"""What handlers may use. No layer below api/ sees all of it: each part was given what it needs.
+"""The services of handlers. No layer below api/ uses all of them: each part gets only its dependencies.
 
-Concurrency: made once, by broker.py.
+Concurrency: created once, by broker.py.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Services:
     """The parts of one broker.
 
     Fields:
-        searching: held while a client's expression is searched with.
+        searching: the lock of searches with a client's regular expression.
     """
 
     node_id: int

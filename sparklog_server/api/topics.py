@@ -1,4 +1,4 @@
-"""Topics are created, grow, and are deleted.
+"""Creation, growth and deletion of topics.
 
 Not here: rules and plans of a change (admin/topics.py), settings of topics (configs.py).
 """
@@ -29,9 +29,10 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
     """CreateTopics (key 19), versions 2-7.
 
     Does: create topics in one commit, with their settings; -1 partitions and replication factor mean the
-        defaults; validate only; manual assignments to brokers. The factor is among how many brokers leading
-        moves, at most as many as there are.
-    Does not: replicate. Records are on shared storage once for all brokers, and its own copies protect them.
+        defaults; validate only; manual assignments to brokers. The factor is the number of brokers that may
+        lead a partition, at most all of them.
+    Does not: replicate. Records are on shared storage once for all brokers; the storage's own copies protect
+        them.
     Versions: 4 defaults by -1 (KIP-464; accepted before, too); 5 flexible, settings in the answer (KIP-525);
         7 topic ids (KIP-516).
     """
@@ -52,7 +53,7 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
 
 
 def _answer_bytes(outcomes: Mapping[str, Outcome], types: Any) -> int:
-    """What the answer takes while it is made: settings that topics have in common are there once.
+    """Return the memory of the answer while it is built: common settings of topics count once.
 
     Names may have 32 KB each, and messages quote them.
     """
@@ -73,7 +74,7 @@ class _Settings:
         self._of_values: dict[tuple[str, str | None], Any] = {}  # by name and a topic's own value
 
     def of(self, configs: Mapping[str, str]) -> tuple[Any, ...]:
-        """Those of a topic that has these of its own."""
+        """Return the settings of a topic with these overrides."""
         key = tuple(sorted(configs.items()))
         if key not in self._of_topics:
             self._of_topics[key] = Recurring(
@@ -122,7 +123,7 @@ def _created_topic(
 
 
 class _Factors:
-    """How many replicas topics' partitions have: what was asked for, or what the settings made of it."""
+    """The replication factors of topics: as requested, or by the settings."""
 
     def __init__(self, services: Services, placements: Placements) -> None:
         self._image = image = services.root.image
@@ -131,7 +132,7 @@ class _Factors:
         self._default = min(default, len(usable_brokers(image))) or 1
 
     def of(self, action: CreateTopic) -> int:
-        """That of one; that which it would have, if it was only validated."""
+        """Return the factor of a topic; with validate-only, the one that it would have."""
         made = self._image.topic_by_id.get(action.topic_id)
         if made is not None:
             assigned = len(made.partitions[0].leadership.replicas)
@@ -147,10 +148,10 @@ class _Factors:
 async def handle_create_partitions(request: Any, context: RequestContext, services: Services) -> Any:
     """CreatePartitions (key 37), versions 0-3.
 
-    Does: let topics have more partitions, in one commit, with as many replicas as they have; validate only;
+    Does: add partitions to topics, in one commit, with the topic's number of replicas; validate only;
         assignments to brokers.
-    Does not: move records, for which new ones of a key may go to another partition than the old; let
-        __consumer_offsets grow, which would forget every group's progress.
+    Does not: move records, so new records of a key may go to another partition than the old ones; add
+        partitions to __consumer_offsets, which would lose every group's offsets.
     Versions: 2 flexible; 3 as 2 (THROTTLING_QUOTA_EXCEEDED, KIP-599, which is never answered).
     """
     placements = Placements()
@@ -184,8 +185,8 @@ _DISABLED_SINCE = 3  # before, clients do not know TOPIC_DELETION_DISABLED
 async def handle_delete_topics(request: Any, context: RequestContext, services: Services) -> Any:
     """DeleteTopics (key 20), versions 1-6.
 
-    Does: delete topics by name or id in one commit; their records are gone for every later reader.
-    Does not: delete __consumer_offsets, which would forget every group's progress; the embedded client can.
+    Does: delete topics by name or id in one commit; no later reader sees their records.
+    Does not: delete __consumer_offsets, which would lose every group's offsets; the embedded client can.
     Versions: 3 TOPIC_DELETION_DISABLED; 4 flexible; 5 error messages (KIP-599); 6 topic ids (KIP-516).
     """
     asked = _asked_topics(request)

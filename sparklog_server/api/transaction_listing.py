@@ -1,6 +1,6 @@
-"""Transactions and producers, as administrators see them.
+"""Listings and descriptions of transactions and producers for administrators.
 
-Not here: what is changed (transactions.py).
+Not here: changes (transactions.py).
 """
 
 import contextlib
@@ -37,9 +37,9 @@ async def handle_list_transactions(request: Any, context: RequestContext, servic
     """ListTransactions (key 66), versions 0-2.
 
     Does: the transactional ids that this broker coordinates, with their producer ids and states, by filters
-        of states, producer ids, and how long they have been open. So the union over brokers has each once, as
-        Kafka's admin client makes it. Names that are no states are named in the answer. A pattern is RE2's,
-        as in Kafka; one that is none, or takes more than 50 ms of CPU, is INVALID_REGULAR_EXPRESSION.
+        of states, producer ids, and how long they have been open. So the union over brokers, as in Kafka's
+        admin client, has each id once. The answer lists unknown names of states. A pattern is RE2's, as in
+        Kafka; an invalid one, or one that takes more than 50 ms of CPU, is INVALID_REGULAR_EXPRESSION.
         An id that is not open has no duration: Kafka counts from 1970 there, and lists those that are idle,
         too.
     Beyond some 32 MB: UNKNOWN_SERVER_ERROR; use a filter.
@@ -73,7 +73,7 @@ async def handle_list_transactions(request: Any, context: RequestContext, servic
 
 
 def _listed_bytes(name: str) -> int:
-    """What an id, or the name of a state, takes: twice its bytes, when the answer is put together."""
+    """Return the memory of an id, or the name of a state: twice its bytes, while the answer is built."""
     return _LISTED_BYTES + 2 * text_bytes(name)
 
 
@@ -82,7 +82,7 @@ async def _found_states(wanted: Wanted, services: Services) -> tuple[ErrorCode, 
     if not services.membership.is_in_charge:
         return ErrorCode.coordinator_not_available, []
     image = services.root.image
-    # The other storage threads are there for those who send none.
+    # The other storage threads stay free for requests without a pattern.
     one_at_a_time = services.searching if wanted.pattern else contextlib.nullcontext()
     try:
         async with one_at_a_time:
@@ -111,10 +111,10 @@ _A_PIECE = 16  # partitions take as long as an entity
 async def handle_describe_transactions(request: Any, context: RequestContext, services: Services) -> Any:
     """DescribeTransactions (key 65), version 0.
 
-    Does: state, producer, time-out, start and partitions of transactional ids, whichever broker coordinates
-        them; the partitions of __consumer_offsets are among them, where offsets are staged, as in Kafka.
+    Does: state, producer, time-out, start and partitions of transactional ids of any coordinator; with the
+        partitions of __consumer_offsets that have staged offsets, as in Kafka.
         TRANSACTIONAL_ID_NOT_FOUND as of the newest image only.
-    Beyond 32 MiB of partitions the rest of the ids is answered UNKNOWN_SERVER_ERROR: ask for fewer.
+    Beyond 32 MiB of partitions the rest of the ids is answered UNKNOWN_SERVER_ERROR: request fewer.
     Versions: 0 (KIP-664).
     """
     await services.root.look(force=True)
@@ -140,7 +140,7 @@ async def handle_describe_transactions(request: Any, context: RequestContext, se
 
 
 async def _fitting(names: Iterable[str], image: Image, context: RequestContext, pace: Pace) -> set[str]:
-    """Count about what their descriptions take; those that are not too much."""
+    """Count the approximate size of the descriptions; return the ids that fit."""
     fitting = set()
     for name in names:
         one = image.transactions.get(name)
@@ -155,7 +155,7 @@ async def _fitting(names: Iterable[str], image: Image, context: RequestContext, 
 
 
 def _size_of_topics(one: Transaction, image: Image) -> int:
-    """Return what its topics take without their partitions."""
+    """Return the size of its topics without their partitions."""
     topics = (image.topic_by_id.get(topic_id) for topic_id in one.partitions.by_topic)
     names = (topic.name for topic in topics if topic is not None)
     return sum(_TOPIC_BYTES + 2 * text_bytes(topic) for topic in names)
@@ -172,7 +172,7 @@ def _error(image: Image, name: str, fits: bool, in_charge: bool) -> ErrorCode:
 
 
 def _failed(types: ModuleType, error: ErrorCode) -> Callable[[str], Any]:
-    """Return the maker of those that have only an error, by their ids."""
+    """Return the constructor of entries with an error only, from their ids."""
     return maker(
         types.TransactionState,
         "transactional_id",
@@ -203,7 +203,7 @@ async def _topics(types: ModuleType, image: Image, one: Transaction, pace: Pace)
         if count % _A_PIECE == 0:
             await pace.made(1)
         topic = image.topic_by_id.get(topic_id)
-        if topic is not None:  # else it was deleted meanwhile, and its part is dropped
+        if topic is not None:  # else it was deleted, and its part is dropped
             numbers.setdefault(topic.name, []).append(partition)
     topics = []
     for name, found in numbers.items():
@@ -225,11 +225,12 @@ async def handle_describe_producers(request: Any, context: RequestContext, servi
     """DescribeProducers (key 61), version 0.
 
     Does: the producers that a partition remembers: epoch, last sequence, the time of the last batch. As of
-        the newest image, whichever broker leads the partition. What is staged counts: sequences are those of
+        the newest image, for any leader of the partition. Staged batches count: sequences are those of
         staging.
-    Does not: say where an open transaction begins (CurrentTxnStartOffset is -1): its records have no offsets
-        yet. So `kafka-transactions abort` is to name the producer (--producer-id), and `find-hanging` finds
-        none, which is right: a transaction that is not known cannot have staged anything.
+    Does not: the start offset of an open transaction (CurrentTxnStartOffset is -1): its records have no
+        offsets yet. So `kafka-transactions abort` needs the producer (--producer-id), and `find-hanging`
+        finds none,
+        correctly: an unknown transaction cannot have staged anything.
     Beyond MAX_PRODUCERS, or 32 MiB of partitions, the rest of the partitions is answered
     UNKNOWN_SERVER_ERROR:
         ask for fewer.
@@ -255,7 +256,7 @@ async def handle_describe_producers(request: Any, context: RequestContext, servi
 
 
 class _Room:
-    """For what the partitions of a request remember."""
+    """The limit of producers in the partitions of a request."""
 
     def __init__(self, image: Image, context: RequestContext) -> None:
         self._image = image
@@ -263,7 +264,7 @@ class _Room:
         self._left = MAX_PRODUCERS
 
     def error(self, place: _Place) -> ErrorCode:
-        """Return why this one is not answered; what is answered counts."""
+        """Return the error if a partition does not fit; else count it."""
         name, number = place
         topic = self._image.topics.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):
@@ -276,7 +277,7 @@ class _Room:
 
 
 async def _look(services: Services, image: Image, places: Sequence[_Place]) -> dict[_Place, bytes]:
-    """What is said of those partitions that remember any, many partitions in one call of a thread."""
+    """Encode the partitions with producers, many partitions in one call of a thread."""
     states = [(place, image.topics[place[0]].partitions[place[1]]) for place in places]
     wanted = [(place, state) for place, state in states if state.producers]
     found: dict[_Place, bytes] = {}

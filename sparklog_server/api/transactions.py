@@ -1,6 +1,6 @@
 """Transactions of producers, from the producer's id to the end.
 
-Not here: what is answered (transactions/coordinator.py), TxnOffsetCommit (offsets.py), descriptions
+Not here: the decisions (transactions/coordinator.py), TxnOffsetCommit (offsets.py), descriptions
     (transaction_listing.py).
 """
 
@@ -30,12 +30,12 @@ async def handle_init_producer_id(request: Any, context: RequestContext, service
 
     Does: without a transactional id a new producer id with epoch 0 for every request, whatever id the
         producer had before, as Kafka does; idempotent producers raise their epochs by themselves (KIP-360).
-        With one: its producer id, with the next epoch. That fences every process that has the id already, and
-        aborts what one of them has open, in the same commit: there is nothing to wait for, and so
+        With one: its producer id, with the next epoch. That fences every process that already uses the id,
+        and aborts its open transaction, in the same commit: there is nothing to wait for, so
         CONCURRENT_TRANSACTIONS is never answered. A producer that names its id and epoch (version 3 on) gets
-        the next one if they are the last that were given out, the last one again if they are those before it
-        (it has missed the answer), and is fenced otherwise. When the epochs of a producer id are used up it
-        gets another id. Any broker does it, in one commit.
+        the next epoch if they are the latest, the latest again if they are the ones before (it has missed the
+        answer), and is fenced otherwise. When the epochs of a producer id are used up it gets another id. Any
+        broker does it, in one commit.
     Does not: two-phase commit by others (KIP-939).
     Versions: 2 flexible; 3 the id and epoch that the producer has (KIP-360); 4 PRODUCER_FENCED, which is
         INVALID_PRODUCER_EPOCH before; 5 TRANSACTION_ABORTABLE (KIP-890), which is never answered here.
@@ -60,7 +60,7 @@ async def _idempotent(context: RequestContext, services: Services) -> tuple[Erro
         return ErrorCode.none, Producer(await services.producer_ids.allocate(), 0)
     except SparklogError as failed:
         error = error_code(failed)
-        if error is ErrorCode.not_leader_or_follower:  # fenced: producers look for a coordinator
+        if error is ErrorCode.not_leader_or_follower:  # fenced: producers find the coordinator again
             error = ErrorCode.coordinator_not_available
         _producer_log.warning("no producer id for client %r: %s", context.client_id, failed)
         return error, _NOBODY
@@ -101,13 +101,13 @@ async def handle_add_partitions_to_txn(request: Any, context: RequestContext, se
     Does: names partitions to which a transaction of the first protocol is going to write; the first of them
         begins it. All or none: if one is unknown or forbidden, the others are OPERATION_NOT_ATTEMPTED. Any
         broker does it, in one commit.
-    Does not: what brokers of Kafka ask each other (versions 4 and 5).
+    Does not: requests between Kafka's brokers (versions 4 and 5).
     Versions: 2 PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH before; 3 flexible.
     """
     asked = [(one.name, number) for one in request.v3_and_below_topics for number in one.partitions]
     errors = _refused_partitions(asked, services)
     if ErrorCode.unknown_topic_or_partition in errors.values():
-        await services.root.look(force=True)  # it may have been made a moment ago, by another broker
+        await services.root.look(force=True)  # another broker may just have created it
         errors = _refused_partitions(asked, services)
     error = ErrorCode.operation_not_attempted
     if not errors:
@@ -198,10 +198,10 @@ async def handle_end_txn(request: Any, context: RequestContext, services: Servic
 
     Does: commits or aborts all that a transaction has staged, over any number of partitions, and the offsets
         of its groups: in one commit of the metadata log, after which it is visible, or gone. A repeated end
-        of a transaction is answered by what was decided, whichever broker decided it: with NONE if it is the
-        same, with INVALID_TXN_STATE if it is not. Version 5 is the second protocol's (KIP-890): the end
-        raises the epoch, and answers it; the repetition is known by the epoch before.
-    Does not: markers in partitions, and so there is no wait for any.
+        of a transaction gets the first decision, of any broker: NONE if it is the same, else
+        INVALID_TXN_STATE. Version 5 is the second protocol's (KIP-890): the end raises the epoch, and returns
+        it; a repetition is recognised by the epoch before.
+    Does not: markers in partitions, so there is no wait for them.
     Versions: 2 PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH before; 3 flexible; 4 TRANSACTION_ABORTABLE,
         which is never answered here; 5 the next epoch (KIP-890).
 
@@ -236,12 +236,11 @@ _TOO_MANY = ErrorCode.invalid_request
 async def handle_write_txn_markers(request: Any, context: RequestContext, services: Services) -> Any:
     """WriteTxnMarkers (key 27), versions 1-2.
 
-    Does: an administrator's abort, as Kafka's admin client and `kafka-transactions abort` ask for it: names a
-        producer id, its epoch and a partition. The transaction is aborted as a whole, all its partitions and
-        offsets with it, and its producer fenced, so that it cannot commit the rest. NONE if it is not open
-        any more. INVALID_PRODUCER_EPOCH if the producer has a newer epoch: it is not the transaction that is
-        meant. Any broker does it; all markers of a request are one commit, and one that is refused harms no
-        other.
+    Does: an administrator's abort, as of Kafka's admin client and `kafka-transactions abort`: names a
+        producer id, its epoch and a partition. The transaction is aborted as a whole, with all its partitions
+        and offsets, and its producer is fenced, so that it cannot commit the rest. NONE if it is no longer
+        open. INVALID_PRODUCER_EPOCH if the producer has a newer epoch: then it is another transaction. Any
+        broker does it; all markers of a request are one commit, and a refused one does not affect the others.
     Does not: commits (INVALID_REQUEST), which only a producer decides. Markers: there are none, and brokers
         do not send each other any.
     Versions: 1 flexible; 2 the protocol's version (KIP-1228), which makes no difference here.
@@ -251,7 +250,7 @@ async def handle_write_txn_markers(request: Any, context: RequestContext, servic
     def result(partition: int, error: ErrorCode) -> Any:
         return make(types.WritableTxnMarkerPartitionResult, partition_index=partition, error_code=error)
 
-    await services.root.look(force=True)  # what the answers say is known by then; the commit is planned again
+    await services.root.look(force=True)  # the answers use this image; the commit is planned again
     found = [
         _checked_marker(marker, services.root.image)
         if number < MOST_MARKERS
@@ -274,7 +273,7 @@ async def handle_write_txn_markers(request: Any, context: RequestContext, servic
 
 
 class _Marker(NamedTuple):
-    """A marker, and what is to be answered for each of its partitions."""
+    """A marker, and the answer for each of its partitions."""
 
     marked: Marked
     errors: dict[tuple[str, int], ErrorCode]
@@ -287,7 +286,7 @@ def _marker_of(marker: Any, error: ErrorCode) -> _Marker:
 
 
 def _checked_marker(marker: Any, image: Image) -> _Marker:
-    """As far as that can be said without the transaction; `marked` has the partitions that there are."""
+    """Check a marker without its transaction; `marked` has the existing partitions."""
     if marker.transaction_result:
         return _marker_of(marker, ErrorCode.invalid_request)
     asked = _marker_of(marker, ErrorCode.none)
@@ -302,7 +301,7 @@ def _checked_marker(marker: Any, image: Image) -> _Marker:
 
 
 async def _abort_marked(found: list[_Marker], services: Services) -> None:
-    """All in one commit; puts what is refused into the answers."""
+    """Abort all in one commit; set the errors of refused ones in the answers."""
     aborted = [one for one in found if one.marked.partitions]
     if not aborted:
         return
@@ -320,7 +319,7 @@ async def _abort_marked(found: list[_Marker], services: Services) -> None:
         if code is ErrorCode.producer_fenced:
             code = ErrorCode.invalid_producer_epoch
         elif code in _LOOK_AGAIN:
-            code = ErrorCode.not_leader_or_follower  # by which the admin client looks for another broker
+            code = ErrorCode.not_leader_or_follower  # after which the admin client tries another broker
         for place, before in one.errors.items():
             if before is ErrorCode.none:
                 one.errors[place] = code

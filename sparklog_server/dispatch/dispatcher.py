@@ -1,18 +1,18 @@
-"""Requests as they come from connections: decoded, admitted, handled, encoded, counted.
+"""Requests of connections: decoded, admitted, handled, encoded, counted.
 
-1. The header gives the API and version, and with that how to read the rest.
-2. When it is its turn on its connection, its elements are counted, and the memory that they will take: a
-   request that names thousands waits, as bytes.
+1. The header gives the API and version, and thereby the schema of the rest.
+2. When the request has its turn on its connection, its elements are counted, and the memory that they will
+   take: a request that names thousands waits, as bytes.
 3. The body is read, and the request waits for one of queued.max.requests slots, unless its API waits for
    something to happen (ApiEntry, `waits`).
 4. Its handler is called, and the answer encoded. A large answer that the handler has not counted waits for
-   room; one that was counted as less counts as it is. Before a request waits for room it gives its slot back.
-   It keeps its bytes and its work, which have shares for each address. What a handler does not catch is a
-   bug: it is logged, and closes that connection only.
-5. When the answer is sent, everything that was taken has been given back, and the request is counted.
+   room; one that is larger than it was counted is counted again. Before a request waits for room it gives its
+   slot back. It keeps its bytes and its work, which have shares for each address. An exception that a handler
+   does not catch is a bug: it is logged, and closes that connection only.
+5. After the answer is sent, all resources are freed, and the request is counted.
 
 Authorization would be before 3, throttling before 4; neither is in this version.
-Invariants: what a request takes is given back once, however it ends.
+Invariants: the resources of a request are freed once, however it ends.
 Not here: sockets, the order of answers (network/connection.py), what handlers do (api/).
 Concurrency: event loop only.
 Sources: Kafka KafkaRequestHandler, RequestChannel, KafkaApis.handle.
@@ -43,15 +43,15 @@ from sparklog_server.settings.network import NetworkSettings
 
 # --- slots -------------------------------------------------------------------------------------------
 #
-# Slots have no shares, other than the room for requests, work and answers: a few hundred connections of one
-# address can have all of them. So no request may hold one while it waits for what a client decides, such as
-# the reading of an answer: it gives the slot back, and goes on without it.
+# Unlike the room for requests, work and answers, slots have no shares: a few hundred connections of one
+# address can take all of them. So no request may hold one while it waits for a client, for example for the
+# reading of an answer: it gives the slot back, and continues without it.
 # Invariants: taken once, given back once.
 # Concurrency: event loop only.
 
 
 class HeldSlot:
-    """One of the queued.max.requests slots, as one request holds it."""
+    """One of the queued.max.requests slots, held by one request."""
 
     __slots__ = ("_is_held", "_slots")
 
@@ -65,7 +65,7 @@ class HeldSlot:
         self._is_held = True
 
     def give_back(self) -> None:
-        """Give it back, if it is held."""
+        """Free the slot, if it is held."""
         if self._is_held:
             self._is_held = False
             self._slots.release()
@@ -73,15 +73,15 @@ class HeldSlot:
 
 # --- work --------------------------------------------------------------------------------------------
 #
-# What a request takes while it is worked on, counted before it is made.
+# The memory for handling a request, counted before it is allocated.
 #
-# 64 KB may name 15,000 partitions. What becomes of them (entities, plans, outcomes, the entities of the
-# answer) is objects of Python: some 600 bytes for each name, a hundred times as many bytes as were sent. So
+# 64 KB may name 15,000 partitions. They become Python objects (entities, plans, outcomes, the entities of the
+# answer): some 600 bytes for each name, a hundred times the bytes that were sent. So
 # elements are counted by the walk over the bytes (protocol/messages.py), and a request of more than a few
 # waits as bytes until there is room.
 #
-# The walk itself takes a microsecond for each element. A hundred such requests that come together would all
-# be walked over before others have a turn; so there is one a turn of the event loop, from the first on.
+# The walk itself takes a microsecond for each element. A hundred such requests at the same time would
+# block the others; so each turn of the event loop walks over one of them.
 #
 # Invariants: what was taken is given back, once. Requests that wait for something to happen (Fetch,
 #     JoinGroup, SyncGroup) take nothing here: they might wait for each other, and count what they keep
@@ -90,22 +90,22 @@ class HeldSlot:
 # Concurrency: event loop only.
 
 
-WORK_BYTES: Final = 32 << 20  # of all requests that are worked on
+WORK_BYTES: Final = 32 << 20  # of all requests in progress
 ELEMENT_BYTES: Final = 600  # measured: 590 for a part of Produce, 320 for a topic of CreateTopics
 FEW_ELEMENTS = 64  # are not counted: queued.max.requests times as many are 20 MB
-MANY_ELEMENTS = 500  # whose walk others notice
+MANY_ELEMENTS = 500  # the walk over so many delays others
 SMALL_FRAME_BYTES = 4096  # a request that is no larger is never put off
 
 
 class Turns:
-    """Large requests are examined one a turn of the event loop."""
+    """Examines one large request per turn of the event loop."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._is_crowded = False
 
     async def examine(self, frame_bytes: int, walk: Callable[[], Examined]) -> Examined:
-        """What `walk` returns; after one that took long, the next in another turn of the event loop."""
+        """Return the result of `walk`; after a long one, the next runs in another turn of the event loop."""
         if frame_bytes <= SMALL_FRAME_BYTES or not (self._is_crowded or self._lock.locked()):
             return self._walk(walk)
         async with self._lock:
@@ -131,7 +131,7 @@ _log = logging.getLogger("sparklog_server.network")
 _request_log = logging.getLogger("sparklog_server.request")
 
 
-# A member that says it is there, and a client that has just connected, ask for nothing that may be new.
+# Heartbeats, and the first requests of a connection, do not depend on the newest image.
 _NO_NEWS = frozenset({ApiKey.HEARTBEAT, ApiKey.API_VERSIONS})
 
 
@@ -163,7 +163,7 @@ class Dispatcher:
         entry = self.apis.get(header.api_key)
         codec = codec_for(entry, header)
         assert entry is not None
-        # First: it may wait for a client that does not read its answers, and holds nothing of others' then.
+        # First: it may wait for a client that does not read its answers, and then holds no shared resource.
         await wait_for_turn(entry)
         data = frame.data
         examined = await self._turns.examine(len(data), lambda: examine_request(data, header, codec))
@@ -231,7 +231,7 @@ class DispatchedRequest:
         return self._work.is_held or self._context.answer.is_held
 
     async def handle(self) -> Answer:
-        """The handler's answer, encoded. What it does not catch is a bug: logged, nobody else is harmed."""
+        """Return the handler's encoded answer. Uncaught exceptions are bugs: logged, others unaffected."""
         context = self._context
         try:
             answer = await self.entry.handle(self._take_body(), context)
@@ -241,7 +241,7 @@ class DispatchedRequest:
             if isinstance(answer, Response) and answer.release is not None:
                 return Answer(chunks=chunks, release=answer.release)  # records, which count elsewhere
             error = int(getattr(answer, "error_code", 0))
-            if not self.entry.pipelined:  # else it would wait for one that has to wait for its turn behind it
+            if not self.entry.pipelined:  # else: deadlock with a request that waits for its turn
                 del answer
                 await context.answer.hold_made(held_bytes(chunks))
             return Answer(chunks=chunks, error=error)
@@ -263,17 +263,17 @@ class DispatchedRequest:
             self._leave_queue()
 
     def _take_body(self) -> Any:
-        """For the handler, which may wait for long and knows what it still needs."""
+        """Pass the body to the handler, which may wait for long and drops what it no longer needs."""
         body, self._body = self._body, None
         return body
 
     def _leave_queue(self) -> None:
-        """Its bytes and its slot are others'; may be called again."""
+        """Free the bytes and the slot; idempotent."""
         self._frame.release()
         self._slot.give_back()
 
     def release(self) -> None:
-        """It is answered, or never will be, handled or not; may be called again."""
+        """Free all resources; idempotent. Called after the response, or when the request is dropped."""
         self._leave_queue()
         self._work.release()
         self._context.answer.release()
@@ -282,11 +282,11 @@ class DispatchedRequest:
             self._dispatcher.attention.end()
 
     def count(self, answer: Answer, times: Times) -> None:
-        """Its answer was sent."""
+        """Update the metrics; the response was sent."""
         entry, context = self.entry, self._context
         total_ms = (times.sent - self._received) * 1000
         handling_ms = (times.handled - times.began) * 1000
-        waits = entry.pipelined or entry.waits  # for the publisher, for records, for members
+        waits = entry.pipelined or entry.waits  # waits for the publisher, for records, or for members
         self._dispatcher.metrics.request(
             entry.name,
             total_ms,

@@ -1,1 +1,1 @@
-"""The way of records to consumers: stored bytes, the hot tail, sessions, and the response's encoding."""
+"""The path of records to consumers: stored bytes, the tail cache, sessions, and the response's encoding."""

@@ -1,16 +1,16 @@
-"""The hot tail: the newest batches of every partition, as consumers see them, in bounded memory.
+"""The tail cache: the newest batches of every partition, as consumers see them, in bounded memory.
 
-Consumers that keep up do not touch the disk. Appends of this broker are copied in, with their absolute
-offsets, where somebody reads; what else is fresh comes in with the first read of it.
+Consumers without lag do not touch the disk. Appends of this broker are copied in, with their absolute
+offsets, if the partition has consumers; other new batches are inserted by their first read.
 
-A partition's batches lie in blocks that follow each other; small appends share a block, so that a reader who
-comes a little later is answered with few chunks. Blocks begin small and double up to BLOCK_BYTES, because
+A partition's batches are in consecutive blocks; small appends share a block, so that a slightly later reader
+gets few chunks. Blocks begin small and double up to BLOCK_BYTES, because
 most of ten thousand partitions are idle.
 
 Invariants: a block's bytes, once visible, never change, so chunks need no lock and outlive eviction; the
-    capacity of all blocks is at most `limit_bytes`; the block that was not used for longest goes first.
-Not here: reading from storage (reader.py); compaction, of which the cache is not told: who reads below the
-    first dirty offset of a partition must not ask here (service.py).
+    capacity of all blocks is at most `limit_bytes`; the least recently used block is evicted first.
+Not here: reading from storage (reader.py); compaction, which does not update the cache: reads below the first
+    dirty offset of a partition must bypass it (service.py).
 Concurrency: any thread, one lock.
 """
 
@@ -30,10 +30,10 @@ from sparklog_server.protocol.wire import Chunk
 
 # --- batches -----------------------------------------------------------------------------------------
 #
-# Whole record batches of one partition, ready for a consumer, and what is known of each.
+# Whole record batches of one partition, ready for a consumer, with their positions and offsets.
 #
 # Invariants: `chunks` are whole batches with absolute base offsets, ascending; they may begin before the
-#     offset that was asked for, at the start of its batch.
+#     requested offset, at the start of its batch.
 # Concurrency: immutable; chunks are never written to again.
 
 
@@ -45,9 +45,9 @@ class FetchedBatches:
     """Bytes of consecutive batches.
 
     Args:
-        next_offset: where the next read goes on: after the last batch, or over a gap.
-        release: give back what the chunks lie in, once they are sent; None: nothing to do.
-        is_cut: more was asked for and exists, but not where these come from.
+        next_offset: the offset of the next read: after the last batch, or after a gap.
+        release: free the chunks' buffers or files after sending; None: nothing to do.
+        is_cut: more was requested and exists, but not in the same source.
     """
 
     chunks: Sequence[Chunk]
@@ -72,7 +72,7 @@ class BatchBlock:
 # Which partitions have consumers, so that only their appends are copied into memory.
 #
 # Copying every append took 7 % of the time under the interpreter's lock while Kafka's perf test produced and
-# nobody consumed. Who comes first reads from storage, and has then made the partition a followed one.
+# nobody consumed. The first consumer reads from storage; from then on the partition is followed.
 #
 # Invariants: bounded by the partitions read within FOLLOWED_MS and as long again.
 # Concurrency: `note` in the event loop, `is_followed` in any thread.
@@ -85,7 +85,7 @@ class FollowedPartitions:
     """See the module's docstring.
 
     Args:
-        now_ms: a clock that does not go back.
+        now_ms: a monotonic clock.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -94,11 +94,11 @@ class FollowedPartitions:
         self._sweep_ms = now_ms() + FOLLOWED_MS
 
     def __len__(self) -> int:
-        """How many partitions are remembered."""
+        """Return the number of remembered partitions."""
         return len(self._read_ms)
 
     def note(self, topic_id: str, partition: int) -> None:
-        """Somebody reads it."""
+        """Record a read of the partition."""
         now_ms = self._now_ms()
         self._read_ms[topic_id, partition] = now_ms
         if now_ms >= self._sweep_ms:
@@ -107,7 +107,7 @@ class FollowedPartitions:
             self._read_ms = {key: ms for key, ms in self._read_ms.items() if ms >= since_ms}
 
     def is_followed(self, topic_id: str, partition: int) -> bool:
-        """Has it been read lately?"""
+        """True if the partition has been read lately."""
         read_ms = self._read_ms.get((topic_id, partition))
         return read_ms is not None and self._now_ms() - read_ms <= FOLLOWED_MS
 
@@ -118,7 +118,7 @@ class FollowedPartitions:
 CacheKey = tuple[str, int]  # topic id, partition
 MIN_BLOCK_BYTES = 4 << 10
 BLOCK_BYTES = 1 << 20
-BLOCK_OVERHEAD_BYTES = 1024  # what a block costs beside its capacity, about
+BLOCK_OVERHEAD_BYTES = 1024  # approximate memory of a block in addition to its capacity
 BATCH_OVERHEAD_BYTES = 16
 
 
@@ -143,7 +143,7 @@ class _Block:
 
 
 class _Partition:
-    """Blocks by base offset; `bases` are theirs, for bisection."""
+    """Blocks by base offset; `bases`: their base offsets, for bisection."""
 
     __slots__ = ("bases", "blocks")
 
@@ -165,7 +165,7 @@ class TailCache:
     def append(
         self, topic_id: str, partition: int, base_offset: int, encoded: EncodedBatches, *, leader_epoch: int
     ) -> None:
-        """What was just published: batches that count from 0, the offset of the first, and whose they are."""
+        """Add published batches: they count from 0, and `base_offset` is the offset of the first."""
         size = encoded.size_bytes
         if not encoded.batch_count or size > self._limit_bytes // 2:
             return
@@ -189,7 +189,7 @@ class TailCache:
             self._evict()
 
     def insert(self, topic_id: str, partition: int, read: BatchBlock) -> None:
-        """What was read from storage; left out if any of it is here already."""
+        """Add batches that were read from storage; no-op if any of them is cached."""
         if not len(read.position) or len(read.data) > self._limit_bytes // 2:
             return
         key = (topic_id, partition)
@@ -213,7 +213,7 @@ class TailCache:
         max_bytes: int,
         at_least_one: bool = True,
     ) -> FetchedBatches | None:
-        """Batches from the one that holds `offset` on, as far as they are here; None: it is not here.
+        """Return cached batches from the one that holds `offset` on; None if it is not cached.
 
         Args:
             end_offset: the log's end as the reader knows it; batches from there on are not returned.
@@ -249,7 +249,7 @@ class TailCache:
         return FetchedBatches(chunks=chunks, size=size, next_offset=next_offset, is_cut=is_cut)
 
     def _block_for(self, key: CacheKey, base_offset: int, size: int) -> _Block | None:
-        """Where an append goes: the partition's last block, or a new one."""
+        """Return the block for an append: the partition's last one, or a new one."""
         held = self._partitions.get(key)
         capacity = MIN_BLOCK_BYTES
         if held is not None and held.blocks:
@@ -303,7 +303,7 @@ class TailCache:
 
 
 def _last_batch(block: _Block, first: int, limit: int, end_offset: int, at_least_one: bool) -> int:
-    """Index of the last batch to return: within `limit` bytes of `first`, beginning before `end_offset`."""
+    """Return the index of the last batch within `limit` bytes of `first` that begins before `end_offset`."""
     start = block.positions[first]
     if block.used - start <= limit:
         last = len(block.positions) - 1

@@ -1,13 +1,13 @@
-"""Stored bytes of a partition from an offset on, with the offsets that consumers see.
+"""Reads stored bytes of a partition from an offset on, with the offsets that consumers see.
 
-Invariants: only whole batches of the partition's own extents leave: every header is checked, each batch lies
-    within its extent, and base offsets continue each other, so that a damaged length can never show foreign
-    bytes; what is damaged or gone is raised with segment@position, never skipped. The CRCs of the records
-    are left to the client.
+Invariants: only whole batches of the partition's own extents are returned: every header is checked, each
+    batch lies within its extent, and base offsets are consecutive, so that a damaged length never exposes
+    foreign bytes; damaged or missing data is an error with segment@position, never skipped. The client checks
+    the CRCs of the records.
 Memory: one buffer per read, of about max_bytes. np.empty does not touch the pages; bytearray would.
 Read-ahead is left to the kernel: measured with a consumer that needs 2 ms per MB, cold reads took 0.15 ms
     each, with and without posix_fadvise.
-Not here: who waits (runtime/timing.py), which bytes are in memory already (cache.py).
+Not here: waiting fetches (runtime/timing.py), cached bytes (cache.py).
 Concurrency: any storage thread.
 Sources: docs/design.md; KIP-74 (the first batch is returned even if it is larger).
 """
@@ -45,11 +45,11 @@ from sparklog_server.protocol.wire import FileRegion
 
 # --- away --------------------------------------------------------------------------------------------
 #
-# They are not asked for again for a while, but refused at once. Where only some objects are away (of a set of
-# disks that has lost its quorum), each fetch that names a partition which needs one would else take minutes,
-# with all of its others, and so would the next one: the consumer has given up long before.
+# Unavailable segments are refused immediately for a while, without a request to the store. If only some
+# objects are unavailable (of a disk set without a quorum), each fetch that needs one of them would otherwise
+# take minutes, for all of its partitions, and so would the next one: the consumer has given up long before.
 #
-# Memory: a segment for each time that the patience was used up, for AWAY_SECONDS.
+# Memory: one entry for each time-out of the store, for AWAY_SECONDS.
 # Concurrency: any storage thread.
 
 
@@ -57,24 +57,24 @@ AWAY_SECONDS = 30.0
 
 
 class StillAwayError(UnreadableSegmentError):
-    """What was told of a segment lately; it was not asked for again."""
+    """The recent error of a segment, raised again without a request to the store."""
 
 
 class AwaySegments:
-    """Segments that an object store has not given for as long as its patience lasted: minutes."""
+    """Segments that an object store has not returned within its time-out (minutes)."""
 
     def __init__(self) -> None:
-        self._away: dict[str, tuple[float, UnreadableSegmentError]] = {}  # until when, and why
+        self._away: dict[str, tuple[float, UnreadableSegmentError]] = {}  # (expiry, error)
 
     def refuse(self, segment: str) -> None:
-        """Raise StillAwayError if it was away lately."""
+        """Raise StillAwayError if the segment was unavailable lately."""
         until, why = self._away.get(segment, (0.0, None))
         if why is not None and monotonic() < until:
             raise StillAwayError(why.code, why.message, fix=why.fix)
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Remember whose bytes were asked for until the store's patience was at its end."""
+        """Remember a segment whose read, within the with block, fails with the store's time-out."""
         try:
             yield
         except UnreadableSegmentError as error:
@@ -89,8 +89,8 @@ class AwaySegments:
 #
 # Segments kept open, shared by the storage threads and by responses that are still being sent.
 #
-# Invariants: a segment that somebody leased stays open until the last lease is released, even if it was
-#     pushed out or deleted meanwhile; at most `limit` idle ones are open beside those.
+# Invariants: a leased segment stays open until the last lease is released, even if it is evicted or deleted;
+#     in addition at most `limit` idle ones are open.
 # Concurrency: any thread; files are opened outside the lock.
 # Sources: log/segment_file.py.
 
@@ -139,10 +139,10 @@ class OpenSegments:
         self._table: dict[str, _Held] = {}  # least recently used first
 
     def lease(self, span: Span) -> Lease:
-        """The span's segment, opened if need be; DataLossError if it is gone."""
+        """Lease the span's segment, and open it if necessary; DataLossError if it is gone."""
         with self._lock:
             held = self._table.get(span.segment)
-            # Shorter than the span: it has grown since it was opened, or it is truncated. Look again.
+            # Shorter than the span: it has grown since it was opened, or is truncated. Check again.
             if held is not None and held.segment.holds(span):
                 del self._table[span.segment]
                 self._table[span.segment] = held
@@ -161,7 +161,7 @@ class OpenSegments:
         return Lease(self, opened)
 
     def close(self) -> None:
-        """Close the idle ones; leased ones follow when they are released."""
+        """Close the idle segments; leased ones are closed when they are released."""
         with self._lock:
             closing = self._dropped(list(self._table.values()))
             self._table.clear()
@@ -169,7 +169,7 @@ class OpenSegments:
             segment.close()
 
     def close_removed(self) -> None:
-        """Close idle ones whose files were removed: until then the disk does not get their space back."""
+        """Close idle segments whose files were removed: the disk only frees their space then."""
         with self._lock:
             removed = [
                 name for name, held in self._table.items() if held.leases == 0 and held.segment.is_removed
@@ -180,7 +180,7 @@ class OpenSegments:
 
     @property
     def leases(self) -> int:
-        """How many are held of the segments that others may lease, too."""
+        """Return the number of leases of shared segments."""
         with self._lock:
             return sum(held.leases for held in self._table.values())
 
@@ -188,7 +188,7 @@ class OpenSegments:
         return len(self._table)
 
     def _dropped(self, dropped: list[_Held]) -> list[SegmentFile]:
-        """What can be closed at once."""
+        """Return the dropped segments without leases, which can be closed immediately."""
         for held in dropped:
             held.kept = False
         return [held.segment for held in dropped if held.leases == 0]
@@ -203,13 +203,14 @@ class OpenSegments:
 
 # --- gathered ----------------------------------------------------------------------------------------
 #
-# A fetch names many partitions, and a consumer that is far behind needs many small extents of each. An object
-# store takes a round trip for each request, and the extents of one publish lie in one object: so they are
-# asked for by object, several at a time, the next ones of each partition first.
+# A fetch names many partitions, and a lagging consumer needs many small extents of each. An object store
+# takes a round trip for each request, and the extents of one publish are in one object: so they are requested
+# by object, several at a time, the next ones of each partition first.
 #
-# Invariants: what is here is what the objects hold (log/reader.py); what is missing, or had no time, is not,
-#     and whoever reads goes on without it, or asks for it by itself, and is told what is wrong.
-# Memory: about what one turn of reading may have (service.py), and as much again while it is copied.
+# Invariants: gathered bytes are those of the objects (log/reader.py). Bytes that are missing, or did not
+#     arrive in time, are left out: the reader continues without them, or requests them alone and gets the
+#     error.
+# Memory: about the limit of one reading round (service.py), twice that during the copy.
 # Concurrency: one storage thread.
 
 
@@ -224,12 +225,12 @@ class Piece:
 
     @property
     def is_rest(self) -> bool:
-        """Does it reach the extent's end?"""
+        """True if it reaches the extent's end."""
         return self.position + self.size == self.span.end_position
 
     @property
     def bytes_span(self) -> Span:
-        """Where its bytes lie."""
+        """Return the span of its bytes."""
         span = self.span
         return Span(
             topic=span.topic,
@@ -240,23 +241,23 @@ class Piece:
         )
 
 
-Plan = tuple[list[Piece], int]  # without pieces: the offset to go on at
+Plan = tuple[list[Piece], int]  # without pieces: the offset at which to continue
 
 
 class Gathered:
-    """What a turn of reading needs of an object store, for all of its partitions, fetched at once."""
+    """The bytes that a reading round needs from an object store, for all partitions, fetched in one batch."""
 
     def __init__(
         self, store: Store, plans: Sequence[Plan | None], *, is_time_over: Callable[[], bool]
     ) -> None:
-        """`plans`: of each partition; None: not known."""
+        """`plans`: for each partition; None: unknown."""
         self._plans = plans
         lists = [plan[0] for plan in plans if plan is not None]
         pieces = (piece for piece in chain.from_iterable(zip_longest(*lists)) if piece is not None)
         self._fetched = Fetched(store, (piece.bytes_span for piece in pieces), is_time_over=is_time_over)
 
     def plan_of(self, number: int, max_bytes: int) -> Plan | None:
-        """As it was made, but for so many bytes at most."""
+        """Return the plan of a partition, limited to `max_bytes`."""
         plan = self._plans[number]
         if plan is None:
             return None
@@ -270,16 +271,16 @@ class Gathered:
         return kept, next_offset
 
     def has_any(self, number: int) -> bool:
-        """Is there anything of a partition?"""
+        """True if any bytes of the partition were fetched."""
         plan = self._plans[number]
         return plan is not None and bool(plan[0]) and self.has(plan[0][0])
 
     def has(self, piece: Piece) -> bool:
-        """Is all of it here?"""
+        """True if all of the piece was fetched."""
         return self._fetched.has(piece.bytes_span)
 
     def read_into(self, piece: Piece, buffer: memoryview) -> bool:
-        """Fill the buffer with it; False: it is not here."""
+        """Fill the buffer with the piece; return False if it was not fetched."""
         return self._fetched.read_into(piece.bytes_span, buffer)
 
 
@@ -287,17 +288,17 @@ class Gathered:
 
 
 MAX_PIECES = 4096
-GATHERED_PIECES = 2048  # more than an object store gives in READ_SECONDS
+GATHERED_PIECES = 2048  # more than an object store returns in READ_SECONDS
 EXTENTS_AT_ONCE = 64
 READ_SECONDS = 1.0
-FEW_BYTES = 16 << 10  # reads that may be of a few batches
+FEW_BYTES = 16 << 10  # reads that may contain few batches
 MIN_SENDFILE_BYTES = 64 << 10
-MAX_WALKED = 10_000  # batches that are sent from their file at once: a tenth of a second in the interpreter
+MAX_WALKED = 10_000  # batches per response from a file: their headers take a tenth of a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where to read a partition from, and how much."""
+    """The start and size of a read of a partition."""
 
     topic: str
     state: PartitionState
@@ -315,15 +316,15 @@ class StoredReader:
         self._away = AwaySegments()
 
     def close(self) -> None:
-        """Close the files that are open."""
+        """Close all open files."""
         self.segments.close()
 
     def gather(self, places: Sequence[Place], *, max_bytes: int) -> Gathered | None:
-        """Fetch for all of them at once what `read` will ask for; None where each read is cheap.
+        """Fetch the bytes that `read` will need for all places, in one batch; None if each read is cheap.
 
         Args:
-            max_bytes: of all together; those beyond it are left out.
-        Raises: StorageError, if the store has not answered for as long as its patience lasted.
+            max_bytes: the total; bytes beyond it are left out.
+        Raises: StorageError, if the store does not answer within its time-out.
         """
         if not self._store.traits.is_remote:
             return None
@@ -341,7 +342,7 @@ class StoredReader:
                     plan = self._plan(place.topic, place.state, place.offset, limit, most)
                     max_bytes -= sum(piece.size for piece in plan[0])
                 except (DataLossError, CorruptLogError, UnsupportedVersionError, StillAwayError):
-                    pass  # what is wrong with a partition is told when it is read
+                    pass  # errors of a partition are raised by its read
                 except StorageError as error:
                     if took_patience(error):
                         raise
@@ -359,12 +360,12 @@ class StoredReader:
         at_least_one: bool = True,
         gathered: tuple[Gathered, int] | None = None,
     ) -> tuple[FetchedBatches, BatchBlock | None]:
-        """Whole batches from `offset` on, up to `max_bytes`.
+        """Read whole batches from `offset` on, up to `max_bytes`.
 
         Args:
             offset: log_start_offset <= it <= log_end_offset.
             at_least_one: return the first batch even if it is larger.
-            gathered: what was fetched for this among others, and its number there.
+            gathered: the bytes that were fetched in one batch, and this partition's number in it.
         Returns: the batches, and the same as a block for the cache, if they are in memory.
         Raises: DataLossError, CorruptLogError, UnsupportedVersionError, StorageError.
         """
@@ -400,7 +401,7 @@ class StoredReader:
             data, pieces = self._load(pieces)
             whole = len(data)
         data = data[:whole]
-        if whole < memoryview(data.obj).nbytes * 3 // 4:  # who keeps a part of a buffer keeps all of it
+        if whole < memoryview(data.obj).nbytes * 3 // 4:  # a view keeps the whole buffer alive
             data = memoryview(bytearray(data))
         block = self._block(data, pieces, epoch)
         return (
@@ -411,7 +412,7 @@ class StoredReader:
     def _plan(
         self, topic: str, state: PartitionState, offset: int, max_bytes: int, most: int | None = None
     ) -> tuple[list[Piece], int]:
-        """What to read, so many pieces at most; without pieces, the offset to go on at."""
+        """Return a limited number of pieces to read; without pieces, the offset at which to continue."""
         pieces: list[Piece] = []
         left = max(max_bytes, HEADER.size)
         for extent in _extents_from(state, offset):
@@ -436,11 +437,11 @@ class StoredReader:
         return pieces, state.log_end_offset
 
     def _load(self, pieces: list[Piece], gathered: Gathered | None = None) -> tuple[memoryview, list[Piece]]:
-        """The pieces' bytes in one buffer; those that follow each other in a segment in one read.
+        """Return the pieces' bytes in one buffer, and the pieces; neighbours in a segment take one read.
 
-        What was not read in READ_SECONDS is left out, whole pieces: an object store takes a round trip for
-        each read, and a consumer that has to wait for thousands gives up, asks again, and never gets on.
-        Where all is fetched first, what is not there is left out, but for the first piece.
+        Pieces that were not read in READ_SECONDS are left out: an object store takes a round trip for each
+        read, and a consumer that has to wait for thousands times out, retries, and makes no progress.
+        With gathered bytes, missing pieces are left out, except the first one.
         """
         if gathered is not None:
             if gathered.has(pieces[0]):
@@ -459,7 +460,7 @@ class StoredReader:
         return data[:at], pieces[:count]
 
     def _cut(self, data: memoryview, pieces: list[Piece], *, at_least_one: bool) -> int:
-        """Where the last whole batch ends. The last piece is a part of its extent, and may cut a batch."""
+        """Return the end of the last whole batch. The last piece may cut a batch."""
         last = pieces[-1]
         start = len(data) - last.size
         whole = whole_batches_bytes(data[start:])
@@ -472,7 +473,7 @@ class StoredReader:
         return start + whole
 
     def _block(self, data: memoryview, pieces: Sequence[Piece], leader_epoch: int) -> BatchBlock:
-        """Check the batches, and give them their absolute offsets and their leader's epoch."""
+        """Check the batches, and set their absolute offsets and their leader's epoch."""
         stretches = _stretches(pieces)
         few = sequence_few(data, stretches, leader_epoch) if len(data) <= FEW_BYTES else None
         if few is not None:
@@ -486,9 +487,10 @@ class StoredReader:
         return BatchBlock(data=data, position=table.position, base_offset=base, end_offset=end_offset)
 
     def _region(self, piece: Piece, max_bytes: int, leader_epoch: int) -> FetchedBatches | None:
-        """Offsets are stored as they are: the network layer may send the bytes from the file.
+        """Return the bytes in the file, if they have absolute offsets: the network layer sends them
+        unchanged.
 
-        So are epochs, which may be those of older leaders, as they are in Kafka's logs.
+        Their epochs are sent unchanged, too, and may be those of older leaders, as in Kafka's logs.
         Only headers are read: their pages are few where batches are large. None: read the bytes instead.
         """
         lease = self.segments.lease(piece.span)
@@ -502,7 +504,7 @@ class StoredReader:
 
 
 def _copied(pieces: Sequence[Piece], gathered: Gathered) -> tuple[memoryview, list[Piece]]:
-    """Those from the first on that were fetched."""
+    """Return the leading pieces that were fetched, and their bytes."""
     here = list(itertools.takewhile(gathered.has, pieces))
     data = np.empty(sum(piece.size for piece in here), np.uint8).data
     at = 0
@@ -513,7 +515,7 @@ def _copied(pieces: Sequence[Piece], gathered: Gathered) -> tuple[memoryview, li
 
 
 def _stretches(pieces: Sequence[Piece]) -> Stretches:
-    """What the batches must be: where their extents are, but for the first piece, and the last one's end."""
+    """Return the expected places of the batches; the first start and the last end are open."""
     first, last = pieces[0], pieces[-1]
     return Stretches(
         size=[piece.size for piece in pieces],
@@ -552,7 +554,7 @@ def _walk_region(lease: Lease, piece: Piece, max_bytes: int, leader_epoch: int) 
 
 
 def _extents_from(state: PartitionState, offset: int) -> Iterator[Extent]:
-    """The extents that end after `offset`, a few at a time: a log may have a million."""
+    """Yield the extents that end after `offset`, read a few at a time: a log may have a million."""
     extents = state.extents
     index, count = extents.index_after(offset), len(extents)
     step = 2  # one and the next are enough where they are large
@@ -563,7 +565,7 @@ def _extents_from(state: PartitionState, offset: int) -> Iterator[Extent]:
 
 
 def _runs(pieces: Sequence[Piece]) -> Iterator[tuple[Span, int, int, int]]:
-    """(span, position, size, count of pieces) of reads: neighbours in a segment become one."""
+    """Yield (span, position, size, number of pieces) of reads: neighbours in a segment become one."""
     start = 0
     for index in range(1, len(pieces) + 1):
         before = pieces[index - 1]

@@ -1,17 +1,16 @@
-"""Reading partitions for consumers: from the hot tail, else from storage; waiting where there is nothing.
+"""Reads partitions for consumers: from the tail cache, else from storage; waits if there are too few bytes.
 
-Order of things in a fetch: check every partition against the newest image; if there is too
-little to read, wait (purgatory) until there is, or the time is over; then read once, in the order given,
-until the bytes allowed are used up. The first partition that has records returns at least one batch, however
-large (KIP-74).
+Steps of a fetch: check every partition against the newest image; if there are too few bytes, wait (purgatory)
+for more, or for the time-out; then read once, in the order given, until the allowed bytes are used up. The
+first partition that has records returns at least one batch, however large (KIP-74).
 
 Invariants: nothing is returned from beyond the log end of the image that the answer is checked against, or
-    of the newer one by which a missing file was looked for, which it tells of then: high watermark = last
-    stable offset = log end; a partition whose bytes are damaged or gone is answered
-    with an error and logged, and harms no other.
-Memory: what is being read and sent counts against sparklog.fetch.buffer.bytes; beyond it, fetches are
-    answered with one batch each, so that slow consumers cannot make the broker hold as much as they ask for.
-    What waits counts against sparklog.fetch.waiting.bytes; beyond it, a fetch waits CROWDED_WAIT_MS at most.
+    of the newer one that was loaded to find a missing file, and whose end is then in the answer: high
+    watermark = last stable offset = log end; a partition with damaged or missing bytes is answered with an
+    error and logged, without effect on others.
+Memory: bytes that are read and sent count against sparklog.fetch.buffer.bytes; beyond it, fetches are
+    answered with one batch each, so that slow consumers cannot exhaust the broker's memory. Waiting fetches
+    count against sparklog.fetch.waiting.bytes; beyond it, a fetch waits CROWDED_WAIT_MS at most.
 Not here: the protocol (api/fetch.py, sessions.py), sessions (sessions.py).
 Concurrency: event loop; storage and the cache's copying run in storage threads.
 Sources: Kafka ReplicaManager.fetchMessages, readFromLog; docs/design.md.
@@ -44,17 +43,17 @@ from sparklog_server.settings.broker import FetchSettings
 
 # --- waiting -----------------------------------------------------------------------------------------
 #
-# How much a fetch could be answered with, from the metadata alone, and the wait until that is enough.
+# The bytes available to a fetch, from the metadata alone, and the wait until they are enough.
 #
-# Invariants: the sum over an operation's partitions is kept up to date by looking only at the partition that
-#     changed; an error, a deleted topic or another leader ends the wait at once.
+# Invariants: the sum over an operation's partitions is updated from the changed partition only; an error, a
+#     deleted topic or another leader ends the wait immediately.
 # Not here: waking up (runtime/timing.py).
 # Concurrency: event loop only.
 # Sources: Kafka DelayedFetch.
 
 
 def countable_bytes(state: PartitionState, fetch: PartitionFetch, min_bytes: int) -> int:
-    """What a partition adds to the bytes that a fetch waits for. Counting ends when it alone is enough."""
+    """Return the bytes of a partition that count for the fetch; counting stops at `min_bytes`."""
     return state.extents.bytes_from(fetch.offset, max(1, min(fetch.max_bytes, min_bytes)))
 
 
@@ -70,7 +69,7 @@ class DelayedFetch(DelayedOperation):
         get_image: Callable[[], Image],
         done: asyncio.Future[None],
     ) -> None:
-        """The integers are the bytes that each partition has now."""
+        """The integers are the bytes that are available in each partition now."""
         super().__init__()
         self.done = done
         self._get_image = get_image
@@ -87,7 +86,7 @@ class DelayedFetch(DelayedOperation):
 
     @property
     def keys(self) -> list[WatchKey]:
-        """What to watch."""
+        """Return the keys to watch."""
         return list(self._fetches)
 
     def try_complete(self, key: WatchKey) -> bool:
@@ -103,26 +102,27 @@ class DelayedFetch(DelayedOperation):
         return self._total >= self._min_bytes
 
     def on_complete(self, *, expired: bool) -> None:
-        del expired  # answered alike: with what there is
+        del expired  # same answer: with the available records
         if not self.done.done():
             self.done.set_result(None)
 
 
 # --- checking ----------------------------------------------------------------------------------------
 #
-# What a fetch may read of a partition here: by who this broker is to it, and by what its image knows.
+# Checks whether a fetch may read a partition here: by this broker's role, and by its image.
 #
 # |this broker|serves|
-# |leads it|everybody; names a replica in the consumer's rack instead, if it is to and knows one (KIP-392)|
-# |has a replica|consumers that may be sent to one (Fetch from version 11 on), as far as its image goes|
-# |neither|nobody: NOT_LEADER_OR_FOLLOWER|
+# |leader|all consumers; if rack-aware, names a replica in the consumer's rack instead (KIP-392)|
+# |replica|consumers that support replicas (Fetch version 11 or later), up to the end of its image|
+# |neither|none: NOT_LEADER_OR_FOLLOWER|
 #
 # An offset beyond the log's end is out of range only if the image was the newest when the consumer asked:
-# 1. a consumer reads at broker B, to offset 100, and comes to A, whose image ends at 90;
-# 2. A says OFFSET_OUT_OF_RANGE, and the consumer does what auto.offset.reset says: to it, 100 records are
-# lost, or come again. So the log is looked at first, and everything is checked again. If that fails, nobody
-# knows: the consumer shall ask again who leads. A replica never says out of range: it sends the consumer to
-# the leader, as Kafka's.
+# 1. a consumer reads at broker B, to offset 100, and moves to A, whose image ends at 90;
+# 2. A answers OFFSET_OUT_OF_RANGE, and the consumer applies auto.offset.reset: it loses records, or reads 100
+#    of them again.
+# So the image is refreshed first, and everything is checked again. If the refresh fails, the range is
+# unknown: the consumer has to find the leader again. A replica never answers out of range: it sends the
+# consumer to the leader, as in Kafka.
 #
 # Invariants: pure, for one image.
 # Concurrency: any thread.
@@ -132,11 +132,11 @@ class DelayedFetch(DelayedOperation):
 
 @dataclass(slots=True)
 class Wanted:
-    """A partition of a fetch, as it is to be answered.
+    """A partition of a fetch, with its answer.
 
     Fields:
         readable: bytes, as far as they matter for min_bytes; 0: nothing.
-        is_unsure: a newer image may say otherwise.
+        is_unsure: a newer image may give another result.
     """
 
     fetch: PartitionFetch
@@ -155,11 +155,11 @@ def check(
     rack: str | None,
     is_rack_aware: bool,
 ) -> Wanted:
-    """A partition of a fetch against an image.
+    """Check a partition of a fetch against an image.
 
     Args:
         rack: of the consumer, "" if it has none; None: it must be served by leaders.
-        is_rack_aware: are consumers sent to replicas in their racks?
+        is_rack_aware: True if consumers are sent to replicas in their racks.
     """
     topic_id = fetch.topic_id
     topic = image.topic_by_id.get(topic_id) if topic_id else image.topics.get(fetch.topic)
@@ -197,9 +197,9 @@ def check(
 
 
 def preferred_replica(image: Image, state: PartitionState, rack: str) -> int:
-    """A replica in the rack, unless the leader is there, too; NO_NODE: the leader serves.
+    """Return a replica in the rack, unless the leader is in it, too; NO_NODE: the leader serves.
 
-    Several share the partitions.
+    Several replicas in the rack share the partitions.
     """
     brokers, leadership = image.brokers, state.leadership
     leader = brokers.get(leadership.leader)
@@ -215,12 +215,12 @@ def preferred_replica(image: Image, state: PartitionState, rack: str) -> int:
 
 # --- rounds ------------------------------------------------------------------------------------------
 #
-# Invariants: a turn ends when enough is read, or READ_SECONDS after it began, but for what is in memory by
-#     then: the consumer asks again for the rest. A partition whose bytes are damaged or gone is answered with
-#     an error and logged, and harms no other. A file that is missing has been merged or has expired, as the
-#     newest image shows; what was fetched of the partition by then is of no use.
+# Invariants: a round ends when enough is read, or READ_SECONDS after it began, except for bytes in memory:
+#     the consumer fetches the rest later. A partition with damaged or missing bytes is answered with an error
+#     and logged, without effect on others. A missing file has been merged or has expired, as the newest image
+#     shows; the bytes that were fetched of the partition before that are discarded.
 # Memory: MAX_STORAGE_ROUND_BYTES, and one batch more, however large.
-# Concurrency: a storage thread for each turn.
+# Concurrency: one storage thread per round.
 
 
 FRESH_BYTES = 8 << 20  # reads that end this close to the log's end are kept for the next consumer
@@ -229,7 +229,7 @@ Round = list[tuple[Wanted, FetchedBatches | None]]
 
 
 class Rounds:
-    """A turn of reading from storage, for consumers: some partitions of a fetch, one after the other."""
+    """Reads from storage in rounds: some partitions of a fetch, one after the other."""
 
     def __init__(self, root: LiveRoot, reader: StoredReader, cache: TailCache) -> None:
         self._root = root
@@ -237,7 +237,7 @@ class Rounds:
         self._cache = cache
 
     def read(self, todo: Sequence[Wanted], left: int, at_least_one: bool) -> Round:
-        """Of some partitions, in their order, what is enough for one turn."""
+        """Read some partitions in order, enough for one round."""
         end = monotonic() + READ_SECONDS
         try:
             gathered = self._gather(todo, left)
@@ -297,7 +297,7 @@ class Rounds:
                     state = self._root.newest(state.topic_id, state.partition)
                     validate_missing(error, state, offset, misses=misses, topic=topic)
                     validate_range(topic, state, offset, state.log_end_offset)
-                    one.answer.tell(state)  # what is read now may go beyond what was told
+                    one.answer.tell(state)  # the read may go beyond the answered log end
         except (OffsetOutOfRangeError, UnknownTopicError) as error:
             one.answer.error_code = error_code(error).value
         except SparklogError as error:
@@ -317,7 +317,7 @@ class Rounds:
         found, block = self._reader.read(
             topic, state, offset, max_bytes=limit, at_least_one=at_least_one, gathered=gathered
         )
-        is_dirty = found.next_offset > state.cleaned.first_dirty_offset  # the rest is never looked for there
+        is_dirty = found.next_offset > state.cleaned.first_dirty_offset  # reads below it bypass the cache
         is_fresh = is_dirty and state.extents.bytes_from(found.next_offset, FRESH_BYTES) < FRESH_BYTES
         if block is not None and is_fresh:
             self._cache.insert(state.topic_id, state.partition, block)
@@ -327,22 +327,22 @@ class Rounds:
 # --- service -----------------------------------------------------------------------------------------
 
 
-WAITING_BYTES = 1000  # what a partition takes while a fetch waits for it
+WAITING_BYTES = 1000  # memory of a partition while a fetch waits for it
 CROWDED_WAIT_MS = 100
-MISSED_AT_ONCE = 1000  # partitions that are looked up before a turn of reading: a millisecond or two
+MISSED_AT_ONCE = 1000  # cache lookups before a reading round: a millisecond or two
 CLOSE_REMOVED_MS = 60_000
 _log = logging.getLogger("sparklog_server.fetch")
 
 
 @dataclass(slots=True)
 class Fetched:
-    """The answers of one fetch, and how to give back what their chunks lie in."""
+    """The answers of one fetch; `release` frees the buffers and files of their chunks."""
 
     answers: list[PartitionAnswer]
     releases: list[Callable[[], None]] = field(default_factory=list)
 
     def release(self) -> None:
-        """Once, after sending."""
+        """Free the chunks; call it once, after sending."""
         while self.releases:
             self.releases.pop()()
 
@@ -381,19 +381,19 @@ class FetchService:
         self.waiting_bytes = 0
 
     async def start(self) -> None:
-        """Listen for appends of this broker, and for new images."""
+        """Subscribe to appends of this broker, and to new images."""
         self._root.on_image(self._on_image)
         self._timer.schedule(CLOSE_REMOVED_MS, self._close_removed)
         self._metrics.gauge(Gauge.PURGATORY_FETCH, lambda: len(self.purgatory))
         self._metrics.gauge(Gauge.CACHE_BYTES, lambda: self.cache.size_bytes)
 
     def _close_removed(self) -> None:
-        """Once in a while: give back the space of what was swept while it was open here."""
+        """Periodically free the space of segments that were swept while they were open here."""
         self._timer.schedule(CLOSE_REMOVED_MS, self._close_removed)
         self.reader.segments.close_removed()
 
     async def stop(self) -> None:
-        """Close what is open."""
+        """Unsubscribe, and close all files."""
         self.reader.close()
 
     # --- fetching -----------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ class FetchService:
         is_read_committed: bool = False,
         rack: str | None = None,
     ) -> Fetched:
-        """One answer per partition, in the order given. The caller releases it after sending.
+        """Return one answer per partition, in the order given. The caller releases it after sending.
 
         Args:
             rack: the consumer's, "" if it has none; None: it must be served by leaders.
@@ -440,12 +440,12 @@ class FetchService:
     async def _checked(
         self, fetches: Sequence[PartitionFetch], min_bytes: int, rack: str | None
     ) -> list[Wanted]:
-        """Every partition against the image; and again, if an older one may be the reason for a refusal."""
+        """Check all partitions against the image; again if a stale image may be the reason for a refusal."""
         wanted = self._check_all(fetches, min_bytes, rack)
         if any(one.is_unsure for one in wanted):
             failure = await self._root.look(force=True)
             wanted = self._check_all(fetches, min_bytes, rack)
-            if failure is not None:  # nobody knows: the client shall ask again
+            if failure is not None:  # unknown: the client has to retry
                 wanted = [_not_led(one.fetch) if one.is_unsure else one for one in wanted]
         if not self._membership.is_in_charge:
             wanted = [_not_led(fetch) for fetch in fetches]
@@ -467,7 +467,7 @@ class FetchService:
         )
 
     def _is_crowded_by(self, partitions: int) -> bool:
-        """Would it be too much to wait for so many partitions more?"""
+        """True if waiting for so many more partitions would exceed the memory limit."""
         return self.waiting_bytes + WAITING_BYTES * partitions > self._settings.fetch_waiting_bytes
 
     async def _wait(self, wanted: Sequence[Wanted], min_bytes: int, max_wait_ms: int) -> None:
@@ -486,7 +486,7 @@ class FetchService:
     # --- reading ------------------------------------------------------------------------------------
 
     async def _read_all(self, wanted: Sequence[Wanted], max_bytes: int, fetched: Fetched) -> None:
-        """Read what there is, within the bytes that all fetches together may hold."""
+        """Read the available records, within the memory that all fetches may use together."""
         todo = [one for one in wanted if one.readable]
         possible = min(max_bytes, sum(max(0, one.fetch.max_bytes) for one in todo))
         reserved = max(0, min(possible, self._settings.fetch_buffer_bytes - self.in_flight_bytes))
@@ -497,8 +497,8 @@ class FetchService:
             self.in_flight_bytes -= reserved
 
     async def _read_in_turn(self, todo: Sequence[Wanted], left: int, fetched: Fetched) -> None:
-        """Read partition after partition. With the first that is not in memory come those after it that are
-        not either, in a storage thread.
+        """Read partition by partition. The first one that is not cached is read in a storage thread, together
+        with the next ones that are not cached.
         """
         at_least_one = True
         read: set[int] = set()
@@ -512,7 +512,7 @@ class FetchService:
             results: Round = [(one, found)]
             if found is None:
                 if not at_least_one and monotonic() >= end:
-                    return  # with what there is; the rest is asked for again
+                    return  # with the records so far; the consumer fetches the rest later
                 missed = [number, *self._also_missed(todo, number + 1, left, read)]
                 results = await self._read_in_thread([todo[one] for one in missed], left, at_least_one)
                 read.update(missed[: len(results)])
@@ -525,7 +525,7 @@ class FetchService:
                 at_least_one = False
 
     def _also_missed(self, todo: Sequence[Wanted], start: int, left: int, read: set[int]) -> list[int]:
-        """Of the next partitions from this one on those that are not in memory."""
+        """Return the next partitions, from this one on, that are not cached."""
         return [
             number
             for number in range(start, min(start + MISSED_AT_ONCE, len(todo)))
@@ -533,7 +533,7 @@ class FetchService:
         ]
 
     async def _read_in_thread(self, todo: Sequence[Wanted], left: int, at_least_one: bool) -> Round:
-        """A client that goes away meanwhile must not leave files open."""
+        """Read in a thread; if the client disconnects during the read, close the files."""
         reading = asyncio.ensure_future(self._root.run(self._rounds.read, todo, left, at_least_one))
         try:
             results = await asyncio.shield(reading)
@@ -557,7 +557,7 @@ class FetchService:
         limit = min(left, one.fetch.max_bytes)
         self._followed.note(one.state.topic_id, one.state.partition)
         if one.fetch.offset < one.state.cleaned.first_dirty_offset:
-            # Older than its compaction, maybe: a value from here, and then no tombstone, would revive a key.
+            # Possibly older than the compaction: a cached value without its tombstone would revive a key.
             return None
         found = self.cache.read(
             one.state.topic_id,
@@ -573,7 +573,7 @@ class FetchService:
         return found
 
     def _is_more_behind(self, state: PartitionState, found: FetchedBatches, limit: int) -> bool:
-        """Does more follow than was found, and would it fit?"""
+        """True if more bytes follow in the log, and fit into the limit."""
         size = found.size
         return 2 * size < limit and state.extents.bytes_from(found.next_offset, size + 1) > size
 
@@ -591,7 +591,7 @@ class FetchService:
     # --- news ---------------------------------------------------------------------------------------
 
     def on_appended(self, topic_id: str, partition: int, base_offset: int, encoded: EncodedBatches) -> None:
-        """The publisher tells what it appended, before anybody sees the image with it. Any thread."""
+        """Cache appended batches; the publisher calls it before it installs the image. Any thread."""
         if not self._followed.is_followed(topic_id, partition):
             return
         state = _partition_of(self._root.image.topic_by_id.get(topic_id), partition)
@@ -600,9 +600,9 @@ class FetchService:
             self.cache.append(topic_id, partition, base_offset, encoded, leader_epoch=epoch)
 
     def _on_image(self, old: Image, new: Image) -> None:
-        """Wake whoever waits for a partition that changed: it is another object then.
+        """Wake the fetches that wait for a changed partition (another object in the new image).
 
-        Only topics that somebody waits for are looked at.
+        Only topics with waiting fetches are checked.
         """
         for topic_id in self.purgatory.topics():
             before, after = old.topic_by_id.get(topic_id), new.topic_by_id.get(topic_id)
@@ -622,7 +622,7 @@ def _partition_of(topic: Topic | None, partition: int) -> PartitionState | None:
 
 
 def _not_led(fetch: PartitionFetch) -> Wanted:
-    """Another broker may lead the partition: the client shall ask who does."""
+    """Return NOT_LEADER_OR_FOLLOWER: the client has to find the leader again."""
     answer = PartitionAnswer(topic=fetch.topic, topic_id=fetch.topic_id, partition=fetch.partition)
     answer.error_code = ErrorCode.not_leader_or_follower.value
     return Wanted(fetch, None, answer)

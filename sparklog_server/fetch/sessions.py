@@ -1,13 +1,13 @@
-"""Fetch sessions: the partitions that a consumer follows, so that its polls name only what changed.
+"""Fetch sessions: the partitions that a consumer follows, so that its polls name only changed ones.
 
-A full request (epoch 0) makes a session and answers everything; an incremental one (epoch 1, 2, ...) changes
-partitions, forgets some, and is answered with those that have records, an error, or other watermarks.
+A full request (epoch 0) creates a session and gets all partitions; an incremental one (epoch 1, 2, ...) adds,
+changes and forgets partitions, and gets those with records, an error, or new watermarks.
 
-Invariants: at most `slots` sessions, MAX_PARTITIONS partitions and `max_bytes` are remembered; where there is
-    no room the answer carries session id 0, and the client sends full requests. A request's epoch must be the
-    one expected, so a request that was answered without our knowing is never applied twice. A session
-    knows its topics by name, or by id (version 13), and never changes that. It ends
-    with the connection that used it last: clients begin anew then, and a stranger's must not stay.
+Invariants: at most `slots` sessions, MAX_PARTITIONS partitions and `max_bytes` are remembered; without
+    room the answer has session id 0, and the client sends full requests. A request's epoch must be the
+    expected one, so that no request is applied twice. A session knows its topics by name, or by id (version
+    13), and never changes that. It ends with the connection that used it last: clients begin a new session
+    then.
 Eviction: a session unused for EVICTION_MS makes room for any other; one that is at least as old, for a
     larger one.
 Not here: reading (service.py); throttled or follower fetches, which do not exist here.
@@ -30,11 +30,11 @@ from sparklog_server.protocol.wire import NOT_THROTTLED, Chunk, compact_length
 #
 # Fetch responses as chunks: record bytes are spliced in, never copied.
 #
-# Written by hand because kio's writer wants the records as one bytes object; tested byte for byte against it.
+# Written by hand because kio's writer needs the records as one bytes object; tested byte for byte against it.
 #
 # Versions: 4 aborted transactions (KIP-98); 5 log_start_offset; 7 error code and session (KIP-227);
-#     11 preferred_read_replica (KIP-392); 12 flexible (KIP-482); 13 topic ids (KIP-516); 16 who leads what is
-#     not led here, and where (KIP-951).
+#     11 preferred_read_replica (KIP-392); 12 flexible (KIP-482); 13 topic ids (KIP-516); 16 current leaders
+#     and their endpoints (KIP-951).
 # Not here: the response header and the frame (network/).
 # Sources: Kafka FetchResponse.json.
 
@@ -55,11 +55,11 @@ class PartitionAnswer:
     """One partition of a response.
 
     Args:
-        topic: its name; "" if it was asked for by an id that is not known.
-        topic_id: as it was asked for; "": by name.
-        is_read_committed: tells Kafka's empty list of aborted transactions from its null.
-        preferred_read_replica: the broker that the consumer should ask from now on.
-        current_leader: told beside an error that says that it is not this broker, or no more in this epoch.
+        topic: its name; "" if the requested id is unknown.
+        topic_id: as requested; "": requested by name.
+        is_read_committed: the list of aborted transactions is empty, else null, as in Kafka.
+        preferred_read_replica: the broker that the consumer should use from now on.
+        current_leader: sent with an error for another leader or leader epoch.
     """
 
     topic: str
@@ -77,11 +77,11 @@ class PartitionAnswer:
 
     @property
     def key(self) -> tuple[str, int]:
-        """As that of a PartitionFetch."""
+        """Return the key, as of a PartitionFetch."""
         return self.topic_id or self.topic, self.partition
 
     def tell(self, state: PartitionState) -> None:
-        """Up to where there are records."""
+        """Set the watermarks and the log's start."""
         self.high_watermark = self.last_stable_offset = state.log_end_offset
         self.log_start_offset = state.log_start_offset
 
@@ -94,10 +94,10 @@ def encode_fetch_response(
     session_id: int = 0,
     nodes: Sequence[Node] = (),
 ) -> list[Chunk]:
-    """The body. Answers of a topic that stand together share one topic entry.
+    """Return the body. Consecutive answers of a topic share one topic entry.
 
     Args:
-        nodes: where the brokers are that answers name as leaders.
+        nodes: the endpoints of the leaders that answers name.
     """
     if version >= FLEXIBLE_VERSION:
         return _encode_flexible(version, answers, error_code, session_id, nodes)
@@ -200,18 +200,18 @@ MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
 MAX_PARTITIONS = 1_000_000
 
-PARTITION_BYTES = 500  # what one takes here, beside its topic's name
+PARTITION_BYTES = 500  # memory of a partition, without its topic's name
 
 PartitionKey = tuple[str, int]  # a topic's name or id, partition
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionFetch:
-    """What a consumer wants of one partition; leader epoch -1: not checked.
+    """A consumer's request for one partition; leader epoch -1: not checked.
 
     Fields:
-        topic: a name; "" where the consumer knows it by its id.
-        topic_id: "" where it knows it by its name.
+        topic: a name; "" if the request names the id.
+        topic_id: "" if the request names the topic.
     """
 
     topic: str
@@ -228,14 +228,14 @@ class PartitionFetch:
 
 @dataclass(slots=True, kw_only=True)
 class _Followed:
-    """A partition of a session, and what its consumer was told last."""
+    """A partition of a session, and the last answer to its consumer."""
 
     fetch: PartitionFetch
     high_watermark: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
 
     def note(self, answer: PartitionAnswer) -> bool:
-        """Remember an answer; must the client see it?"""
+        """Remember an answer; return True if it must be sent to the client."""
         news = bool(
             answer.size
             or answer.error_code
@@ -243,7 +243,7 @@ class _Followed:
             or answer.high_watermark != self.high_watermark
             or answer.log_start_offset != self.log_start_offset
         )
-        # After an error the watermark counts as unknown: the partition is told again once it is over.
+        # After an error the watermark counts as unknown: the next answer without an error is sent.
         self.high_watermark = NO_OFFSET if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return news
@@ -277,7 +277,7 @@ class FetchSession:
 
 @dataclass(slots=True, kw_only=True)
 class FetchContext:
-    """How one request is to be answered. With an error there is nothing else to it."""
+    """The session and partitions of one request, or its error alone."""
 
     error: ErrorCode = ErrorCode.none
     fetches: Sequence[PartitionFetch] = ()
@@ -303,7 +303,7 @@ class FetchSessions:
 
     @property
     def owner_count(self) -> int:
-        """Connections of which anything is remembered."""
+        """Return the number of connections with sessions."""
         return len(self._of_owner)
 
     def __contains__(self, session_id: int) -> bool:
@@ -323,7 +323,7 @@ class FetchSessions:
         owner: int = 0,
         uses_topic_ids: bool = False,
     ) -> FetchContext:
-        """Find out which partitions a request is about; `owner` is its connection."""
+        """Return the partitions of a request; `owner` is its connection."""
         if epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
             # A full request ends the session that it names.
             if session_id != NO_SESSION:
@@ -359,7 +359,7 @@ class FetchSessions:
     def finish(
         self, context: FetchContext, answers: Sequence[PartitionAnswer], *, now_ms: int
     ) -> tuple[int, Sequence[PartitionAnswer]]:
-        """(session id for the response, the answers that it must carry)."""
+        """Return (session id for the response, answers to send)."""
         session = context.session
         if session is not None:
             return session.session_id, _news(session, answers)
@@ -373,7 +373,7 @@ class FetchSessions:
         return made.session_id, answers
 
     def end_of(self, owner: int) -> None:
-        """A connection is gone."""
+        """End the sessions of a closed connection."""
         for session_id in self._of_owner.pop(owner, ()):
             self._remove(session_id)
 
@@ -439,7 +439,7 @@ def _size_of(topic: str) -> int:
 
 
 def _news(session: FetchSession, answers: Sequence[PartitionAnswer]) -> list[PartitionAnswer]:
-    """The answers that differ from what the client knows; partitions with records are read last next time."""
+    """Return the answers that are new to the client; partitions with records are read last next time."""
     news: list[PartitionAnswer] = []
     for answer in answers:
         key = answer.key

@@ -7,14 +7,14 @@ Invariants:
     3. nothing is read while a request waits for room, so that a client is pushed back by TCP.
 Errors: bytes that are no request, an API that is not served, an exception in a handler: the connection is
     closed with a line in the log, as Kafka does; a client connects again.
-A client that leaves: handlers that only wait (`waits`) are cancelled, all others run to their end
-    and their response is dropped. A request that waits for earlier ones is dropped, with all that it holds.
-Memory: what has ended is freed by its last reference. A task, or a future, keeps the exception that ended it,
-    that the frames of the calls, and those their buffers: none of them may refer to the task or future, which
-    would be a cycle that lives until a full collection.
+A client that disconnects: handlers that only wait (`waits`) are cancelled, all others run to their end
+    and their response is dropped. A request that waits for earlier ones is dropped, with its resources.
+Memory: a task or future keeps the exception that ended it, the exception keeps the frames of its calls, and
+    these keep their buffers. None of them may refer to the task or future: such a cycle is only freed by a
+    full collection.
 Concurrency: one task per connection, and one per pipelined request, each of which waits for the one before
     it until that one's response is queued. The server closes the connection from outside.
-Not here: what a request is, and what is done with it (dispatch/).
+Not here: parsing and handling of requests (dispatch/).
 Sources: Kafka SocketServer.Processor, KafkaChannel (muted while a request is in progress).
 """
 
@@ -48,9 +48,9 @@ from sparklog_server.settings.network import AdvertisedListener, NetworkSettings
 
 # --- exchange ----------------------------------------------------------------------------------------
 #
-# What a connection needs to know of a request: how it is answered, and what it holds until then.
+# The interface of requests that a connection needs: how to answer them, and what they hold until then.
 #
-# What a request is, and what is done with it, is decided above (dispatch/); a connection keeps the order.
+# The layer above (dispatch/) parses and handles requests; a connection keeps their order.
 # Concurrency: event loop only.
 
 
@@ -85,7 +85,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(Protocol):
-    """A request that was read, until its answer is sent."""
+    """A request, from reading to the sent response."""
 
     @property
     def entry(self) -> ApiEntry:
@@ -96,18 +96,18 @@ class Request(Protocol):
         """True if others may wait for memory that it, or its answer, holds."""
 
     async def handle(self) -> Answer:
-        """What is to be sent. Nothing is raised but a cancellation."""
+        """Return the response. Raises nothing but CancelledError."""
 
     def release(self) -> None:
-        """It is answered, or never will be, handled or not; may be called again."""
+        """Free the resources; idempotent. Called after the response, or when the request is dropped."""
 
     def count(self, answer: Answer, times: Times) -> None:
-        """Its answer was sent."""
+        """Update the metrics; the response was sent."""
 
 
 WaitForTurn = Callable[[ApiEntry], Awaitable[None]]
-# From a frame, which is the request's from then on; waits until it is its connection's turn, and then where
-# there is no room. Raises what ends the connection: MalformedRequestError, UnsupportedRequestError.
+# Takes ownership of the frame. Waits for the connection's turn, and then for room. Raises the errors that
+# end the connection: MalformedRequestError, UnsupportedRequestError.
 Dispatch = Callable[[Frame, Origin, WaitForTurn], Awaitable[Request]]
 
 
@@ -121,7 +121,7 @@ RunBlocking = Callable[..., Awaitable[Any]]
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
-    """What all connections of a broker share: settings, limits, and what requests are given to."""
+    """What all connections of a broker share: settings, limits, and the dispatcher."""
 
     settings: NetworkSettings
     dispatch: Dispatch
@@ -208,7 +208,7 @@ class Connection:
             self._sock.close()
 
     def drain(self, why: str) -> None:
-        """No more requests: what is being worked on is answered, then the connection ends."""
+        """Read no more requests; answer those in progress, then close the connection."""
         self._draining = True
         if self.is_waiting:
             self.close(why)
@@ -216,7 +216,7 @@ class Connection:
             self._shutdown(socket.SHUT_RD)
 
     def close(self, why: str) -> None:
-        """End it now; what is being worked on is finished, and its response dropped."""
+        """Close the connection now; requests in progress finish, and their responses are dropped."""
         if self._closed:
             return
         self._closed = True
@@ -226,16 +226,16 @@ class Connection:
         self._shutdown(socket.SHUT_RDWR)
 
     def abort(self) -> None:
-        """End it now, whatever it is doing."""
+        """Close the connection now, and cancel its requests."""
         self._closed = True
         for task in (self._task, *self._pipelined):
             if task is not None:
                 task.cancel()
 
     def is_abandoned(self) -> bool:
-        """True if the client of a waiting request is gone, whatever it sent behind that request.
+        """True if the client of a waiting request is gone, even if it sent more bytes after that request.
 
-        One that only sends no more (shutdown) counts as gone: so it does for Kafka's brokers.
+        A client that only closed its sending side (shutdown) counts as gone, as for Kafka's brokers.
         """
         return has_ended(self._sock)
 
@@ -283,7 +283,7 @@ class Connection:
         previous: "asyncio.Future[None] | None",
         turn: "asyncio.Future[None] | None",
     ) -> None:
-        """Handle the request and send its response, after that of the one whose turn `previous` is."""
+        """Handle the request, wait for `previous` (the response before this one), and send the response."""
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
@@ -323,7 +323,7 @@ class Connection:
             await asyncio.wait(self._pipelined, return_when=asyncio.FIRST_COMPLETED)
 
     async def _wait_for_pipelined(self) -> None:
-        # All of them: the last may have nothing to send (acks=0) while one before it is still being sent.
+        # All responses: the last may be empty (acks=0) while an earlier one is still being sent.
         if self._pipelined:
             await asyncio.wait(self._pipelined)
         self._last_turn = None

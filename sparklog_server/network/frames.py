@@ -1,9 +1,8 @@
-"""Frames: four bytes of length, then as many bytes; requests in, responses out.
+"""Frames: four bytes of length, then the body; requests in, responses out.
 
-Invariants: memory for a frame is taken as its bytes arrive, whatever length it announces; a length that
-    cannot be is an error before anything is read or allocated for it.
-Not here: when a frame has taken too long (server.py looks at `started_ms`, and asks `is_too_slow`), what is
-    in it (protocol/).
+Invariants: memory for a frame grows as its bytes arrive, whatever length it announces; an impossible length
+    is an error before anything is read or allocated.
+Not here: timeouts of frames (server.py checks `started_ms` and `is_too_slow`), their content (protocol/).
 Concurrency: one reader and one sender per socket, on the event loop.
 Sources: Kafka NetworkReceive, ByteBufferSend; KIP-72.
 """
@@ -28,27 +27,27 @@ from sparklog_server.settings.network import is_loopback
 
 # --- receiving ---------------------------------------------------------------------------------------
 #
-# Bytes from a socket, as many as there are and as there is room for, when somebody wants them.
+# Receives the available bytes of a socket, on demand, as far as the buffer has room.
 #
-# A socket is tried first, and waited for only if nothing has come yet. The loop then watches it until nobody
-# wants its bytes: an event loop's sock_recv_into registers and unregisters the socket around every call, of
-# which a request of 128 KB takes three.
+# `receive_into` tries the socket first, and waits only if nothing has arrived. The loop then watches the
+# socket while bytes are wanted: an event loop's sock_recv_into registers and unregisters the socket around
+# every call, of which a request of 128 KB takes three.
 #
-# Invariants: nothing is received before it is asked for: TCP pushes the client back. Meanwhile the loop does
-#     not watch the socket (it would find it readable in every turn). A client that sends without a pause does
-#     not keep the loop from others: after IN_A_ROW receptions the next one waits for the loop's turn. The end
-#     of the stream lies behind bytes that may never be asked for: on Linux the connection's state shows it,
-#     elsewhere it is seen only where no bytes lie before it.
+# Invariants: nothing is received before it is requested: TCP applies backpressure. While nothing is wanted
+#     the loop does not watch the socket (it would find it readable in every turn). A client that sends
+#     without a pause does not keep the loop from others: after IN_A_ROW receptions the next one waits for the
+#     loop's turn. The end of the stream comes after bytes that may never be requested: on Linux the
+#     connection's state shows it, elsewhere it is visible only if no unread bytes come before it.
 # Concurrency: event loop; one caller at a time.
 # Sources: asyncio's and uvloop's sock_recv_into; tcp(7), TCP_INFO; Linux net/tcp_states.h.
 
 
 IN_A_ROW = 8  # receptions without a turn of the loop: two requests of a usual producer
-_CLOSE, _CLOSE_WAIT = 7, 8  # Linux: reset, or nothing there any more; the other side has sent all
+_CLOSE, _CLOSE_WAIT = 7, 8  # Linux: reset or gone; the peer has ended its stream
 
 
 def has_ended(sock: socket.socket) -> bool:
-    """True if the other side has ended its stream, or is lost. Bytes that are not read yet stay."""
+    """True if the peer has ended its stream, or is lost. Unread bytes stay readable."""
     if sys.platform == "linux":
         try:
             state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
@@ -69,7 +68,7 @@ class SocketReceiver:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._loop: asyncio.AbstractEventLoop | None = None  # while it looks at the socket
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it watches the socket
         self._wanted: memoryview | None = None
         self._waiter: asyncio.Future[int] | None = None
         self._in_a_row = 0
@@ -112,7 +111,7 @@ class SocketReceiver:
     def _on_readable(self) -> None:
         waiter, buffer = self._waiter, self._wanted
         if waiter is None or buffer is None or waiter.done():
-            self.close()  # until somebody wants what is there
+            self.close()  # until the next receive_into
             return
         try:
             count = self._sock.recv_into(buffer)
@@ -133,8 +132,8 @@ _FOR_LOOPBACK = 1
 class ConnectionQuota:
     """How many connections there may be, in all and from one address.
 
-    One more is kept for this machine itself: a limit that is too low could else be raised by nobody, who
-    would need a connection for that.
+    One connection is reserved for this machine itself: without it, nobody could connect to raise a limit
+    that is too low.
     """
 
     def __init__(self, max_connections: int, max_per_ip: int, overrides: Mapping[str, int]) -> None:
@@ -147,24 +146,24 @@ class ConnectionQuota:
         self.count = 0
 
     def change(self, max_connections: int, max_per_ip: int, overrides: Mapping[str, int]) -> None:
-        """Other limits from now on; connections that are too many already go on."""
+        """Set new limits; existing connections above them continue."""
         self._max_connections = max_connections
         self._max_per_ip = max_per_ip
         self._overrides = overrides
         self._room.set()
 
     async def wait_for_room(self) -> None:
-        """Wait until another connection may be accepted: until then they queue in the kernel."""
+        """Wait until another connection may be accepted; new ones queue in the kernel."""
         while self.count >= self._max_connections + _FOR_LOOPBACK:
             self._room.clear()
             await self._room.wait()
 
     def has_room_for(self, ip: str) -> bool:
-        """True if a connection of this address may be accepted: the last place is for this machine itself."""
+        """True if a connection of this address may be accepted; the last place is this machine's."""
         return self.count < self._max_connections or is_loopback(ip)
 
     def try_add(self, ip: str) -> bool:
-        """Count a connection in; False: this address has too many."""
+        """Count a new connection; return False if this address has too many."""
         if self._by_ip[ip] >= self._overrides.get(ip, self._max_per_ip):
             return False
         self._by_ip[ip] += 1
@@ -172,7 +171,7 @@ class ConnectionQuota:
         return True
 
     def remove(self, ip: str) -> None:
-        """Count a connection out."""
+        """Count a closed connection."""
         self.count -= 1
         self._by_ip[ip] -= 1
         if not self._by_ip[ip]:
@@ -194,7 +193,7 @@ RunBlocking = Callable[..., Awaitable[int]]
 
 
 class FrameError(Exception):
-    """The client does not keep to the framing; its connection is closed."""
+    """The client violates the framing; its connection is closed."""
 
 
 class Frame(Held):
@@ -207,25 +206,25 @@ class Frame(Held):
         self.data = memoryview(b"")
 
     def release(self) -> None:
-        """The bytes are no longer needed; may be called again."""
+        """Free the bytes; idempotent."""
         self.data = memoryview(b"")
         super().release()
 
 
 class _Pace:
-    """The pace of something that holds memory until it is done."""
+    """The transfer rate of something that holds memory until it is complete."""
 
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self._seen: tuple[int, int] | None = None  # when it was looked at, what had been done
+        self._seen: tuple[int, int] | None = None  # the time of the last check, and the bytes done by then
 
     def begin(self) -> None:
-        """Begin to measure something new."""
+        """Reset the measurement for a new transfer."""
         self._seen = None
 
     def is_too_slow(self, now_ms: int, patience_ms: int, *, done: int, whole: int) -> bool:
-        """True if the whole takes longer than `patience_ms` at this pace. Ask again every second or so."""
+        """True if the whole takes longer than `patience_ms` at this rate. Call about once a second."""
         if self._seen is None:
             self._seen = (now_ms, done)
             return False
@@ -237,7 +236,7 @@ class _Pace:
 
 
 class FrameReader:
-    """Reads one frame after the other of what is received."""
+    """Reads the received bytes frame by frame."""
 
     def __init__(
         self, receiver: SocketReceiver, budget: Budget, clock: Clock, max_bytes: int, owner: str = ""
@@ -258,16 +257,16 @@ class FrameReader:
         self._pace = _Pace()
 
     def is_too_slow(self, now_ms: int, patience_ms: int) -> bool:
-        """True if the frame comes too slowly for the memory that it holds. Ask again every second or so.
+        """True if the frame arrives too slowly for the memory that it holds. Call about once a second.
 
-        A client that sends nothing more of a large frame is noticed within RATE_WINDOW_MS.
+        A client that stops in the middle of a large frame is detected within RATE_WINDOW_MS.
         """
         if not self.capacity or self.waits_for_memory:
             self._pace.begin()
         return self._pace.is_too_slow(now_ms, patience_ms, done=self.received_bytes, whole=self.capacity)
 
     async def read(self) -> Frame | None:
-        """The next frame; None at the end of the stream between two frames.
+        """Return the next frame; None if the stream ends between two frames.
 
         Raises:
             FrameError: an impossible length, or the stream ends within a frame.
@@ -330,7 +329,7 @@ class FrameReader:
         frame.data = data.data.toreadonly()
 
     async def _take(self, frame: Frame, size: int) -> None:
-        started_ms, self.started_ms = self.started_ms, None  # waiting for our own memory is not being slow
+        started_ms, self.started_ms = self.started_ms, None  # waiting for our memory is not slowness
         self.waits_for_memory = True
         try:
             waited = await frame.take(size)
@@ -340,7 +339,7 @@ class FrameReader:
             self.started_ms = self._clock.monotonic_ms() if waited else started_ms
 
     async def _fill(self) -> int:
-        """Receive into the small buffer; what is in it is less than one small frame."""
+        """Receive into the small buffer; it holds less than one small frame."""
         if self._start:
             left = self._end - self._start
             self._buffer[:left] = bytes(self._buffer[self._start : self._end])
@@ -365,16 +364,16 @@ class _Queued:
 class FrameWriter:
     """Sends responses to a non-blocking socket, in order.
 
-    Responses that are ready at the same time, as those to one producer's pipelined requests after a commit,
-    go out in one system call: `queue` waits for one turn of the event loop, and for what is being sent.
+    Responses that are ready at the same time, such as those to pipelined requests after a commit, go out in
+    one system call: `queue` waits for one turn of the event loop, and for the send in progress.
     """
 
     def __init__(self, sock: socket.socket, clock: Clock, run_blocking: RunBlocking) -> None:
         self._sock = sock
         self._clock = clock
         self._run_blocking = run_blocking
-        self.waiting_since_ms: int | None = None  # the client does not take what is there for it
-        self.counted_bytes = 0  # of a response that is being sent, and whose memory others may wait for
+        self.waiting_since_ms: int | None = None  # the client does not read its response
+        self.counted_bytes = 0  # of the response in progress, if others may wait for its memory
         self.sent_bytes = 0  # of it
         self._pace = _Pace()
         self._writable: asyncio.Future[None] | None = None
@@ -382,13 +381,13 @@ class FrameWriter:
         self._sending: asyncio.Future[None] | None = None  # done when the socket is free again
 
     def is_too_slow(self, now_ms: int, patience_ms: int) -> bool:
-        """True if the client takes a counted response too slowly. Ask again every second or so."""
+        """True if the client reads a counted response too slowly. Call about once a second."""
         if not self.counted_bytes or self.waiting_since_ms is None:
             self._pace.begin()
         return self._pace.is_too_slow(now_ms, patience_ms, done=self.sent_bytes, whole=self.counted_bytes)
 
     def queue(self, chunks: Sequence[Chunk], *, is_counted: bool = False) -> Awaitable[None]:
-        """Send after all that was queued before; the result must be awaited, and is done when all is sent."""
+        """Send after all queued chunks; the result must be awaited, and completes when all are sent."""
         if self._queued is None:
             self._queued = _Queued(list(chunks), [], is_counted)
             return self._send_queued(self._queued)
@@ -412,7 +411,7 @@ class FrameWriter:
             number = error.errno if isinstance(error, OSError) else errno.ECONNABORTED
             for waiter in queued.waiters:
                 if not waiter.done():
-                    # Its own: an exception holds the frames that it went through.
+                    # A separate exception for each: an exception holds the frames that it passed.
                     waiter.set_exception(OSError(number, f"the response was not sent: {error}"))
                     waiter.exception()  # seen: its request may be gone
             raise
@@ -427,7 +426,7 @@ class FrameWriter:
                 waiter.set_result(None)
 
     async def send(self, chunks: Sequence[Chunk], *, is_counted: bool = False) -> int:
-        """Send all chunks, in order, without joining them; returns the bytes sent. Nothing may be queued.
+        """Send all chunks in order, without joining them; return the bytes sent. Nothing may be queued.
 
         Files are read in a thread: their pages may have to come from the disk.
 
@@ -490,7 +489,7 @@ class FrameWriter:
         return sent
 
     async def _sendfile(self, descriptor: int, position: int, size: int) -> int:
-        """One call in a thread. When cancelled it still waits for the thread, because:
+        """Call sendfile in a thread. When cancelled, still wait for the thread, because otherwise:
 
         1. this task is cancelled, and the socket is closed, while the thread is about to send;
         2. a new connection is accepted and gets the same descriptor;
@@ -523,7 +522,7 @@ class FrameWriter:
                 loop.remove_writer(self._sock)
 
     def abort(self) -> None:
-        """Let a `send` that waits for the client fail now; before the socket is closed."""
+        """Fail a `send` that waits for the client; call it before the socket is closed."""
         if self._writable is not None and not self._writable.done():
             asyncio.get_running_loop().remove_writer(self._sock)
             self._writable.set_exception(ConnectionAbortedError("the connection was closed"))

@@ -1,8 +1,8 @@
 """The network side of the broker: its listeners, its connections, and the check of all connections.
 
-Not here: what is done with a request (api/), how a connection goes (connection.py).
-Concurrency: event loop. One task per listener, one per connection, one that looks at all connections every
-    so often: idle ones, clients that send or take their bytes too slowly, clients that left while waiting.
+Not here: handling of requests (api/), a single connection (connection.py).
+Concurrency: event loop. One task per listener, one per connection, one that checks all connections
+    periodically: idle ones, clients that send or read too slowly, clients that left while waiting.
 Sources: Kafka SocketServer.
 """
 
@@ -30,14 +30,12 @@ from sparklog_server.settings.network import (
 
 # --- listener ----------------------------------------------------------------------------------------
 #
-# A port is taken when the broker starts, so that one that is taken already is reported before anything is
-# written.
-# It listens only while it can answer: else clients are refused immediately, and go on to another broker. They
-# would hang in the kernel's queue while the broker waits for its node id, or come back to one that is out of
-# touch.
+# The broker binds its ports when it starts, so that a port in use is reported before anything is written.
+# It listens only while it can answer. Otherwise clients are refused immediately and try another broker: they
+# would hang in the kernel's queue while the broker waits for its node id, or return to a disconnected broker.
 #
-# Invariants: no more connections than the quota says, in all (then nobody is accepted: they queue in the
-#     kernel) and per address (then the new one is closed). The port is nobody else's from `bind` to `close`.
+# Invariants: no more connections than the quota allows, in total (further ones queue in the kernel) and per
+#     address (further ones are closed). No other process can bind the port between `bind` and `close`.
 # Sources: Kafka SocketServer.Acceptor (opens its socket when requests are processed), ConnectionQuotas.
 
 
@@ -48,7 +46,7 @@ OnAccept = Callable[[socket.socket, str, AdvertisedListener], None]
 
 
 class Listener:
-    """One listening socket: its port, and its connections, each counted in before it costs anything."""
+    """One listening socket. Each connection is counted against the quota before it gets any resources."""
 
     def __init__(self, shared: Shared, address: ListenerAddress, on_accept: OnAccept) -> None:
         self._shared = shared
@@ -59,7 +57,7 @@ class Listener:
         self._listens = asyncio.Event()
 
     def bind(self) -> None:
-        """Take the port; 0 takes any free one. Clients that connect are refused."""
+        """Bind the port; 0 binds any free one. Clients that connect are refused."""
         host, settings = bind_host(self.address.host), self._shared.settings
         sock = new_socket(host)
         try:
@@ -77,12 +75,12 @@ class Listener:
         self.advertised = settings.advertised(self.address)
 
     def listen(self) -> None:
-        """Have the kernel take connections from now on; again, after `refuse`."""
+        """Accept connections in the kernel from now on; also after `refuse`."""
         assert self._socket is not None
         if self._listens.is_set():
             return
         try:
-            # The connections have it from here: what is left of them keeps no next process from the port.
+            # Connections inherit it: their remains (TIME_WAIT) do not keep the next process from the port.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.listen(_BACKLOG)
         except OSError as error:
@@ -93,13 +91,13 @@ class Listener:
     def refuse(self) -> None:
         """Have the kernel refuse new connections, and those not accepted yet, until `listen` is called again.
 
-        A system that cannot (Linux can) goes on to listen.
+        A system without support for that (Linux has it) continues to listen.
         """
         assert self._socket is not None
         if not self._listens.is_set():
             return
         with contextlib.suppress(OSError):
-            # Before: where nobody listens, who reuses addresses could have this one as well.
+            # Before: on a port without a listener, other sockets with SO_REUSEADDR could bind it as well.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
             self._socket.shutdown(socket.SHUT_RD)
             self._listens.clear()
@@ -136,7 +134,7 @@ class Listener:
             self._on_accept(sock, host, self.advertised)
 
     async def _next(self, listening: socket.socket) -> tuple[socket.socket, Any]:
-        """As asyncio's sock_accept, which leaves a socket open that it accepts as it is cancelled."""
+        """As asyncio's sock_accept, which leaks a socket that it accepts while it is cancelled."""
         while True:
             try:
                 sock, peer = listening.accept()
@@ -147,8 +145,8 @@ class Listener:
                 return sock, peer
 
     async def _has_room(self, sock: socket.socket) -> bool:
-        """Wait until one that was accepted may be counted in: another listener may have had the last place.
-        False: the listener refuses connections since.
+        """Wait until the quota has room for an accepted connection: another listener may have taken the last
+        place. Return False if the listener refuses connections by then.
         """
         try:
             await self._shared.quota.wait_for_room()
@@ -186,11 +184,11 @@ async def _readable(fd: int) -> None:
 
 
 def _bind(sock: socket.socket, address: tuple[str, int]) -> None:
-    """For this socket alone: two may share a port with SO_REUSEADDR for as long as neither listens.
+    """Bind the port for this socket alone: with SO_REUSEADDR two may share a port while neither listens.
 
-    So without it, unless connections of a process that has ended are left: those need it, at this moment.
-    A port that the kernel has chosen it would take back when the socket listens no more, one that it was
-    told to give it would not: so any port is asked for twice.
+    So bind without it, unless connections of an ended process remain: those require it.
+    The kernel takes a port that it chose back when the socket stops listening, but not a port that was
+    requested by number: so port 0 is bound a second time by its number.
     """
     host, port = address
     if port == 0:
@@ -218,7 +216,7 @@ def _bind_reused(sock: socket.socket, address: tuple[str, int]) -> None:
 
 _log = logging.getLogger("sparklog_server.network")
 LOOK_MS = 1000
-ANSWERED_WITHIN_S = 1.0  # what is being worked on when clients begin to be refused
+ANSWERED_WITHIN_S = 1.0  # requests in progress when the broker begins to refuse clients
 
 
 class Network:
@@ -252,18 +250,18 @@ class Network:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_number = 1
         self._refuses = self._accepts = False
-        self.looks = 0  # how often all connections were looked at
+        self.looks = 0  # number of checks of all connections
         metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
 
     def bind(self) -> None:
-        """Take the listeners' ports, so that they are known. Clients are refused yet."""
+        """Bind the listeners' ports, so that they are known. Clients are still refused."""
         for one in self.shared.settings.parsed_listeners():
             listener = Listener(self.shared, one, self.add_connection)
             listener.bind()
             self.listeners.append(listener)
 
     def change(self, settings: NetworkSettings) -> None:
-        """Have these limits of connections from now on."""
+        """Apply these limits of connections."""
         self.shared.quota.change(
             settings.max_connections, settings.max_connections_per_ip, settings.per_ip_overrides()
         )
@@ -278,16 +276,16 @@ class Network:
         self._keep(asyncio.create_task(self._look_after_connections()))
 
     def listen(self) -> None:
-        """Have clients connect again; once it has started, and until it stops."""
+        """Accept clients again; only between start and stop."""
         self._refuses = False
         if self._accepts:
             for listener in self.listeners:
                 listener.listen()
 
     def refuse(self, why: str) -> None:
-        """As a broker that is dead: let go of all clients, and refuse new ones, until `listen` is called.
+        """Act as a dead broker: disconnect all clients and refuse new ones, until `listen` is called.
 
-        What is being worked on, and answered within a second, is answered still; what waits is not (Fetch).
+        Requests that are answered within a second get their response; waiting ones (Fetch) do not.
         """
         _log.warning("clients are refused, and %d connections ended: %s", len(self.connections), why)
         self._refuses = True
@@ -298,7 +296,7 @@ class Network:
             asyncio.get_running_loop().call_later(ANSWERED_WITHIN_S, connection.close, why)
 
     async def stop(self, timeout_ms: int) -> None:
-        """Accept no more; let requests in progress be answered, for so long; close."""
+        """Stop accepting; wait at most `timeout_ms` for requests in progress; close all connections."""
         self._accepts = False
         for task in self._tasks:
             if task not in self._connection_tasks():
@@ -316,11 +314,11 @@ class Network:
             await asyncio.wait(self._tasks, timeout=1)
 
     def advertised(self) -> list[AdvertisedListener]:
-        """Where clients reach this broker, per listener."""
+        """Return the addresses under which clients reach this broker, per listener."""
         return [listener.advertised for listener in self.listeners]
 
     def add_connection(self, sock: socket.socket, peer_host: str, listener: AdvertisedListener) -> None:
-        """Serve an accepted socket; its address is counted already."""
+        """Serve an accepted socket that is counted in the quota."""
         number = self._next_number
         self._next_number += 1
         connection = Connection(self.shared, sock, number, peer_host, listener)

@@ -1,1 +1,1 @@
-"""Kafka's messages: which APIs are served, how their entities are read and made, how errors are told."""
+"""Kafka's messages: the served APIs, reading and writing of their entities, and error codes."""

@@ -29,16 +29,16 @@ from sparklog_server.settings.network import AdvertisedListener
 
 # --- api entry ---------------------------------------------------------------------------------------
 #
-# A served API, and what is known of one request beside its body.
+# A served API, and the context of one request.
 #
-# An entry's `handle` is bound to whatever its handler needs: who calls it knows nothing of the parts of a
-# broker, and whoever reads requests and sends responses needs no more than this.
+# An entry's `handle` is bound to the services of its handler: the dispatcher and the network layer need no
+# other part of a broker.
 # Not here: which APIs there are (api/), reading and writing of bytes (messages.py).
 # Sources: Kafka ApiKeys, RequestContext.
 
 
 class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handler may know of a request beside its body."""
+    """The context of a request, in addition to its body."""
 
     api_key: int
     api_version: int
@@ -61,11 +61,11 @@ class ApiEntry:
     Fields:
         name: Kafka's, from the handler's: handle_list_offsets is ListOffsets.
         pipelined: the next request of the connection may start before this one is answered.
-        waits: the handler waits for something to happen elsewhere (records, other members). It does not
-            count as being worked on, since five hundred idle consumers must not use up queued.max.requests,
-            and it may be cancelled (asyncio) when the client goes away.
-        counts: one that waits, but for a moment, and for no other request: what comes of its elements counts
-            as work, as that of those that do not wait.
+        waits: the handler waits for something to happen elsewhere (records, other members). It takes no
+            slot, since five hundred idle consumers must not use up queued.max.requests, and it may be
+            cancelled (asyncio) when the client disconnects.
+        counts: the API waits, but shortly, and for no other request: its elements count as work, as for APIs
+            that do not wait.
     """
 
     key: int
@@ -79,9 +79,9 @@ class ApiEntry:
 
 # --- errors ------------------------------------------------------------------------------------------
 #
-# From our errors to Kafka's error codes: what a client should do next is the same on both sides.
+# Maps our errors to Kafka's error codes with the same reaction of clients.
 #
-# Invariants: an exact code takes precedence over its class; every class of the tree has an answer.
+# Invariants: an exact code takes precedence over its class; every class of the tree has a code.
 # Sources: Kafka Errors.java (retriable or not), sparklog/errors.py.
 
 
@@ -107,7 +107,7 @@ BY_CODE = {
     "TIMESTAMP_OUT_OF_RANGE": ErrorCode.invalid_timestamp,
     "TOO_MANY_PARTITIONS": ErrorCode.policy_violation,
     "TOPIC_EXISTS": ErrorCode.topic_already_exists,
-    # Producers send again then, all of them, and look for nobody else before.
+    # All producers retry after it, at the same broker.
     "TRANSACTION_CHANGED": ErrorCode.not_enough_replicas,
     "TRANSACTIONS_FULL": ErrorCode.not_enough_replicas,
     "TRANSACTION_STATE": ErrorCode.invalid_txn_state,
@@ -138,7 +138,7 @@ _BY_CLASS: tuple[tuple[type[BaseException], ErrorCode], ...] = (
 
 
 def error_code(error: BaseException) -> ErrorCode:
-    """Kafka's code of an error; UNKNOWN_SERVER_ERROR for what is no error of ours."""
+    """Return Kafka's code of an error; UNKNOWN_SERVER_ERROR for foreign exceptions."""
     if isinstance(error, SparklogError) and error.code in BY_CODE:
         return BY_CODE[error.code]
     for kind, code in _BY_CLASS:

@@ -1,7 +1,7 @@
 """Requests and responses as bytes: headers, bodies, and the four bytes of length before a response.
 
-Invariants: a body is given to kio only after the walk in this module; whatever a client sends ends in an
-    entity or in MalformedRequestError or UnsupportedRequestError.
+Invariants: kio reads a body only after the walk in this module; any bytes of a client result in an entity,
+    MalformedRequestError or UnsupportedRequestError.
 Not here: sockets, frames of requests (network/frames.py), which APIs there are (api/registry.py).
 Sources: Kafka RequestHeader, RequestContext.parseRequest, ResponseHeader; KIP-482, KIP-511.
 """
@@ -26,17 +26,17 @@ from sparklog_server.protocol.wire import Chunk, FileRegion, Response, uvarint
 
 # --- guard -------------------------------------------------------------------------------------------
 #
-# A walk over a request's bytes before kio reads them: do all lengths and counts fit into the frame?
+# A walk over a request's bytes before kio reads them: checks that all lengths and counts fit into the frame.
 #
-# Why: kio allocates room for as many elements as an array claims to have; a frame of five bytes that claims
+# Why: kio allocates room for all elements that an array claims to have; a frame of five bytes that claims
 # 2**31 aborts the process (kio 0.6.5, an allocation of 34 GB in native code). It also refuses tagged fields
 # that it does not know, where the protocol says to skip them, and reads a null array as None where the
 # schema knows no null.
 # Invariants: after the walk every count is at most the bytes that follow, all elements and tagged fields of a
 #     request together are at most MAX_ELEMENTS, tags ascend, and tagged fields that are unknown are cut out.
-#     Whatever the bytes are, the outcome is a buffer that kio may read or MalformedRequestError.
-# Not here: values (kio checks UTF-8, booleans, nulls; handlers the rest); bytes behind the last field: they
-#     are ignored, as Kafka does.
+#     For any bytes, the outcome is a buffer that kio may read, or MalformedRequestError.
+# Not here: values (kio checks UTF-8, booleans, nulls; handlers the rest); bytes after the last field: they
+#     are ignored, as in Kafka.
 # Cost: proportional to the number of fields, not of bytes: 10 us for a produce request of one partition.
 # Sources: Kafka MessageDataGenerator, CVE-2022-34917 (KAFKA-14063); KIP-482, KIP-893.
 
@@ -66,11 +66,11 @@ _FIXED_BYTES = {
 
 
 class MalformedRequestError(Exception):
-    """Bytes that are no request; the connection is closed, as Kafka does."""
+    """The bytes are not a request; the connection is closed, as in Kafka."""
 
 
 class Guarded(typing.NamedTuple):
-    """Bytes that kio may read from a position on, and how many elements of lists it will make of them."""
+    """Bytes that kio may read from a position on, and their number of list elements."""
 
     data: memoryview
     position: int
@@ -79,7 +79,7 @@ class Guarded(typing.NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Walk:
-    """One walk: where it ends, what it has counted, what must be cut out."""
+    """The state of a walk: its end, counts, and byte ranges to cut out."""
 
     data: memoryview
     end: int
@@ -92,7 +92,7 @@ Step = Callable[[Walk, int], int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
-    """How to step over a value: `fixed` bytes, or by `step`, at least `least` bytes."""
+    """The size of a value: `fixed` bytes, or computed by `step`, at least `least` bytes."""
 
     least: int
     fixed: int | None
@@ -100,10 +100,10 @@ class _Part:
 
 
 def guarded(data: memoryview, position: int, request_type: type) -> Guarded:
-    """`data` as kio may read it.
+    """Return `data` in a form that kio may read.
 
     Raises:
-        MalformedRequestError: what it says of itself does not fit.
+        MalformedRequestError: a length or count does not fit into the frame.
     """
     walk = Walk(data, len(data))
     _entity(request_type).step(walk, position)
@@ -111,8 +111,8 @@ def guarded(data: memoryview, position: int, request_type: type) -> Guarded:
 
 
 def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 5 bytes, below 2**31, and the position after it."""
-    if position < len(data) and data[position] < 0x80:  # most of them
+    """Return an unsigned varint of at most 5 bytes, below 2**31, and the position after it."""
+    if position < len(data) and data[position] < 0x80:  # the usual case
         return data[position], position + 1
     value = 0
     for shift in range(0, 35, 7):
@@ -166,7 +166,7 @@ def _primitive(kind: str, *, flexible: bool) -> _Part:
 
 
 def _sequence(parts: Sequence[_Part]) -> _Part:
-    """Parts one after the other; neighbours of fixed size become one."""
+    """Join consecutive parts; neighbours of fixed size become one."""
     merged: list[_Part] = []
     for part in parts:
         if merged and part.fixed is not None and merged[-1].fixed is not None:
@@ -332,7 +332,7 @@ MIN_REQUEST_BYTES = _HEADER.size + _CLIENT_ID.size
 
 
 class UnsupportedRequestError(Exception):
-    """An API or a version that is not served; the connection is closed, as Kafka does."""
+    """The API or version is not served; the connection is closed, as in Kafka."""
 
 
 class RequestHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -345,7 +345,7 @@ class RequestHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCodec:
-    """How one version of an API is read and written."""
+    """Reads and writes one version of an API."""
 
     version: int
     types: ModuleType
@@ -357,7 +357,7 @@ class MessageCodec:
 
 
 def parse_header(frame: memoryview) -> RequestHeader:
-    """The fixed part of a request's header."""
+    """Parse the fixed part of a request's header."""
     if len(frame) < MIN_REQUEST_BYTES:
         raise MalformedRequestError(f"{len(frame)} bytes, a request has at least {MIN_REQUEST_BYTES}")
     api_key, api_version, correlation_id = _HEADER.unpack_from(frame)
@@ -366,7 +366,7 @@ def parse_header(frame: memoryview) -> RequestHeader:
 
 @functools.cache
 def message_codec(api_key: int, version: int) -> MessageCodec:
-    """The codec of a version that kio knows; loaded when it is first used."""
+    """Return the codec of a version that kio knows; loaded on first use."""
     request = load_request_schema(api_key, version)
     response = load_response_schema(api_key, version)
     return MessageCodec(
@@ -381,7 +381,7 @@ def message_codec(api_key: int, version: int) -> MessageCodec:
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that may be decoded: `elements` of lists will come of it."""
+    """A request that may be decoded to this number of list `elements`."""
 
     client_id: str = ""
     body: Guarded | None = None
@@ -392,7 +392,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.body is None else self.body.elements
 
     def read(self) -> Any:
-        """The body; None for an ApiVersions of a version that we do not know."""
+        """Return the body; None for an ApiVersions request of an unknown version."""
         if self.body is None:
             return None
         try:
@@ -403,7 +403,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine_request(frame: memoryview, header: RequestHeader, codec: MessageCodec) -> Examined:
-    """The first step, which makes nothing of the request's bytes yet."""
+    """Check a request without decoding it."""
     if codec.version != header.api_version:
         return Examined(codec=codec)
     client_id, position = _client_id(frame)
@@ -413,7 +413,7 @@ def examine_request(frame: memoryview, header: RequestHeader, codec: MessageCode
 
 
 def encode_response(codec: MessageCodec, correlation_id: int, body: Any) -> list[Chunk]:
-    """Length, header and body, to be sent one after the other."""
+    """Return length, header and body, to be sent in order."""
     header_size = 9 if codec.flexible_response else 8
     if isinstance(body, Response):
         size = header_size - 4 + _total(body.chunks)
@@ -426,7 +426,7 @@ def encode_response(codec: MessageCodec, correlation_id: int, body: Any) -> list
 
 
 def codec_for(entry: ApiEntry | None, header: RequestHeader) -> MessageCodec:
-    """The codec for a request; of another ApiVersions than ours, version 0's."""
+    """Return the codec for a request; that of version 0 for unknown versions of ApiVersions."""
     if entry is None:
         raise UnsupportedRequestError(f"API key {header.api_key} is not served")
     if header.api_version in entry.versions:
@@ -457,7 +457,7 @@ def _client_id(frame: memoryview) -> tuple[str, int]:
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:
-    """The tagged fields of a header: none is known, all are skipped."""
+    """Skip the tagged fields of a header: none is known."""
     count, position = read_uvarint(frame, position)
     if count > MAX_HEADER_TAGS:
         raise MalformedRequestError(f"{count} tagged fields in a header, expected at most {MAX_HEADER_TAGS}")

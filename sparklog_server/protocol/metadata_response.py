@@ -1,14 +1,14 @@
 """The topics of a Metadata response, without kio.
 
-A client that asks for all topics gets thousands, and asks again every few minutes; a stranger may ask all
-the time. With kio's entities an answer of 5,000 topics took 270 ms of event loop; as bytes it takes 10, and
-nothing where it is the answer to the same question as before (api/listings.py).
+A client that asks for all topics gets thousands, and asks again every few minutes; a hostile client may ask
+all the time. With kio's entities an answer of 5,000 topics took 270 ms of event loop; as bytes it takes 10,
+and nothing if the same request was answered before (api/listings.py).
 
-Most partitions are led like others: their rows are copied with another number. What follows a partition's
-leader and epoch (its replicas, which of them are there) is made once for each list.
+Most partitions have the same leader and replicas as others: their rows are copied with another number. The
+bytes after a partition's leader and epoch (its replicas and the in-sync ones) are encoded once for each list.
 
 Invariants: the same bytes as kio's, in every version (a test compares them).
-Not here: brokers, and what else there is once in a response.
+Not here: brokers, and the other fields of the response.
 Sources: Kafka MetadataResponse.json.
 """
 
@@ -24,7 +24,7 @@ from sparklog_server.protocol.wire import compact_length, encode_count, encode_t
 
 # --- nodes -------------------------------------------------------------------------------------------
 #
-# Where a broker is, as clients are told; and as bytes, in the responses that are written by hand.
+# Endpoints of brokers for clients; also as bytes, in the responses that are written by hand.
 #
 # Concurrency: values.
 # Sources: KIP-951 (NodeEndpoint of ProduceResponse.json, FetchResponse.json).
@@ -37,7 +37,7 @@ _NO_TAGS = b"\x00"
 
 
 class Node(NamedTuple):
-    """A broker, as clients of one listener reach it; `rack` None: it has none."""
+    """A broker's endpoint for clients of one listener; `rack` None: it has none."""
 
     node_id: int
     host: str
@@ -46,20 +46,20 @@ class Node(NamedTuple):
 
 
 class LeaderHint(NamedTuple):
-    """Who leads a partition that was asked for at the wrong place; of no use to clients if not newer."""
+    """The leader of a partition, for a client that asked another broker; clients ignore old ones."""
 
     node_id: int
     leader_epoch: int
 
 
 def leader_tag(tag: int, leader: LeaderHint) -> bytes:
-    """All tagged fields of a partition that has this one: its current leader."""
+    """Return the tagged fields of a partition: its current leader."""
     inside = _LEADER.pack(*leader) + _NO_TAGS
     return b"\x01" + uvarint(tag) + uvarint(len(inside)) + inside
 
 
 def endpoints_tags(nodes: Iterable[Node]) -> bytes:
-    """All tagged fields of a response: the nodes, or nothing."""
+    """Return the tagged fields of a response: the nodes, or none."""
     told = [
         b"".join(
             (
@@ -90,16 +90,16 @@ _INTERNAL_FROM, _OPERATIONS_FROM = 1, 8
 _TOPICS_CHANGE = (
     0, _INTERNAL_FROM, _OFFLINE_FROM, _EPOCHS_FROM, _OPERATIONS_FROM, FLEXIBLE_FROM, _TOPIC_IDS_FROM,
 )  # fmt: skip
-_MANY, _ALIKE = 12, 4  # partitions, and those of each kind on average, from which on NumPy is faster
+_MANY, _ALIKE = 12, 4  # least numbers (in total, per kind) for which NumPy is faster
 _ROW = struct.Struct(">hiii")  # error, partition, leader, its epoch
 _OLD_ROW = struct.Struct(">hii")
 _NO_ID = bytes(16)
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
-_LARGE_BYTES = 16 << 10  # blocks of partitions that are not copied into each response
+_LARGE_BYTES = 16 << 10  # larger blocks of partitions are not copied into each response
 
 
 class Replicas(NamedTuple):
-    """Who may lead a partition, and which of them are there."""
+    """The replicas of a partition, and the in-sync ones."""
 
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
@@ -107,7 +107,7 @@ class Replicas(NamedTuple):
 
 
 class Led(NamedTuple):
-    """A partition's leader (-1: nobody), beside an error if that is none, and its replicas."""
+    """A partition's leader (-1 with an error: none) and its replicas."""
 
     error_code: int
     node_id: int
@@ -116,7 +116,7 @@ class Led(NamedTuple):
 
 
 def encode_topics(topics: list[list[bytes]], version: int) -> list[bytes]:
-    """The array of topics: its count, and what `encode_topic` made of each, joined where that is small."""
+    """Return the array of topics: the count and the encoded topics, with small ones joined."""
     count = encode_count(len(topics), flexible=version >= FLEXIBLE_FROM)
     chunks: list[bytes] = []
     small = [count]
@@ -140,11 +140,11 @@ def encode_topic(
     partitions: bytes | None = None,
     operations: int = 0,
 ) -> list[bytes]:
-    """One topic's bytes, in pieces.
+    """Return one topic's bytes, in pieces.
 
     Args:
-        partitions: the array of them, which one of the functions below has made; None: it has none.
-        operations: authorized ones.
+        partitions: the encoded array, from one of the functions below; None: no partitions.
+        operations: the authorized operations.
     """
     flexible = version >= FLEXIBLE_FROM
     head = [_INT16.pack(error_code), encode_text(name, flexible=flexible)]
@@ -159,17 +159,17 @@ def encode_topic(
 
 
 def partitions_led(version: int, partitions: Sequence[Led]) -> bytes:
-    """An array of partitions, from number 0 on."""
+    """Return the array of partitions, from number 0 on."""
     return array_of(version, len(partitions), [rows_led(version, 0, partitions)])
 
 
 def array_of(version: int, count: int, rows: Iterable[bytes]) -> bytes:
-    """An array of so many partitions, made of what `rows_led` made of them, in pieces."""
+    """Return the array of `count` partitions from pieces that `rows_led` encoded."""
     return b"".join((encode_count(count, flexible=version >= FLEXIBLE_FROM), *rows))
 
 
 def rows_led(version: int, first: int, partitions: Sequence[Led]) -> bytes:
-    """Partitions, from number `first` on. Those that are the same object are led alike, and made at once."""
+    """Encode partitions, from number `first` on. Identical `Led` objects are encoded in one batch."""
     if len(partitions) >= _MANY:
         alike = {id(one): one for one in partitions}
         if len(alike) <= len(partitions) // _ALIKE:
@@ -187,7 +187,7 @@ def rows_led(version: int, first: int, partitions: Sequence[Led]) -> bytes:
 
 
 def _rows_alike(first: int, partitions: Sequence[Led], templates: dict[int, bytes]) -> bytes:
-    """`templates`: rows of one size, by the identity of what they are made of."""
+    """`templates`: rows of one size, by the identity of their `Led`."""
     count = len(partitions)
     places = {one: place for place, one in enumerate(templates)}
     chosen = np.fromiter((places[id(one)] for one in partitions), np.intp, count)
@@ -197,7 +197,7 @@ def _rows_alike(first: int, partitions: Sequence[Led], templates: dict[int, byte
 
 
 def partition_bytes(version: int, replicas: Replicas) -> int:
-    """How many bytes a partition takes that is led by one of these."""
+    """Return the size in bytes of a partition with these replicas."""
     return (_ROW if version >= _EPOCHS_FROM else _OLD_ROW).size + len(replicas_block(version, replicas))
 
 
@@ -208,18 +208,18 @@ def _around_number(version: int, led: Led, number: bytes) -> tuple[bytes, ...]:
 
 
 def partitions_like(version: int) -> int:
-    """The first version in which partitions have the same bytes as in this one."""
+    """Return the first version in which partitions have the same bytes as in this one."""
     return max(one for one in (0, _OFFLINE_FROM, _EPOCHS_FROM, FLEXIBLE_FROM) if one <= version)
 
 
 def topics_like(version: int) -> int:
-    """The first version in which topics have the same bytes as in this one, with their partitions."""
+    """Return the first version in which topics have the same bytes as in this one, with their partitions."""
     return max(one for one in _TOPICS_CHANGE if one <= version)
 
 
 @functools.lru_cache(maxsize=4096)
 def replicas_block(version: int, replicas: Replicas) -> bytes:
-    """What follows a partition's leader, and its epoch."""
+    """Return the bytes after a partition's leader and epoch."""
     flexible = version >= FLEXIBLE_FROM
     lists = replicas if version >= _OFFLINE_FROM else replicas[:2]
     return b"".join(_nodes(one, flexible=flexible) for one in lists) + (b"\0" if flexible else b"")
@@ -230,12 +230,12 @@ def _nodes(node_ids: tuple[int, ...], *, flexible: bool) -> bytes:
 
 
 def count_bytes(version: int) -> int:
-    """How many an array's count of none takes."""
+    """Return the size in bytes of an empty array."""
     return 1 if version >= FLEXIBLE_FROM else 4
 
 
 def after_topics(version: int) -> int:
-    """How many bytes of a response follow the array of topics: authorized operations, an error, tags."""
+    """Return the size in bytes after the array of topics: authorized operations, error, tags."""
     return (
         (4 if _OPERATIONS_FROM <= version <= 10 else 0)
         + (2 if version >= _ERROR_FROM else 0)

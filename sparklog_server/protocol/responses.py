@@ -1,10 +1,10 @@
-"""Writes responses: what kio's writers write, at a fifth of their price.
+"""Writes responses: the same bytes as kio's writers, at a fifth of their cost.
 
-Why: an answer about thousands of topics or partitions is made on the event loop, and kio looks at every field
-of every entity as if it had never seen one: 26 us for a partition of OffsetFetch, 150 for a topic of
+Why: an answer about thousands of topics or partitions is encoded on the event loop, and kio inspects every
+field of every entity each time: 26 us for a partition of OffsetFetch, 150 for a topic of
 CreateTopics with its settings, four fifths of what such requests cost. Here each entity's class becomes a
-short list of steps, once: neighbours of fixed size are one call of struct; and a list that occurs again (the
-settings of a thousand topics that are all alike) is neither encoded nor held again: it is sent again.
+short list of steps, once: neighbours of fixed size are one call of struct; and a repeated list
+(the same settings of a thousand topics) is encoded and held once, and sent several times.
 
 Invariants: byte for byte what kio writes, in every version that is served (a test compares them); None where
     the schema knows no null, or a number that does not fit, is an error, never other bytes.
@@ -43,7 +43,7 @@ from sparklog_server.protocol.wire import (
 
 # --- entities ----------------------------------------------------------------------------------------
 #
-# Making and reading kio's entities without knowing their version.
+# Creates and reads kio's entities independently of their version.
 #
 # Invariants: a field that no version of the entity has is an error, never dropped: only what this
 #     version lacks is.
@@ -59,7 +59,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class FieldLayout(NamedTuple):
-    """A field of an entity, as the guard, the writer and `make` need to know it.
+    """A field of an entity, for the guard, the writer and `make`.
 
     Fields:
         kind: kio's name of the type; "entity" for a struct, whose class `entity` is.
@@ -78,7 +78,7 @@ class FieldLayout(NamedTuple):
 
 @functools.cache
 def layout_of(cls: Any) -> tuple[FieldLayout, ...]:
-    """The fields of an entity's class, in their order: the one reader of kio's annotations."""
+    """Return the fields of an entity's class, in order: the only reader of kio's annotations."""
     return tuple(map(_layout, dataclasses.fields(cls)))
 
 
@@ -98,13 +98,13 @@ def _layout(one: "dataclasses.Field[Any]") -> FieldLayout:
 
 
 class Recurring(tuple[T, ...]):
-    """Entities that occur in other lists of the same response, too: each of them is encoded once."""
+    """Entities that recur in other lists of the same response: each is encoded once."""
 
     __slots__ = ()
 
 
 def make(cls: type[T], /, **fields: Any) -> T:
-    """An instance of a kio entity: what this version lacks is dropped, what is not given is Kafka's default.
+    """Create a kio entity: drop fields that this version lacks; use Kafka's defaults for missing ones.
 
     Lists become tuples; int ms become timedelta or datetime (-1: none); int error codes become ErrorCode;
     topic ids as text become UUIDs.
@@ -121,9 +121,9 @@ def make(cls: type[T], /, **fields: Any) -> T:
 
 
 def maker(cls: type[T], /, *varying: str, **fields: Any) -> Callable[..., T]:
-    """What makes instances that differ in these fields alone: thousands of them, at a quarter of the price.
+    """Return a constructor of instances that only differ in the `varying` fields, at a quarter of the cost.
 
-    What varies is given in this order, as kio has it: tuples, no lists.
+    Its arguments are the varying fields in this order, with kio's types: tuples, no lists.
     """
     first = make(cls, **fields)
     same = {one.name: getattr(first, one.name) for one in dataclasses.fields(cast("Any", cls))}
@@ -136,7 +136,7 @@ def maker(cls: type[T], /, *varying: str, **fields: Any) -> Callable[..., T]:
 
 
 def field(entity: Any, name: str, default: Any = None) -> Any:
-    """A field of a request, or `default` where its version has none; durations and times in int ms."""
+    """Return a field of a request, or `default` if its version has none; durations and times in int ms."""
     value = getattr(entity, name, default)
     if isinstance(value, dt.timedelta):
         return value // MILLISECOND
@@ -146,17 +146,17 @@ def field(entity: Any, name: str, default: Any = None) -> Any:
 
 
 def topic_uuid(topic_id: str) -> uuid.UUID:
-    """A topic id as Kafka's UUID."""
+    """Return a topic id as Kafka's UUID."""
     return uuid.UUID(bytes=topic_id_bytes(topic_id))
 
 
 def topic_id_bytes(topic_id: str) -> bytes:
-    """A topic id as it stands in messages."""
+    """Return a topic id as its bytes in messages."""
     return base64.urlsafe_b64decode(topic_id + "==")
 
 
 def topic_id_text(value: uuid.UUID) -> str:
-    """A topic id as sparklog's text (metadata/model/action.py)."""
+    """Return a topic id as sparklog's text (metadata/model/action.py)."""
     return base64.urlsafe_b64encode(value.bytes).decode()[:22]
 
 
@@ -189,7 +189,7 @@ def _plan(cls: Any) -> _Plan:
 
 @functools.cache
 def _validate_dropped(cls: Any, name: str) -> None:
-    """Some version of this entity must have the field; the others are loaded only to find out."""
+    """Raise TypeError if no version of the entity has the field; loads the other versions to check."""
     schema = api_key_map[cls.__api_key__]
     kinds = (EntityType.request, EntityType.response)
     for version in schema_name_map[schema]:
@@ -255,9 +255,9 @@ def _implicit_default(kind: str) -> Any:
 #
 # The response to DescribeLogDirs, without kio.
 #
-# Who sends 20 bytes is told of all partitions. With kio's entities an answer about 100,000 of them took 700
-# ms, and the event loop stood still for a third of it; as bytes it takes a few, and nothing where nothing has
-# changed (api/listings.py).
+# A request of 20 bytes gets an answer about all partitions. With kio's entities an answer about 100,000 of
+# them took 700 ms, and blocked the event loop for a third of it; as bytes it takes a few, and nothing if
+# nothing has changed (api/listings.py).
 #
 # Invariants: the same bytes as kio's, in every version (a test compares them).
 # Sources: Kafka DescribeLogDirsResponse.json.
@@ -278,12 +278,12 @@ _INT16, _INT32, _SPACE = struct.Struct(">h"), struct.Struct(">i"), struct.Struct
 def encode_log_dir(
     version: int, log_dir: str, topics: int, partitions: bytes, space: tuple[int, int]
 ) -> list[bytes]:
-    """The body, of one directory.
+    """Return the body, with one directory.
 
     Args:
-        topics: how many.
-        partitions: of them, one after the other, as `encode_log_dir_topic` has made them.
-        space: bytes that the storage has in all, and that may still be filled.
+        topics: the number of topics.
+        partitions: the encoded topics, in order, from `encode_log_dir_topic`.
+        space: total and free bytes of the storage.
     """
     flexible = version >= FLEXIBLE_FROM
     before = [NOT_THROTTLED]
@@ -300,7 +300,7 @@ def encode_log_dir(
 
 
 def encode_log_dir_topic(name: str, numbers: Sequence[int], sizes: Sequence[int], *, flexible: bool) -> bytes:
-    """One topic: partitions, and their stored bytes."""
+    """Return one topic: partitions, and their stored bytes."""
     if max(sizes, default=0) > _MOST_BYTES:
         sizes = [min(size, _MOST_BYTES) for size in sizes]
     if len(sizes) < _FEW_ROWS:
@@ -318,12 +318,11 @@ def encode_log_dir_topic(name: str, numbers: Sequence[int], sizes: Sequence[int]
 #
 # The response to a Produce request without kio's entities.
 #
-# It is the one response that a broker encodes a thousand times a second: by kio's writer, with the entities
-# it needs, it took 100 of the 410 us of event loop that a small request cost, and takes 6 here (librdkafka, 4
-# clients, 1,000 requests/s). And thousands of broken batches in one request are answered in 1.5 us each, not
-# in
-# 20. What names records (record errors), or the broker that has taken over, is not here but made of entities;
-# a test compares the bytes in every version.
+# A broker encodes this response a thousand times a second. With kio's writer and its entities it took 100 of
+# the 410 us of event loop that a small request cost, and takes 6 here (librdkafka, 4 clients, 1,000
+# requests/s). And thousands of broken batches in one request are answered in 1.5 us each instead of 20.
+# Answers with record errors, or with the new leader, are written from entities instead. A test compares the
+# bytes in every version.
 # Sources: Kafka ProduceResponse.json.
 
 
@@ -332,13 +331,13 @@ TOPIC_IDS_FROM = 13
 _OLD_PARTITION = struct.Struct(">ihqq")
 _PARTITION = struct.Struct(">ihqqq")
 MESSAGE_FROM = 8
-_NO_RECORDS = b"\0\0\0\0"  # of which there is something to tell
+_NO_RECORDS = b"\0\0\0\0"  # no record errors
 _NO_ERRORS = _NO_RECORDS + b"\xff\xff"  # and no message
 _NO_ERRORS_FLEXIBLE = b"\x01\0\0"  # and no tags
 
 
 class ProducedPartition(msgspec.Struct, frozen=True):
-    """What became of one partition's batches."""
+    """The outcome of one partition's batches."""
 
     partition: int
     base_offset: int
@@ -349,10 +348,10 @@ class ProducedPartition(msgspec.Struct, frozen=True):
 
 
 def encode_produce(version: int, topics: Mapping[str | bytes, Sequence[ProducedPartition]]) -> bytes:
-    """The body, without a header; versions 3 to 13.
+    """Return the body, without a header; versions 3 to 13.
 
     Args:
-        topics: by name; from version 13 on, by the bytes of their ids.
+        topics: by name; from version 13 on, by topic id as bytes.
     """
     flexible = version >= PRODUCE_FLEXIBLE_FROM
     after = b"" if version < MESSAGE_FROM else _NO_ERRORS_FLEXIBLE if flexible else _NO_ERRORS
@@ -377,7 +376,7 @@ def encode_produce(version: int, topics: Mapping[str | bytes, Sequence[ProducedP
 
 
 def _told(message: str, *, flexible: bool) -> bytes:
-    """What stands behind a partition that has a message."""
+    """Return the last fields of a partition that has an error message."""
     if flexible:
         return b"\x01" + encode_text(message, flexible=True) + b"\0"
     return _NO_RECORDS + encode_text(message, flexible=False)
@@ -388,7 +387,7 @@ def _told(message: str, *, flexible: bool) -> bytes:
 # The response to DescribeProducers without kio's entities.
 #
 # A partition remembers a thousand producers, and a request of 300 bytes names sixty partitions: with entities
-# each producer took 11 us, and takes half of one as a row of an array.
+# each producer took 11 us, and takes 0.5 us as a row of an array.
 # Invariants: the same bytes as kio's (a test compares them).
 # Sources: Kafka DescribeProducersResponse.json.
 
@@ -411,7 +410,7 @@ _PRODUCERS_RESPONSE_ROW = np.dtype(
 
 
 class Producers(NamedTuple):
-    """Of a partition, as columns."""
+    """The producers of a partition, as columns."""
 
     producer_id: npt.NDArray[np.int64]
     producer_epoch: npt.NDArray[np.int64]
@@ -420,7 +419,7 @@ class Producers(NamedTuple):
 
 
 def encode_producers(producers: Producers) -> bytes:
-    """The array of a partition's producers. Where a transaction of theirs begins is not known."""
+    """Return the array of a partition's producers. The start offset of their transactions is unknown."""
     rows = np.zeros(len(producers.producer_id), _PRODUCERS_RESPONSE_ROW)
     rows["producer_id"] = producers.producer_id
     rows["producer_epoch"] = producers.producer_epoch
@@ -431,12 +430,12 @@ def encode_producers(producers: Producers) -> bytes:
 
 
 def encode_partition(number: int, error_code: int, producers: bytes = _NOBODY) -> bytes:
-    """A partition, with what `encode_producers` made."""
+    """Return a partition with its encoded producers."""
     return _HEAD.pack(number, error_code, 0) + producers + _NO_TAGS
 
 
 def encode_topics(topics: Mapping[str, Sequence[bytes]]) -> list[bytes]:
-    """The body, in pieces; of each topic its partitions."""
+    """Return the body, in pieces; `topics`: encoded partitions by topic."""
     pieces = [NOT_THROTTLED, compact_length(len(topics))]
     for topic, partitions in topics.items():
         pieces += (encode_text(topic, flexible=True), compact_length(len(partitions)), *partitions, _NO_TAGS)
@@ -446,8 +445,8 @@ def encode_topics(topics: Mapping[str, Sequence[bytes]]) -> list[bytes]:
 # --- response writer ---------------------------------------------------------------------------------
 
 
-_SHARED_ITEMS = 8  # a list of fewer is not worth looking up
-_OWN_CHUNK_BYTES = 512  # shorter pieces are copied into what comes before them
+_SHARED_ITEMS = 8  # shorter lists are not worth a lookup
+_OWN_CHUNK_BYTES = 512  # shorter pieces are copied into the chunk before them
 _FORMATS = {
     "bool": "?",
     "int8": "b",
@@ -464,8 +463,8 @@ _FORMATS = {
 
 
 class _Output:
-    """What has been written; `repeated`: what lists became, and entities that recur in several, by the
-    identities of what it was and of the writer.
+    """The written bytes; `repeated`: the bytes of lists and recurring entities, by the identities of the
+    object and of the writer.
     """
 
     __slots__ = ("chunks", "data", "repeated")
@@ -487,11 +486,11 @@ class _Output:
         return self.chunks
 
 
-Write: TypeAlias = Callable[[Any, _Output], None]  # an entity's, or a value's
+Write: TypeAlias = Callable[[Any, _Output], None]  # of an entity or a value
 
 
 def response_writer(cls: type) -> Callable[[Any], list[bytes | bytearray]]:
-    """What turns a response of this class into its bytes, to be sent one after the other."""
+    """Return the encoder for responses of this class; its chunks are sent in order."""
     write = _entity(cls, is_inside=False)
 
     def write_response(entity: Any) -> list[bytes | bytearray]:
@@ -504,7 +503,7 @@ def response_writer(cls: type) -> Callable[[Any], list[bytes | bytearray]]:
 
 @functools.cache
 def _entity(cls: Any, *, is_inside: bool) -> Write:
-    """`is_inside`: it is an element of a list."""
+    """`is_inside`: the entity is an element of a list."""
     flexible = bool(cls.__flexible__)
     tagged = {field.tag: field for field in layout_of(cls) if field.tag is not None}
     steps: list[Write] = []
@@ -540,7 +539,7 @@ def _entity(cls: Any, *, is_inside: bool) -> Write:
 
 
 def _tags(cls: type, tagged: Mapping[int, FieldLayout]) -> Write:
-    """Tagged fields, but for those that have their defaults: mostly all of them."""
+    """Write tagged fields without those at their defaults (usually all)."""
     get_all = attrgetter(*(one.name for one in tagged.values()))
     usual: Any = make(cls)
     defaults = get_all(usual)
@@ -593,7 +592,7 @@ def _fixed(names: list[str], formats: str) -> Write:
 
 
 def _field(field: FieldLayout, *, flexible: bool, is_inside: bool) -> Write:
-    """A field that varies in size, or is no number."""
+    """Write a field of variable size, or of a type other than a number."""
     get = attrgetter(field.name)
     write_value = _value(field, flexible=flexible, is_inside=is_inside)
 

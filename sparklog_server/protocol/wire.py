@@ -1,4 +1,4 @@
-"""Bodies of responses that are bytes already, and how a handler says that there is nothing more to say.
+"""Response bodies that are already encoded, and the error by which a handler closes the connection.
 
 Not here: headers and lengths (messages.py), sending (network/frames.py).
 Concurrency: values; a Response is sent once.
@@ -26,7 +26,7 @@ _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
 def uvarint(value: int) -> bytes:
-    """A number that is not negative."""
+    """Encode a number that is not negative."""
     if value < 0x80:
         return _SHORT[value]
     encoded = bytearray()
@@ -38,17 +38,17 @@ def uvarint(value: int) -> bytes:
 
 
 def compact_length(length: int) -> bytes:
-    """The length of what follows in flexible versions: one more than it is, so that null (-1) is 0."""
+    """Encode a length of flexible versions: plus one, so that null (-1) is 0."""
     return _SHORT[length + 1] if length < 0x7F else uvarint(length + 1)
 
 
 def encode_count(count: int, *, flexible: bool) -> bytes:
-    """The number of elements before an array; -1: null."""
+    """Encode the number of elements before an array; -1: null."""
     return compact_length(count) if flexible else _INT32.pack(count)
 
 
 def encode_text(text: str | None, *, flexible: bool) -> bytes:
-    """A string with its length; None: null."""
+    """Encode a string with its length; None: null."""
     if text is None:
         return compact_length(-1) if flexible else _INT16.pack(-1)
     data = text.encode()
@@ -68,15 +68,15 @@ class FileRegion(msgspec.Struct, frozen=True):
 
 Chunk = bytes | bytearray | memoryview | FileRegion
 
-# The throttle time of a client that need not wait, where it is written by hand; entities have it by default.
+# The throttle time of a client that need not wait, for responses written by hand; the default of entities.
 NOT_THROTTLED = bytes(4)
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """A body that is encoded already; the chunks are sent one after the other, never joined.
+    """An encoded body; the chunks are sent in order, never joined.
 
-    `release` is called once, when the chunks were sent or the connection is gone: buffers and files
-    that they lie in may be reused from then on.
+    `release` is called once, when the chunks were sent or the connection is gone: their buffers and files
+    may be reused from then on.
     """
 
     chunks: Sequence[Chunk]
@@ -84,24 +84,24 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CloseConnectionError(Exception):
-    """Raised by a handler to have the connection closed, and nothing more: no bug, no traceback."""
+    """Raised by a handler to close the connection; not a bug, so without a traceback."""
 
 
 # --- answers -----------------------------------------------------------------------------------------
 #
-# Answers that are out of proportion to what was asked: counted before they are made, made piece by piece.
+# Answers that are much larger than their requests: counted before they are built, built piece by piece.
 #
-# A request of 900 bytes may name a group whose members hold megabytes, or a thousand groups. So what an
-# answer takes is estimated from what is in memory already; beyond MAX_ANSWER_BYTES the rest is refused, and
-# what is large waits until the answers to others have been sent (`sparklog.queued.max.response.bytes`).
+# A request of 900 bytes may name a group whose members hold megabytes, or a thousand groups. So the size
+# of an answer is estimated from the data in memory; beyond MAX_ANSWER_BYTES the rest is refused, and large
+# answers wait until other answers have been sent (`sparklog.queued.max.response.bytes`).
 #
-# Whatever is not counted by its handler counts when it is encoded, until it is sent (dispatch/dispatcher.py):
-# it is there while it waits, one for each connection. What was counted as less than it is counts as it is
-# then.
-# Invariant: who waits for room holds nothing that has no share for each address, as slots
-# (dispatch/dispatcher.py), and nothing that they need to end who have room; those have all else already.
-# Not here: fetched records, which have limits of their own (fetch/service.py); what is said beside them
-# counts.
+# An answer that its handler does not count is counted after encoding, until it is sent
+# (dispatch/dispatcher.py): it is in memory while it waits, one per connection. A larger answer than counted
+# is counted again then.
+# Invariant: a request that waits for room holds no resource without shares per address, such as slots
+# (dispatch/dispatcher.py), and no resource that requests with room still need; those hold all others already.
+# Not here: fetched records, which have their own limits (fetch/service.py); the rest of a Fetch answer
+#     counts.
 # Concurrency: event loop only.
 
 
@@ -109,11 +109,11 @@ T = TypeVar("T")
 A = TypeVar("A")
 MAX_ANSWER_BYTES = 32 << 20
 SMALL_BYTES = 64 << 10  # answers below are not counted
-SLICE = 256  # some milliseconds of making entities
+SLICE = 256  # building so many entities takes some milliseconds
 
 
 class HeldAnswer(Held):
-    """What one request's answer takes, from before it is made until it is sent."""
+    """The memory of one request's answer, from before it is built until it is sent."""
 
     __slots__ = ("_left",)
 
@@ -124,23 +124,23 @@ class HeldAnswer(Held):
         self._left = MAX_ANSWER_BYTES
 
     def fits(self, size: int) -> bool:
-        """Count a piece in; False: the answer would become too large with it, and it must be refused."""
+        """Count a piece; return False if the answer would be too large, and the piece must be refused."""
         if size > self._left:
             return False
         self._left -= size
         return True
 
     async def reserve(self) -> None:
-        """Wait until there is room for what was counted in."""
+        """Wait until there is room for the counted pieces."""
         await self.hold(MAX_ANSWER_BYTES - self._left)
 
     async def hold(self, size: int) -> None:
-        """Wait until there is room for so much, which is never refused: it is what the request named."""
+        """Wait until there is room for `size` bytes, which are never refused: the request named them."""
         if size > SMALL_BYTES and not self.is_held:
             await self.take(size)
 
     async def hold_made(self, size: int) -> None:
-        """It is made, and takes so much: wait as `hold` does, or make good what was counted as less."""
+        """Count the size of the built answer: wait as `hold` does, or add what was counted too low."""
         if self.is_held:
             self.raise_to(size)
         else:
@@ -148,18 +148,18 @@ class HeldAnswer(Held):
 
 
 def held_bytes(chunks: Iterable[Chunk]) -> int:
-    """What they take in memory: what is sent again and again is there once."""
+    """Return the memory of the chunks; a chunk that is sent several times counts once."""
     own = {id(one): one for one in chunks if not isinstance(one, FileRegion)}
     return sum(map(len, own.values()))
 
 
 def text_bytes(text: str) -> int:
-    """What it takes when it is encoded: up to four bytes for a character."""
+    """Return the largest encoded size: up to four bytes per character."""
     return len(text) if text.isascii() else len(text.encode())
 
 
 async def in_slices(pieces: Iterable[T]) -> list[T]:
-    """All of them, with a turn for others every few milliseconds."""
+    """Return all pieces; yield to the event loop every few milliseconds."""
     made: list[T] = []
     for piece in pieces:
         made.append(piece)
@@ -169,7 +169,7 @@ async def in_slices(pieces: Iterable[T]) -> list[T]:
 
 
 class Pace:
-    """Whose turn it is: for pieces that are not made one after the other by `in_slices`."""
+    """Yields to the event loop, for pieces that are not built by `in_slices`."""
 
     __slots__ = ("_made",)
 
@@ -177,7 +177,7 @@ class Pace:
         self._made = 0
 
     async def made(self, count: int) -> None:
-        """So many more; others have a turn every few milliseconds."""
+        """Count built pieces; yield to the event loop every few milliseconds."""
         self._made += count
         if self._made >= SLICE:
             self._made = 0
@@ -185,7 +185,7 @@ class Pace:
 
 
 def by_topic(told: Mapping[tuple[str, int], T], made: Callable[[int, T], A]) -> dict[str, list[A]]:
-    """What is said of partitions, made of their number and of what is known, in a list for each topic."""
+    """Return `made(number, value)` of each partition, in a list for each topic."""
     topics: dict[str, list[A]] = {}
     for (topic, number), one in told.items():
         topics.setdefault(topic, []).append(made(number, one))

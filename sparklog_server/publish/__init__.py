@@ -1,1 +1,1 @@
-"""What clients produce, on its way into the log: validated, made durable and published in group commits."""
+"""The path of produced batches into the log: validated, made durable and published in group commits."""

@@ -1,21 +1,21 @@
-"""What was submitted and is not published yet: how much memory it takes, and the threads that validate it.
+"""Submissions that are not published yet: their memory, and the threads that validate them.
 
-A part counts as it came until it is validated, and then as it will be stored: where a topic compresses
-batches anew (compression.type), a hundred bytes may become a megabyte. How much they become is known only
-after that. So validation of parts that may grow does not begin while there is no room, and when one request
-has its share, the rest of it has to come again.
+Until it is validated, a part counts with its received size, and then with its stored size: if a topic
+recompresses batches (compression.type), a hundred bytes may become a megabyte. The size is known only after
+that. So validation of parts that may grow does not begin while there is no room. When one request has used up
+its share, the client has to resend the rest of it.
 
 A publish may hang while the storage cannot be reached, and a producer waits for its answer until its request
-times out: half a minute by default, with all batches of a partition behind it.
-1. broker A is cut off from the storage; what producers send to it is validated, and not published;
-2. a session later others take A for dead, and lead its partitions;
-3. A knows as early that it may not lead any more (cluster/membership.py), and sends its producers away.
+times out: half a minute by default, and blocks the next batches of the partition.
+1. broker A is cut off from the storage; it validates produced batches, and does not publish them;
+2. after a session timeout others consider A dead, and lead its partitions;
+3. at the same time A knows that it may not lead any more (cluster/membership.py), and redirects its
+   producers.
 
-Invariants: what was added is removed once, as large as it has become. No part waits for room while the
-    publisher has nothing to do: what it needs next may be what waits, and what takes the room may be behind
-    that.
-Bounds: a request's share more than the limit, and what the checkers have begun. A request that comes again
-    gets on: one of its parts at least may grow.
+Invariants: what was added is removed once, with its final size. No part waits for room while the publisher
+    is idle: the waiting part may be the next one to publish, and the room may be taken by parts after it.
+Bounds: the limit, plus the share of one request, plus the parts that the checkers have begun. A request that
+    is sent again makes progress: at least one of its parts may grow.
 Not here: refusing for lack of room (publisher.py), validation itself (produced_batches.py).
 Concurrency: any thread.
 """
@@ -39,13 +39,13 @@ PART_BYTES = 2000  # measured: objects of Python for a part, without its batch
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Submission:
-    """What one call of Publisher.submit handed in.
+    """The parts of one call of Publisher.submit.
 
     Fields:
-        size_bytes: of its batches, as far as they are validated those that will be stored.
+        size_bytes: of its batches; the stored size of those that are validated.
         is_for_producer: a client waits for it, and can find another leader.
-        is_begun, is_sent_away: the publisher has begun with it, or never will.
-        has_grown, is_full: a part has become larger; one more would have become too large.
+        is_begun, is_sent_away: the publisher has begun to publish it; it never will.
+        has_grown, is_full: a part has grown; growth of another part was refused.
     """
 
     parts: list[AppendPart | UncheckedPart]
@@ -63,7 +63,7 @@ class Submission:
 
     @property
     def held_bytes(self) -> int:
-        """What it takes, with its parts."""
+        """Return its memory, with its parts."""
         return self.size_bytes + PART_BYTES * len(self.parts)
 
     @property
@@ -84,11 +84,11 @@ class Backlog:
         self._of_producers: set[Submission] = set()
 
     def has_room(self, submission: Submission) -> bool:
-        """True if it fits; the only one always does."""
+        """True if it fits; a single one always fits."""
         return not self.submissions or self.used_bytes + submission.held_bytes <= self.limit_bytes
 
     def add(self, submission: Submission) -> None:
-        """Count it in."""
+        """Add its memory."""
         with self._changed:
             self.used_bytes += submission.held_bytes
             self.submissions += 1
@@ -96,7 +96,7 @@ class Backlog:
                 self._of_producers.add(submission)
 
     def remove(self, submission: Submission) -> None:
-        """Count it out, as large as it has become."""
+        """Subtract its memory, with its final size."""
         with self._changed:
             submission.is_gone = True
             self.used_bytes -= submission.held_bytes
@@ -105,28 +105,28 @@ class Backlog:
             self._changed.notify_all()
 
     def begin(self, submission: Submission) -> bool:
-        """Note that the publisher begins to publish it; False: it was sent away."""
+        """Record that the publisher begins to publish it; return False if it was sent away."""
         with self._changed:
             submission.is_begun = not submission.is_sent_away
             return submission.is_begun
 
     def send_away(self) -> None:
-        """Fail what producers wait for: the storage cannot be reached, and another broker may lead by now.
+        """Fail the submissions of producers: the storage is unreachable, and another broker may lead by now.
 
-        What is begun may be published all the same: so it is as if the request had timed out. Nothing of the
-        rest is, so that it is there once, under any leader. Concurrency: event loop.
+        Begun ones may still be published: to the client that is a request time-out. The others are never
+        published, so that a retry to any leader stores them once. Concurrency: event loop.
         """
         with self._changed:
             all_of_them, self._of_producers = self._of_producers, set()
             for one in all_of_them:
-                # Its client may have got a time-out: that did not say that it must come again.
+                # Its client may have got a time-out, which does not require a retry.
                 one.is_sent_away = not one.is_begun and not one.future.done()
         for one in all_of_them:
             if not one.future.done():
                 one.future.set_exception(SentAwayError() if one.is_sent_away else _unresolved())
 
     def resize(self, submission: Submission, growth_bytes: int) -> bool:
-        """Count a part as so much larger; False: its request is too large then, and the part is refused."""
+        """Add the growth of a part; return False if its request would be too large: the part is refused."""
         with self._changed:
             size = submission.size_bytes + growth_bytes
             if growth_bytes > 0:
@@ -146,7 +146,7 @@ class Backlog:
 
     @contextlib.contextmanager
     def idle(self) -> Iterator[None]:
-        """While the publisher waits for something to publish."""
+        """Mark the publisher as idle, within the with block."""
         with self._changed:
             self._is_idle = True
             self._changed.notify_all()
@@ -160,8 +160,8 @@ class Backlog:
 def _unresolved() -> RetriableError:
     return RetriableError(
         "PUBLISH_UNRESOLVED",
-        "found the storage away, and expected it back within broker.session.timeout.ms",
-        fix="send it again, to the partition's leader: it may have been published, or may still be",
+        "found the storage unreachable for longer than broker.session.timeout.ms",
+        fix="retry at the partition's leader: the batch may be published already, or may still be",
     )
 
 
@@ -169,22 +169,21 @@ def _unresolved() -> RetriableError:
 #
 # The threads that validate produced batches.
 #
-# Small requests are left to the publisher, which tries to accept their batches by itself: handing them to
-# another thread, and waiting for it, took longer than the work and often put them off to the next group
-# commit (1,000 requests/s of 4 clients on two cores: p99 22 to 25 ms before, 13 to 20 after). What the
-# publisher does not accept, and all else, goes to the checkers in shares of SHARE_BYTES, so that a request of
-# many small batches wakes one thread once, and a large one several.
+# The publisher validates small requests itself: handing them to another thread, and waiting for it, took
+# longer than the work and often delayed them to the next group commit (1,000 requests/s of 4 clients on two
+# cores: p99 22 to 25 ms before, 13 to 20 after). The checkers get all other parts, in shares of SHARE_BYTES,
+# so that a request of many small batches wakes one thread once, and a large one several.
 #
 # Invariants: every part of a submission is validated once; `unchecked` is 0 when all are, never before; one
 #     bad part fails alone, and a bug in validating, or a panic of a codec, neither stops a thread nor fails
-#     other parts; an error that is kept holds nothing of the batch that it is about.
+#     other parts; a stored error has no reference to its batch.
 # Concurrency: `submit` in the event loop, `check` in the publisher's thread.
 
 
 _log = logging.getLogger("sparklog_server.publish")
 _MIN_CHECKERS, _MAX_CHECKERS = 2, 4  # they mostly run outside the interpreter's lock
 _JOBS_AT_ONCE = 64  # parts that a checker takes from the queue, and not more than SHARE_BYTES
-_GROWING_AT_ONCE = 16  # parts that may grow, which are begun when there is room
+_GROWING_AT_ONCE = 16  # parts that may grow; they begin when there is room
 _SMALL_PARTS = 16  # compressed ones are accepted quickly one by one, but not by the hundred
 SHARE_BYTES = 256 << 10  # of a request, for one checker: waking another takes longer than validating these
 _Job = tuple[Submission, int]  # a part, by its index
@@ -195,7 +194,7 @@ class Checkers:
 
     Args:
         on_ready: called, in a checker's thread, when a submission has been validated.
-        backlog: where what parts have become is counted.
+        backlog: counts the final sizes of the parts.
     """
 
     def __init__(self, on_ready: Callable[[], None], backlog: Backlog) -> None:
@@ -204,7 +203,7 @@ class Checkers:
         self._shares: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._counting = threading.Lock()  # of `unchecked`, by the thread that has validated a part
         self._threads: list[threading.Thread] = []
-        self._scratch = Scratch()  # the publisher's
+        self._scratch = Scratch()  # of the publisher's thread
 
     def start(self) -> None:
         """Start the threads."""
@@ -217,17 +216,17 @@ class Checkers:
             thread.start()
 
     def finish(self) -> None:
-        """Have the threads end when what was submitted is done."""
+        """Let the threads end after all submitted parts."""
         for _ in self._threads:
             self._shares.put(None)
 
     def join(self) -> None:
-        """Wait until they have."""
+        """Wait for the end of the threads."""
         for thread in self._threads:
             thread.join()
 
     def submit(self, submission: Submission) -> None:
-        """Count what is to be validated, and have it done, unless it is left to the publisher."""
+        """Count the parts to validate, and hand them to the threads, unless the publisher validates them."""
         unchecked = [part for part in submission.parts if isinstance(part, UncheckedPart)]
         submission.unchecked = len(unchecked)
         is_small = (
@@ -239,7 +238,7 @@ class Checkers:
             self._hand_over(submission)
 
     def check(self, submission: Submission) -> None:
-        """Accept what can be accepted here and now, and hand over the rest."""
+        """Accept the parts that `accept` can decide, and hand the rest to the threads."""
         self._scratch.begin()
         left = 0
         for _, index in _jobs_of(submission):
@@ -265,7 +264,7 @@ class Checkers:
             self._take_more(jobs)
             for some in self._with_room(jobs):
                 self._check(some, scratch)
-                del some  # a thread that waits keeps no request
+                del some  # a waiting thread keeps no request in memory
             del jobs
 
     def _take_more(self, jobs: list[_Job]) -> None:
@@ -289,7 +288,7 @@ class Checkers:
             self._on_ready()
 
     def _with_room(self, jobs: list[_Job]) -> Iterator[list[_Job]]:
-        """All together, but for those that may grow: a few at a time, when there is room."""
+        """Yield all jobs together; those that may grow a few at a time, when there is room."""
         growing = [job for job in jobs if _may_grow(job)]
         if len(growing) < len(jobs):
             yield [job for job in jobs if not _may_grow(job)]
@@ -300,9 +299,7 @@ class Checkers:
     def _check_one(self, submission: Submission, index: int, scratch: Scratch) -> None:
         part = submission.parts[index]
         assert isinstance(part, UncheckedPart)
-        if (
-            part.may_grow and submission.is_full
-        ):  # its request has grown so much that it need not be validated
+        if part.may_grow and submission.is_full:  # its request is too large: it need not be validated
             submission.errors[index] = _no_room(part)
             return
         outcome = checked(part, scratch)
@@ -315,7 +312,7 @@ class Checkers:
 
 
 def shares_of(submission: Submission) -> list[list[_Job]]:
-    """What is to be validated, cut wherever a share has reached SHARE_BYTES."""
+    """Return the parts to validate, split into shares of about SHARE_BYTES."""
     shares: list[list[_Job]] = []
     size = SHARE_BYTES
     for job in _jobs_of(submission):
@@ -328,7 +325,7 @@ def shares_of(submission: Submission) -> list[list[_Job]]:
 
 
 def checked(part: UncheckedPart, scratch: Scratch) -> AppendPart | Exception:
-    """Return the part, or why it is refused; a bug, or a panic of a codec, refuses it."""
+    """Return the validated part, or its error; a bug, or a panic of a codec, is an error of the part."""
     scratch.begin()
     try:
         return part.check(scratch)
@@ -347,7 +344,7 @@ def _accepted(part: UncheckedPart, scratch: Scratch) -> AppendPart | None:
 
 
 def _jobs_of(submission: Submission) -> list[_Job]:
-    """What is still to be validated: neither right nor wrong so far."""
+    """Return the parts that are neither accepted nor refused yet."""
     return [
         (submission, at)
         for at, part in enumerate(submission.parts)
@@ -368,10 +365,10 @@ def _size(jobs: list[_Job]) -> int:
 def _no_room(part: UncheckedPart) -> RetriableError:
     return RetriableError(
         "PUBLISH_BACKLOG_FULL",
-        f"{part.topic}-{part.partition}: the request's batches, compressed as their topics' compression.type "
-        f"has it, take more than a {REQUESTS_AT_LEAST}th of sparklog.publish.backlog.bytes",
-        fix="send it again: some more of them fit each time. Fewer batches in a request, or "
-        "compression.type=producer, avoid that",
+        f"{part.topic}-{part.partition}: the request's batches, compressed with their topics' "
+        f"compression.type, take more than a {REQUESTS_AT_LEAST}th of sparklog.publish.backlog.bytes",
+        fix="retry: some more batches fit each time. Fewer batches in a request, or "
+        "compression.type=producer, avoid this error",
     )
 
 

@@ -1,20 +1,21 @@
 """What happens to each part of a group commit: appended, staged, answered as a duplicate, or refused.
 
-The rule is the engine's (sparklog/metadata/model/conditions.py); others that publish for us apply it, too. A
-broker adds what only it knows of a client's request:
-- a request names its transactional id, which must be the producer's; what a coordinator stages of a group's
-  offsets has no sequence of its own, and needs the group to be added instead of the partition;
-- a first batch of a producer that failed a moment ago (disk full, no room for what is staged) keeps its
-  place: the pipelined batches behind it are out of order until it comes again (first_batches.py says which
-  loss that prevents; Kafka's VerificationStateEntry does it for transactions);
-- a part refused for its leader epoch takes those with it that the same producer sent later (docs/adr/0026).
+The rule is the engine's (sparklog/metadata/model/conditions.py); brokers that publish for this one apply it,
+too. A broker adds rules on the client's request, which only it knows:
+- a request names its transactional id, which must be the producer's; staged offsets of a group have no
+  sequence of their own, and need the group to be added instead of the partition;
+- a producer's first batch that just failed (disk full, no room to stage) keeps its place: the pipelined
+  batches after it are out of order until it is sent again (first_batches.py names the loss that this
+  prevents; Kafka's VerificationStateEntry does it for transactions);
+- if a part is refused for its leader epoch, later parts of the same producer are refused, too
+  (docs/adr/0026).
 
-A part is not refused for its transaction by an image that may be older than what another broker has done for
-its producer, nor answered as a duplicate: what `may_be_early` is decided by the newest image.
+An image that may be older than another broker's commit for the producer neither refuses a part for its
+transaction nor answers it as a duplicate: if `may_be_early`, the newest image decides.
 
 Invariants: pure; for the same image the same decisions. Parts of a partition
     are decided in the order given. (producer id, epoch, sequence) is written at most once per partition.
-Not here: what clients are answered (api/produce.py).
+Not here: answers to clients (api/produce.py).
 Concurrency: pure functions.
 Sources: Kafka ProducerAppendInfo.checkSequence, ProducerStateEntry.findDuplicateBatch, ReplicaManager
     (transaction verification), KIP-98, KIP-360; adr/0025, adr/0028.
@@ -43,8 +44,8 @@ from sparklog.metadata import (
 from sparklog_server.publish.first_batches import NO_FLOORS, Floors, ProducerKey, number_of, producer_key
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
 
-MOST_SHOWN: Final = 100  # characters of what a client calls itself: there is an error for each of its parts
-# Errors that a newer image may not have: something was done for the producer at another broker.
+MOST_SHOWN: Final = 100  # characters of an id that a client chose: each of its parts may have an error
+# Errors that a newer image may remove: another broker has committed something for the producer.
 _EARLY = frozenset(
     {
         "PRODUCER_FENCED",
@@ -63,14 +64,14 @@ _COMES_AGAIN = frozenset(
 def decide(
     image: Image, parts: Sequence[AppendPart], node_id: int, floors: Floors = NO_FLOORS
 ) -> tuple[list[AppendPart], list[Decided]]:
-    """Return the parts as which they are written, and a decision on each."""
+    """Return the parts as they will be written, and a decision on each."""
     rule = _ProducedRule(image, node_id, floors)
     decided = [rule.decide_part(part) for part in adding(image, parts)]
     return rule.parts, decided
 
 
 def accepted(part: AppendPart, draft: DraftExtent) -> AcceptedDraft:
-    """The part as the engine's rule takes it; `draft`: where its bytes are."""
+    """Return the part in the form of the engine's rule; `draft`: its written bytes."""
     said = part.transaction
     is_stamped = part.log_append_time_ms != NO_TIMESTAMP_MS
     return AcceptedDraft(
@@ -84,7 +85,7 @@ def accepted(part: AppendPart, draft: DraftExtent) -> AcceptedDraft:
 
 
 def draft_of(part: AppendPart) -> DraftExtent:
-    """The part as an extent that is not written yet: the decision does not depend on where it will be."""
+    """Return the part as an extent without a place: the decision does not depend on its place."""
     return DraftExtent(
         topic_id=part.topic_id,
         partition=part.partition,
@@ -100,23 +101,23 @@ def draft_of(part: AppendPart) -> DraftExtent:
 
 
 class _ProducedRule(AppendRule):
-    """The engine's rule, and what a broker adds to it."""
+    """The engine's rule, extended by the broker's rules."""
 
     def __init__(self, image: Image, node_id: int, floors: Floors) -> None:
         super().__init__(image, node_id)
         self.parts: list[AppendPart] = []
         self._floors = floors
-        self._part: AppendPart | None = None  # on which it decides
-        self._lost: dict[ProducerKey, Decided] = {}  # the first part of a producer that had another leader
-        self._awaited: set[ProducerKey] = set()  # a batch of the producer may be a repetition, or comes again
+        self._part: AppendPart | None = None  # the part under decision
+        self._lost: dict[ProducerKey, Decided] = {}  # first parts that failed by their leader epoch
+        self._awaited: set[ProducerKey] = set()  # a batch may be a duplicate, or will come again
 
     def decide_part(self, part: AppendPart) -> Decided:
-        """Decide on the next part, and note it in `parts`."""
+        """Decide on the next part, and append it to `parts`."""
         number, lost = len(self.parts), self._lost.get(producer_key(part)) if self._lost else None
         self.parts.append(part)
         if lost is not None:
             return lost
-        if part.producer_id < 0 and part.transaction is None:  # quickly: there is no sequence
+        if part.producer_id < 0 and part.transaction is None:  # fast path: there is no sequence
             refusal = self.place_refusal(part.topic_id, part.partition, part.leader_epoch)
             return APPEND if refusal is None else self._refused(part, refused(refusal))
         self._part, draft = part, draft_of(part)
@@ -127,16 +128,16 @@ class _ProducedRule(AppendRule):
         return decided if decided.error is None else self._refused(part, decided)
 
     def _refused(self, part: AppendPart, decided: Decided) -> Decided:
-        """Note what must not take its place. `part`: as it came."""
+        """Record that later parts must not take its place. `part`: as received."""
         code, key = "" if decided.error is None else decided.error.code, producer_key(part)
         if code == "NOT_LEADER":
             self._lost[key] = decided
         elif code == "UNKNOWN_PRODUCER" or (code == "TRANSACTIONS_FULL" and part.base_sequence >= 0):
-            self._awaited.add(key)  # without room: a smaller one may find it
+            self._awaited.add(key)  # without room: a smaller one might fit
         return decided
 
     def refusal(self, part: AcceptedDraft) -> SparklogError | None:
-        """As the engine's, and what the request says of its transaction."""
+        """Return the engine's refusal, or that of the request's transaction."""
         sent, draft = self._part, part.draft
         if sent is None or sent.transaction is None:
             return super().refusal(part)
@@ -162,7 +163,7 @@ class _ProducedRule(AppendRule):
         )
 
     def _with_sequence(self, part: AppendPart, draft: DraftExtent) -> DraftExtent:
-        """The draft with the next sequence of its producer: the part came without one."""
+        """Return the draft with the next sequence of its producer: the part has none."""
         if self.place_refusal(part.topic_id, part.partition, part.leader_epoch) is not None:
             return draft
         known, sequence = self.last_of(draft), 0
@@ -175,20 +176,20 @@ class _ProducedRule(AppendRule):
 
 
 def unmapped(image: Image, part: AppendPart) -> SparklogError | None:
-    """Return the error for a transactional id that is not the producer's; None: it is, or nobody's."""
+    """Return the error if the transactional id is another producer's; else None."""
     said, found = part.transaction, image.transactions.of_producer(part.producer_id)
     if said is None or found is None or found.transactional_id == said.transactional_id:
         return None
     return InvalidRequestError(
         "PRODUCER_UNMAPPED",
         f"{part.topic}-{part.partition}: found producer id {part.producer_id} with transactional id "
-        f"{said.transactional_id[:MOST_SHOWN]!r}, expected that of another",
+        f"{said.transactional_id[:MOST_SHOWN]!r}, expected the transactional id of this producer",
         fix="initialise the producer again",
     )
 
 
 def group_missing(image: Image, part: AppendPart) -> SparklogError | None:
-    """Return the error for offsets of a group that is not in their transaction; None: it is, or of none."""
+    """Return the error for offsets of a group that is not in their transaction; else None."""
     said, found = part.transaction, image.transactions.of_producer(part.producer_id)
     if said is None or said.group is None or found is None:
         return None
@@ -198,15 +199,15 @@ def group_missing(image: Image, part: AppendPart) -> SparklogError | None:
         "TRANSACTION_STATE",
         f"transactional id {said.transactional_id!r}: found offsets of group {said.group!r}, which was not "
         "added to its transaction",
-        fix="abort the transaction: it was ended meanwhile, or its client is at fault",
+        fix="abort the transaction: it has ended concurrently, or its client has a bug",
     )
 
 
 def adding(image: Image, parts: Sequence[AppendPart]) -> Sequence[AppendPart]:
-    """The parts; those of groups that were added add the partition that their offsets are in.
+    """Return the parts; those of an added group also add the partition of their offsets.
 
-    They do so in the transaction that was open when they were read, and in no other: the epoch may be that of
-    the next one as well, and another broker that publishes them for us does not know of groups.
+    They add it only to the transaction that was open when the request was read: the next one may have the
+    same epoch, and another broker that publishes the parts for this one does not know groups.
     """
     if not any(part.transaction is not None and part.transaction.group is not None for part in parts):
         return parts
@@ -223,12 +224,12 @@ def _adding(image: Image, part: AppendPart) -> AppendPart:
 
 
 def may_be_early(image: Image, part: AppendPart, decided: Decided) -> bool:
-    """True if a newer image, in which something has been done for its producer, may decide otherwise.
+    """True if a newer image, with another broker's commit for the producer, may decide differently.
 
-    It may take what this one refuses, and not have what this one has staged already:
+    It may accept a part that this one refuses, or lack records that are staged in this one:
     1. the answer to a batch of the first protocol is lost, and its transaction is aborted, by another broker;
-    2. the client gives its sequence numbers to other records, in the next transaction and the same epoch;
-    3. a broker with the old image acknowledges these as a repetition: they are staged nowhere, and lost.
+    2. the client reuses its sequence numbers for other records, in the next transaction and the same epoch;
+    3. a broker with the old image acknowledges these as a duplicate: they are not staged, and lost.
     """
     if decided.decision is Decision.DUPLICATE:
         return part.transaction is not None
@@ -242,7 +243,7 @@ def may_be_early(image: Image, part: AppendPart, decided: Decided) -> bool:
 
 
 def outcome_of(image: Image, part: AppendPart, decided: Decided) -> PartOutcome:
-    """The outcome of a part that is not written, and REPEATED by none."""
+    """Return the outcome of a part that is not written."""
     topic = image.topic_by_id.get(part.topic_id)
     if topic is None or not 0 <= part.partition < len(topic.partitions):
         return PartOutcome(error=decided.error)
@@ -250,7 +251,7 @@ def outcome_of(image: Image, part: AppendPart, decided: Decided) -> PartOutcome:
     if decided.decision is not Decision.DUPLICATE:
         return PartOutcome(error=decided.error, log_start_offset=state.log_start_offset)
     appended_ms = NO_TIMESTAMP_MS
-    if part.log_append_time_ms != NO_TIMESTAMP_MS and decided.base_offset >= 0:  # of then, not of now
+    if part.log_append_time_ms != NO_TIMESTAMP_MS and decided.base_offset >= 0:  # of the first append
         (extent,) = state.extents_between(decided.base_offset, decided.base_offset + 1)
         appended_ms = extent.max_timestamp_ms
     return PartOutcome(
@@ -262,16 +263,16 @@ def outcome_of(image: Image, part: AppendPart, decided: Decided) -> PartOutcome:
 
 
 def not_known(error: SparklogError) -> Decided:
-    """The newest image cannot be read: nobody can say whether the part is there, or is to be refused."""
+    """Return the decision if the newest image cannot be read: it is unknown whether the part is stored."""
     return refused(
         RetriableError(
             "TRANSACTION_UNKNOWN",
             f"the newest state of the transaction cannot be read: {error.message}",
-            fix="send the batch again: it is not staged twice",
+            fix="retry: the batch is not staged twice",
         )
     )
 
 
 def comes_again(decided: Decided) -> bool:
-    """True if the client will send the part again: what is behind it must not take its place."""
+    """True if the client will send the part again: parts after it must not take its place."""
     return decided.error is not None and decided.error.code in _COMES_AGAIN

@@ -1,19 +1,19 @@
-"""First batches of idempotent producers that are refused: what may not take their place.
+"""Refused first batches of idempotent producers: no other batch may take their place.
 
-A partition that does not know a producer takes any sequence for its first one, as Kafka's does. So:
-1. broker B makes a topic that broker A leads; a producer learns it from B, and sends five batches to A;
-2. A's image is older: it refuses the first one, which the producer will repeat;
-3. the image arrives, and the second batch is taken for the first;
-4. librdkafka (2.16) takes the success of the second batch for that of all before it, and reports the first
-   one as delivered: it is lost, and was acknowledged. Another client repeats it, always out of order.
+A partition that does not know a producer accepts any first sequence, as in Kafka. So:
+1. broker B creates a topic that broker A leads; a producer learns it from B, and sends five batches to A;
+2. A's image is older: it refuses the first batch, which the producer will repeat;
+3. the image arrives, and the second batch is accepted as the first;
+4. librdkafka (2.16) takes the success of the second batch as success of all before it, and reports the first
+   one as delivered: it is acknowledged, and lost. Other clients repeat it, always out of order.
 
-So a refused batch is remembered, and what comes behind it is refused like it, until it has come again. The
-publisher remembers what it refuses itself (`FailedFirstBatches`).
+So a refused batch is remembered, and later batches are refused like it, until it is sent again. The publisher
+remembers the batches that it refuses itself (`FailedFirstBatches`).
 
 Invariants: only producers that the partition does not know are refused; MAX_REMEMBERED are remembered,
-    shared among clients, for REMEMBERED_MS: a client that has not repeated by then has given
-    up, or found another leader.
-Not here: which errors a client repeats after (api/produce.py).
+    shared among clients, for REMEMBERED_MS: by then a client has repeated, given up, or found another
+    leader.
+Not here: which errors are retriable for clients (api/produce.py).
 Concurrency: FirstBatches: event loop; FailedFirstBatches: the publisher's thread.
 Sources: Kafka ProducerAppendInfo.checkSequence, which has this gap.
 """
@@ -28,13 +28,12 @@ from sparklog_server.publish.produced_batches import UncheckedPart, producer_of
 
 # --- remembered --------------------------------------------------------------------------------------
 #
-# What is remembered of many clients, in so much room, so that none of them pushes out what others need.
+# A bounded mapping that many clients share, in which no client evicts the entries that others need.
 #
-# A request may name ten thousand partitions, or make as many producer ids up. So where there is no room, what
-# goes is the oldest entry of the client, if it has its share already, or else of the client with most.
+# A request may name ten thousand partitions, or invent as many producer ids. So without room, the oldest
+# entry is evicted: of this client, if it has its share already, or else of the client with the most entries.
 #
-# Invariants: `most` entries at most. A client that has less than an equal share of the room loses nothing to
-#     others.
+# Invariants: `most` entries at most. A client with less than an equal share loses no entry to others.
 # Concurrency: none; it has one owner.
 
 
@@ -43,7 +42,7 @@ V = TypeVar("V")
 
 
 class Remembered(Mapping[K, V]):
-    """A mapping in the order in which entries came. A client is the address that it comes from."""
+    """A mapping in insertion order. A client is an address."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -60,7 +59,7 @@ class Remembered(Mapping[K, V]):
         return len(self._entries)
 
     def remember(self, key: K, value: V, client: str) -> None:
-        """Instead of what there is of this key."""
+        """Set or replace the entry of this key."""
         self.forget(key)
         own = self._keys_of.setdefault(client, {})
         if len(self._entries) >= self._most:
@@ -69,7 +68,7 @@ class Remembered(Mapping[K, V]):
         self._keys_of.setdefault(client, own)[key] = None
 
     def forget(self, key: K) -> None:
-        """If it is there."""
+        """Remove the entry, if it exists."""
         known = self._entries.pop(key, None)
         if known is not None:
             keys = self._keys_of[known[1]]
@@ -78,7 +77,7 @@ class Remembered(Mapping[K, V]):
                 del self._keys_of[known[1]]
 
     def _make_room(self, own: dict[K, None]) -> None:
-        """`own`: the keys of the client that needs it."""
+        """Evict an entry. `own`: the keys of the client that needs the room."""
         has_its_share = len(own) * len(self._keys_of) >= self._most
         keys = own if own and has_its_share else max(self._keys_of.values(), key=len)
         self.forget(next(iter(keys)))
@@ -98,22 +97,22 @@ class FirstBatches:
     """See the module's docstring."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        """`now_ms`: a clock that does not go back."""
+        """`now_ms`: a monotonic clock."""
         self._now_ms = now_ms
-        # (epoch, sequence, when it is forgotten)
+        # (epoch, sequence, expiry time)
         self._refused: Remembered[tuple[str | bytes, int, int], tuple[int, int, int]] = Remembered(
             MAX_REMEMBERED
         )
 
     def __len__(self) -> int:
-        """How many are remembered."""
+        """Return the number of remembered batches."""
         return len(self._refused)
 
     def refuse(self, key: Key, records: bytes | None, client: str) -> None:
-        """A batch is refused, and will come again. REMEMBERED_MS begin anew each time that it is refused.
+        """Record a refused batch that will be sent again. Each refusal restarts REMEMBERED_MS.
 
         Args:
-            client: the address that it comes from.
+            client: the address of its connection.
         """
         producer_id, epoch, sequence = producer_of(records)
         if producer_id <= NO_PRODUCER_ID or len(key[0]) > _MAX_NAME_LENGTH:
@@ -124,7 +123,7 @@ class FirstBatches:
         self._refused.remember((*key, producer_id), (epoch, sequence, now_ms + REMEMBERED_MS), client)
 
     def is_behind(self, key: Key, records: bytes | None, state: PartitionState) -> bool:
-        """True if a batch must wait for one that was refused. Cheap while there are none."""
+        """True if a batch must wait for a refused one. Cheap while there are none."""
         if not self._refused:
             return False
         producer_id, epoch, sequence = producer_of(records)
@@ -150,7 +149,7 @@ class Floor(NamedTuple):
     """The first batch of a producer that failed.
 
     Fields:
-        transaction: the number of the transaction that it was of, as far as was known; NO_NUMBER: of none.
+        transaction: the number of its transaction, as far as known; NO_NUMBER: none.
     """
 
     producer_epoch: int
@@ -163,7 +162,7 @@ NO_FLOORS: Floors = {}
 
 
 class FailedFirstBatches(Remembered[ProducerKey, Floor]):
-    """First batches of producers that could not be appended, until they come again: `floors`.
+    """First batches of producers that could not be appended, until they are sent again: `floors`.
 
     Invariants: only of producers that the partition does not know; MAX_FLOORS, shared among clients.
     """
@@ -172,9 +171,9 @@ class FailedFirstBatches(Remembered[ProducerKey, Floor]):
         super().__init__(MAX_FLOORS)
 
     def note(self, image: Image, part: AppendPart | UncheckedPart, *, failed: bool) -> None:
-        """Note what became of a part."""
+        """Record the outcome of a part."""
         producer_id, producer_epoch, base_sequence = part.producer
-        if producer_id < 0 or base_sequence < 0:  # or it takes whichever sequence is next
+        if producer_id < 0 or base_sequence < 0:  # else it takes the next sequence
             return
         key = part.topic_id, part.partition, producer_id
         if not failed:
@@ -190,12 +189,12 @@ class FailedFirstBatches(Remembered[ProducerKey, Floor]):
 
 
 def producer_key(part: AppendPart) -> ProducerKey:
-    """The producer in the partition whose sequence the part continues."""
+    """Return the key of the producer's sequence in the partition."""
     return part.topic_id, part.partition, part.producer_id
 
 
 def number_of(image: Image, part: AppendPart | UncheckedPart) -> int:
-    """The number of its transaction, which another broker may have opened after this image."""
+    """Return the number of its transaction, which another broker may have opened after this image."""
     if part.transaction is None:
         return NO_NUMBER
     found = image.transactions.of_producer(part.producer[0])

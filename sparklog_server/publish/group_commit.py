@@ -6,16 +6,16 @@ Steps, and what a crash after each leaves:
     3. sync                                 the same, durable
     4. publish one commit                   all of the parts, or none
 Clients are answered only after that. The image may move between 1 and 4 (Spark writes to the same root): then
-the plan decides again, and what is not to be written any more stays unreferenced. If the segment was swept
-meanwhile, because nothing else in it was live, the parts are appended again, to a new one: producers wait a
+the plan decides again, and runs that are refused then stay unreferenced. If the segment was swept before the
+commit, because nothing else in it was live, the parts are appended again, to a new one: producers wait a
 little longer.
 
 Invariants:
     - an outcome without an error means: data and commit are durable;
-    - a part that fails takes only those with it that follow it in its partition and could not be told from
-      out-of-order ones: if a write fails (disk full), the rest of the parts;
-    - FatalStorageError (a failed fsync) and ROOT_RESTORED go to the caller, who stops the broker; nothing was
-      acknowledged. A broker that was fenced leads nothing more: each part gets that error, and the broker
+    - a failed part only fails later parts of its partition, which would look like out-of-order ones; a failed
+      write (disk full) fails the rest of the parts;
+    - FatalStorageError (a failed fsync) and ROOT_RESTORED go to the caller, which stops the broker; nothing
+      was acknowledged. A broker that was fenced leads nothing more: each part gets that error, and the broker
       joins again.
 Not here: gathering group commits, threads (publisher.py).
 Concurrency: one thread.
@@ -80,14 +80,14 @@ from sparklog_server.publish.produced_batches import UncheckedPart
 #
 # The metadata commit: which parts are appended, as of each image that the commit may follow.
 #
-# On an object store another broker, or a writer, may publish it for us: it is given the runs, with all that
-# the decision takes, and decides by the same rule. On what it left out we decide here by the image that it
-# had, so that clients get the same answer.
+# On an object store another broker, or a writer, may publish it for this broker: it gets the runs with all
+# inputs of the decision, and decides by the same rule. On the runs that it left out this broker decides by
+# the same image, so that clients get the same answer.
 #
-# Invariants: pure but for what it remembers of its last call. Whatever the image, nothing is appended that
-#     the rule refuses by it: what others have written meanwhile counts, and who leads the partitions now.
-#     After a run that is left out, none of its partition is appended; but for one that may be at one offset
-#     only, which takes nobody's place. What was appended is what the commit says.
+# Invariants: pure except for the state of its last call. The rule decides by the image that the commit
+#     follows: concurrent writes of others count, and the present leaders of the partitions. After a run that
+#     is left out, no later run of its partition is appended, except one with a fixed offset, which takes no
+#     other run's place. The commit alone defines what was appended.
 # Not here: decisions (decisions.py).
 # Concurrency: one thread.
 # Sources: docs/adr/0026, docs/adr/0029.
@@ -103,17 +103,17 @@ class Written(msgspec.Struct, frozen=True):
 
     @property
     def accepted(self) -> AcceptedDraft:
-        """With what must hold for it."""
+        """Return the run with the conditions for its append."""
         return accepted(self.run.first, self.draft)
 
     @property
     def place(self) -> tuple[str, int]:
-        """Where its bytes are, which no other run's are."""
+        """Return the segment and position of its bytes, unique to the run."""
         return self.draft.segment, self.draft.position
 
 
 class CommitPlan:
-    """The plan; called again with each image that it has to follow."""
+    """The plan of a commit; called again for each image that the commit may follow."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class CommitPlan:
         parts: Sequence[AppendPart],
         written: list[Written],
     ) -> None:
-        """`decided_by`: the image by which the runs were found to be written."""
+        """`decided_by`: the image of the decision to write the runs."""
         self._current = registration
         self._decided_by = self._last = decided_by
         self._parts = parts
@@ -143,11 +143,11 @@ class CommitPlan:
             self._leave_out_overtaken(image)
         if not self.accepted:
             return []
-        # Those of a run are of one epoch: by the image that found it to be written, they were of the newest.
+        # The parts of a run have one epoch: the newest by the image of that decision.
         return registration.act(image, *plan_held(image, [one.accepted for one in self.accepted]))
 
     def shared(self) -> SharedPlan | None:
-        """The same, as a request to others; None of what must be at an offset, which requests cannot say."""
+        """Return the plan as a request to others; None with a fixed offset, which requests cannot express."""
         if self._has_places:
             return None
         return share_accepted(
@@ -157,7 +157,7 @@ class CommitPlan:
         )
 
     def settle(self, result: PublishResult) -> list[Extent | DraftExtent]:
-        """Return the extents of `accepted`, which are published, perhaps by another; drafts if staged."""
+        """Return the extents of `accepted`, published by this broker or another; drafts if staged."""
         taken: dict[tuple[str, int], Extent | DraftExtent] = {
             (extent.segment, extent.position): extent
             for action in result.actions
@@ -182,9 +182,9 @@ class CommitPlan:
         return [taken[one.place] for one in self.accepted]
 
     def _decide_again(self, image: Image) -> None:
-        """Keep the runs that are still to be written; after one that is not, none of its partition.
+        """Keep the runs that are still accepted; after a refused one, no more of its partition.
 
-        What was not written by the first decision has its answer, and takes part in no later one.
+        Parts that the first decision refused have their answer, and take part in no later decision.
         """
         node_id = self.registration.node_id
         held = which_hold(image, [one.accepted for one in self._written], node_id=node_id)
@@ -208,12 +208,12 @@ class CommitPlan:
                     self.refused[index] = outcome_of(image, part, found) if is_answered else _again(one.run)
 
     def _leave_out_overtaken(self, image: Image) -> None:
-        """What may be at one offset only, and would be at another."""
+        """Leave out runs with a fixed offset that would get another one."""
         ends: dict[tuple[str, int], int] = {}
         kept: list[Written] = []
         for one in self.accepted:
             first = one.run.first
-            if first.transaction is None:  # what is staged has no offset
+            if first.transaction is None:  # staged records have no offset
                 place = first.topic_id, first.partition
                 end = ends.get(place)
                 if end is None:
@@ -230,7 +230,7 @@ class CommitPlan:
         self.accepted = kept
 
     def fail(self, outcomes: dict[int, PartOutcome], error: Exception) -> None:
-        """None of it was published."""
+        """Fail all runs: none was published."""
         for one in self._written:
             fail_run(outcomes, one.run, error)
 
@@ -246,7 +246,7 @@ def _again(run: Run) -> PartOutcome:
     return PartOutcome(
         error=RetriableError(
             "PUBLISH_CONTENDED",
-            f"{part.topic}-{part.partition}: another writer used producer id {part.producer_id} meanwhile",
+            f"{part.topic}-{part.partition}: another writer uses producer id {part.producer_id} concurrently",
             fix="send the batch again; nothing of it was published",
         )
     )
@@ -263,7 +263,7 @@ MAX_RUN_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitTimes:
-    """Milliseconds that the last group commit took."""
+    """Durations of the last group commit, in milliseconds."""
 
     sync_ms: float = 0.0
     commit_ms: float = 0.0
@@ -292,17 +292,17 @@ class GroupCommitter:
 
         Raises:
             FatalStorageError, FencedError: stop the broker; nothing was acknowledged.
-            Exception: anything else, of a bug for example. Nothing is known to be published.
+            Exception: anything else, for example a bug. It is unknown whether parts were published.
         """
         try:
             return self._write(parts)
         except Exception:
-            for part in parts:  # they come again; what is behind them must not take their place
+            for part in parts:  # they will be sent again; later parts must not take their place
                 self.refuse(part)
             raise
 
     def refuse(self, part: AppendPart | UncheckedPart) -> None:
-        """Note a part that is not written and comes again: nothing behind it may take its place."""
+        """Record a part that is not written and will be sent again: no later part may take its place."""
         self.floors.note(self._log.image, part, failed=True)
 
     def _write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
@@ -314,24 +314,24 @@ class GroupCommitter:
                 break
             _log.info("the segment was swept before the commit was published: the parts are appended again")
             try:
-                self._log.refresh(force=True)  # so that the next segment is born late enough
+                self._log.refresh(force=True)  # so that the next segment gets a newer creation version
             except SparklogError as error:
                 _log.warning("the log cannot be read, so producers have to send again: %s", error)
                 break
         for index, one in enumerate(decided):
             if index in outcomes:
                 self.floors.note(image, parts[index], failed=outcomes[index].error is not None)
-            elif comes_again(one):  # what is behind it must not take its place, either
+            elif comes_again(one):  # later parts must not take its place, either
                 self.floors.note(image, parts[index], failed=True)
         return [_outcome(index, image, parts, decided, outcomes) for index in range(len(parts))]
 
     def _decided(
         self, sent: Sequence[AppendPart], registration: Registration
     ) -> tuple[Image, Sequence[AppendPart], list[Decided]]:
-        """The decisions, and the image and parts that they are about.
+        """Return the decisions, with their image and parts.
 
-        By the newest image, if a decision may be early: the producer may have been initialised, or have ended
-        a transaction, or begun one, at another broker, a moment ago. That one is the last word.
+        Use the newest image if a decision may be early: another broker may just have initialised the
+        producer, or ended or begun a transaction. That decision is final.
         """
         image, node_id = self._log.image, registration.node_id
         parts, decided = decide(image, sent, node_id, self.floors)
@@ -384,7 +384,7 @@ class GroupCommitter:
         decided: Sequence[Decided],
         outcomes: dict[int, PartOutcome],
     ) -> list[Written]:
-        """Write the batches; after a failure nothing more, as later parts may depend on earlier ones."""
+        """Write the batches; stop after a failure, since later parts may depend on earlier ones."""
         now_ms = self._log.clock.now_ms()
         wanted = [index for index, one in enumerate(decided) if one.holds]
         runs = make_runs(parts, wanted, MAX_RUN_BYTES)
@@ -412,7 +412,7 @@ class GroupCommitter:
     def _append_all(
         self, lanes: Sequence[str], appends: Sequence[Append]
     ) -> tuple[list[DraftExtent], SparklogError | None]:
-        """Drafts of those that were written, which are the first ones, and why no more were."""
+        """Return the drafts of the written runs (the first ones), and the error that ended the writing."""
         drafts: list[DraftExtent] = []
         for lane, group in itertools.groupby(zip(lanes, appends, strict=True), key=lambda one: one[0]):
             error = self._append_lane(lane, [one for _, one in group], drafts)
@@ -423,7 +423,7 @@ class GroupCommitter:
     def _append_lane(
         self, lane: str, appends: Sequence[Append], drafts: list[DraftExtent]
     ) -> SparklogError | None:
-        """In one write. If it fails there may be room for some of them: then one by one, until one fails."""
+        """Append in one write. If it fails, append one by one until one fails: some of them may fit."""
         writer = self._log.writer
         if len(appends) > 1:
             try:
@@ -444,7 +444,7 @@ class GroupCommitter:
         return None
 
     def _sync(self, written: list[Written], outcomes: dict[int, PartOutcome]) -> float:
-        """Return when it was done, in seconds; 0 if it failed. Raises: RetriableError STAGING_EXPIRED."""
+        """Return the completion time in seconds; 0 if it failed. Raises: RetriableError STAGING_EXPIRED."""
         try:
             self._log.writer.sync([one.draft for one in written])
         except FatalStorageError:
@@ -475,7 +475,7 @@ class GroupCommitter:
             self._tell_of_past_retention(plan.accepted)
             image = self._log.image
             for one, extent in zip(plan.accepted, extents, strict=True):
-                if isinstance(extent, DraftExtent):  # staged: nobody reads it yet
+                if isinstance(extent, DraftExtent):  # staged: no consumer reads it yet
                     _succeed(outcomes, one.run, None, image, place=one.place)
                     continue
                 if self.on_appended is not None:
@@ -508,7 +508,7 @@ def _succeed(
     image: Image,
     place: tuple[str, int] | None = None,
 ) -> None:
-    """`base_offset`: None of what is staged."""
+    """`base_offset`: None for staged runs."""
     topic = image.topic_by_id.get(run.first.topic_id)
     log_start = -1 if topic is None else topic.partitions[run.first.partition].log_start_offset
     for index, part, skipped in zip(run.indices, run.parts, run.skipped, strict=True):

@@ -2,7 +2,7 @@
 
 Invariants: the batches of a part count their offsets from 0; a part has one producer, or none.
 Structs, because there is one of each for every batch: a frozen dataclass takes ten times as long to make.
-Concurrency: immutable; but the chunks of `encoded` may be views of a request that must stay as it is.
+Concurrency: immutable; but the chunks of `encoded` may be views of a request that must not change.
 """
 
 import struct
@@ -25,15 +25,15 @@ NO_TIMESTAMP_MS = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InTransaction:
-    """What a client says of the transaction that a part is of.
+    """A client's claim about the transaction of a part.
 
     Fields:
-        opens_ms: when it was accepted, if it adds its partition itself, and opens the transaction where none
-            is: in the second protocol of Kafka's clients. NEVER_OPENS: that has been done before.
-        group: which has been added to the transaction instead, if these are a group's offsets.
-        number: of the transaction that was open by this broker's image when it read the request, or
-            NOTHING_OPEN: it is staged in that one, or not at all. With the second protocol NO_NUMBER: the
-            epoch says it.
+        opens_ms: the time of acceptance, if the part adds its partition itself and opens a transaction if
+            none is open (second protocol of Kafka's clients). NEVER_OPENS: an earlier request did that.
+        group: if these are a group's offsets, the group that was added to the transaction instead.
+        number: the transaction that was open in this broker's image when it read the request, or
+            NOTHING_OPEN: the part is staged in that one only. NO_NUMBER with the second protocol: the epoch
+            identifies it.
     """
 
     transactional_id: str
@@ -51,10 +51,10 @@ class InTransaction:
         *,
         group: str | None = None,
     ) -> "InTransaction":
-        """Return what a request says that is read now. `image`: the newest that this broker knows.
+        """Return the claim of a request that is read now. `image`: the newest that this broker knows.
 
-        A broker that is behind names another transaction than the client means, or none. Then the request is
-        refused by the newest image, and sent again.
+        A broker that is behind names another transaction than the client means, or none. Then the newest
+        image refuses the request, and the client retries.
         """
         number = image.transactions.open_number(producer_id, producer_epoch)
         return cls(transactional_id=transactional_id, group=group, number=number)
@@ -64,16 +64,16 @@ class AppendPart(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of one partition that may be appended.
 
     Fields:
-        topic_id: a topic that is deleted and made again meanwhile is another one: the part fails then.
-        base_sequence: of the first record; consecutive from there, as in Kafka's batches. -1 of a producer:
-            offsets that it commits with a transaction, which take the next one (decisions.py).
-        log_append_time_ms: as the client is answered; -1 where its own timestamps stand.
-        leader_epoch: in which the broker led the partition when it accepted the part: it is published in that
-            epoch, or not at all.
-        transaction: of which they are staged, instead of being appended; None: of none.
-        at_offset: the only one at which it may be appended: it was planned from all that is below. NO_OFFSET:
+        topic_id: the part fails if the topic is deleted and created again before the append.
+        base_sequence: of the first record; consecutive from there, as in Kafka's batches. -1 for
+            offsets that a producer commits with a transaction: they take the next sequence (decisions.py).
+        log_append_time_ms: as in the answer to the client; -1 if its own timestamps are kept.
+        leader_epoch: the epoch of the broker when it accepted the part, which is only published in that
+            epoch.
+        transaction: the batches are staged in it, instead of being appended; None: append.
+        at_offset: the only offset for the append: the part was planned from all records below. NO_OFFSET:
             any.
-        client: the address that it comes from; "" of the broker's own.
+        client: the address of its connection; "" for the broker's own parts.
     """
 
     topic_id: str
@@ -100,11 +100,11 @@ class AppendPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a part. With an error, nothing of it was published.
+    """The outcome of a part. With an error, nothing of it was published.
 
     Fields:
-        base_offset: -1 of what is staged: it has none yet.
-        place: where that is: a segment and a position in it.
+        base_offset: -1 if staged: there is no offset yet.
+        place: of a staged part: segment and position.
     """
 
     base_offset: int = NO_OFFSET
@@ -119,7 +119,7 @@ class RefusedBatchError(InvalidRequestError):
     """A produced batch that breaks a rule, with Kafka's code for that rule.
 
     Args:
-        record_errors: (index of the record within its batch, what is wrong with it).
+        record_errors: (index of the record within its batch, message).
     """
 
     def __init__(
@@ -137,25 +137,25 @@ class RefusedBatchError(InvalidRequestError):
 
 
 class SentAwayError(FencedError):
-    """What a producer sent is never published by this broker: others may lead by now."""
+    """The batches are never published by this broker: others may lead by now."""
 
     def __init__(self) -> None:
         super().__init__(
             "BROKER_FENCED",
-            "found this broker fenced, or without a look at the metadata log for broker.session.timeout.ms, "
-            "expected a registration that stands, as of an image that is newer",
-            fix="send it to the partition's leader; nothing of it was published",
+            "found this broker fenced, or without a refresh of the metadata log for "
+            "broker.session.timeout.ms, expected a valid registration in a newer image",
+            fix="retry at the partition's leader; nothing was published",
         )
 
 
 class OvertakenError(RetriableError):
-    """A part that may be at one offset only, and would be at another; nothing of it was published."""
+    """A part with a fixed offset would get another one; nothing of it was published."""
 
     def __init__(self, partition: str, *, end_offset: int, at_offset: int) -> None:
         super().__init__(
             "PUBLISH_CONTENDED",
-            f"{partition}: it ends at offset {end_offset}, expected {at_offset}, up to which it was known "
-            "when this was planned",
+            f"{partition}: found end offset {end_offset}, expected {at_offset}, the end offset when "
+            "this was planned",
             fix="plan it anew",
         )
 
@@ -165,8 +165,8 @@ class OvertakenError(RetriableError):
 # Consecutive parts of one partition and one producer, as one append: one extent instead of many.
 #
 # Invariants: a run keeps the order of its parts; its batches count from 0 over the whole run; sequences in it
-#     follow each other; a part that may be at one offset only is a run of its own. Bytes of batches are not
-#     copied, only the 8 bytes of each base offset change.
+#     follow each other; a part with a fixed offset is a run of its own. Bytes of batches are not
+#     copied; only the 8 bytes of each base offset change.
 # Not here: which parts may be written (decisions.py).
 # Concurrency: pure functions.
 
@@ -175,7 +175,7 @@ _BASE_OFFSET = struct.Struct(">q")
 
 
 class Run(msgspec.Struct):
-    """Parts, by their index among all, and how many records come before each."""
+    """Parts (by index), and the number of records before each."""
 
     first: AppendPart
     indices: list[int] = []
@@ -207,19 +207,19 @@ class Run(msgspec.Struct):
         )
 
     def encoded(self) -> EncodedBatches:
-        """All batches of the run, counting from 0."""
+        """Return all batches of the run, with offsets from 0."""
         if len(self.parts) == 1:
             return self.first.encoded
         return concat_batches([part.encoded for part in self.parts])
 
 
 def _transaction(part: AppendPart) -> int | None:
-    """What distinguishes those of one producer and epoch; None: it is of none."""
+    """Return the key that separates transactions of one producer and epoch; None: no transaction."""
     return None if part.transaction is None else part.transaction.number
 
 
 def make_runs(parts: Sequence[AppendPart], indices: Iterable[int], max_run_bytes: int) -> list[Run]:
-    """The parts at `indices`, sorted by partition and otherwise in order, as runs."""
+    """Return the parts at `indices` as runs, sorted by partition and otherwise in order."""
     ordered = sorted(indices, key=lambda index: (parts[index].topic_id, parts[index].partition))
     runs: list[Run] = []
     for index in ordered:
@@ -231,9 +231,9 @@ def make_runs(parts: Sequence[AppendPart], indices: Iterable[int], max_run_bytes
 
 
 def concat_batches(pieces: Sequence[EncodedBatches]) -> EncodedBatches:
-    """Several, each counting from 0, as one that counts from 0 over all of them."""
+    """Join pieces with offsets from 0 to one with offsets from 0."""
     data: list[BytesLike] = []
-    rows: list[tuple[int, ...]] = []  # Python's numbers: NumPy's price is per call, and batches are few
+    rows: list[tuple[int, ...]] = []  # Python's numbers: NumPy costs per call, and batches are few
     size = count = 0
     for piece in pieces:
         data += shifted(piece, count)
@@ -268,7 +268,7 @@ def _columns(piece: EncodedBatches, position: int, records: int) -> Sequence[Seq
 
 
 def shifted(encoded: EncodedBatches, delta: int) -> list[BytesLike]:
-    """The chunks with `delta` added to every base offset; views of the old ones, but for those 8 bytes."""
+    """Return the chunks with `delta` added to every base offset; views, except for these 8 bytes."""
     if delta == 0:
         return list(encoded.data)
     if encoded.batch_count == 1:

@@ -1,15 +1,15 @@
-"""A produced batch: validated to the last record, and made ready to be stored.
+"""Validates produced batches to the last record, and prepares them for storage.
 
-`accept` is one compiled call for the usual batches; `check_produced` knows all kinds, and words the errors.
+`accept` is one compiled call for the usual batches; `check_produced` knows all kinds, and creates the errors.
 An UncheckedPart is one batch of a request, which other threads validate.
 
 Kafka's rules, in Kafka's order: exactly one batch of magic 2, base offset 0, size, CRC, header, records,
-keys, timestamps. A batch that passes is stored as it came, but for three fields outside the CRC or that the
-broker owns: base offset and leader epoch, and the largest timestamp where the client had it wrong or the
-topic says LogAppendTime. With a topic's own compression.type the records are compressed anew.
+keys, timestamps. A valid batch is stored unchanged, except for three fields outside the CRC or owned by the
+broker: base offset and leader epoch, and the largest timestamp if it was wrong or the topic has
+LogAppendTime. With a topic's own compression.type the records are recompressed.
 
-Invariants: bytes are hostile: nothing is allocated by what they claim; whatever they are, the end is a part
-    or a RefusedBatchError with Kafka's code.
+Invariants: bytes are hostile: no allocation depends on their claims; any bytes result in a part or a
+    RefusedBatchError with Kafka's code.
 Deviations: records whose offsets are not 0, 1, 2, ... are refused (Kafka renumbers them if they are
     compressed), and so are timestamps below -1 (our index of times cannot hold them).
 Not here: which thread validates when (backlog.py); sequence numbers (decisions.py); offsets.
@@ -114,12 +114,12 @@ def check_produced(
 ) -> tuple[EncodedBatches, BatchHeader, int]:
     """Return the batch as it will be stored, its header, and its log append time (-1: the client's times).
 
-    This way knows every kind of batch, and words the error of a wrong one; `accept` is quicker.
+    It knows every kind of batch, and creates the error of an invalid one; `accept` is faster.
 
     Args:
         in_transaction: True if the request has a transactional id.
-        max_plain_bytes: what it may decompress to; None: max.decompressed.message.bytes.
-        reserve: asked for memory before the batch is decompressed into it.
+        max_plain_bytes: the limit of its decompressed size; None: max.decompressed.message.bytes.
+        reserve: called for memory before the batch is decompressed.
     Raises: RefusedBatchError.
     """
     view = memoryview(records).cast("B")
@@ -150,7 +150,7 @@ def check_produced(
 
 
 def one_batch(chunks: list[BytesLike], size: int, record_count: int, max_timestamp_ms: int) -> EncodedBatches:
-    """These chunks, as the one batch that they are."""
+    """Return these chunks as a single batch."""
     numbers = np.array((size, record_count, max_timestamp_ms), np.int64)
     return EncodedBatches(
         data=chunks,
@@ -171,8 +171,8 @@ def one_batch(chunks: list[BytesLike], size: int, record_count: int, max_timesta
 def why_no_batch(data: BytesLike, where: str) -> RefusedBatchError | None:
     """Return the error for bytes that cannot begin a batch.
 
-    Bytes that are too few are refused before they become a part: 64 KB hold 8,000 parts of a byte each, and
-    to check them in another thread took twice as long as all else.
+    Too few bytes are refused before they become a part: 64 KB may have 8,000 parts of a byte each, and their
+    check in another thread took twice as long as all the rest.
     """
     if not len(data):
         return _refused(
@@ -189,7 +189,7 @@ def why_no_batch(data: BytesLike, where: str) -> RefusedBatchError | None:
 
 
 def _header(view: memoryview, where: str, api_version: int) -> BatchHeader:
-    """The header of the only batch in `view`."""
+    """Return the header of the only batch in `view`."""
     refused = why_no_batch(view, where)
     if refused is not None:
         raise refused
@@ -218,7 +218,7 @@ def _validate_header(header: BatchHeader, where: str, in_transaction: bool) -> N
             f"{found}transactional id, expected one",
             ErrorCode.transactional_id_authorization_failed,
         )
-    # Kafka ignores unknown bits; to us the stored ones would mean something, one day.
+    # Kafka ignores unknown bits; here stored ones could get a meaning later.
     if header.attributes & (DELETE_HORIZON_MASK | ~KNOWN_ATTRIBUTES):
         found = f"found attributes {header.attributes & 0xFFFF:#06x}, expected codec and timestamp type only"
         raise _refused("UNSUPPORTED_ATTRIBUTES", where, found, ErrorCode.invalid_record)
@@ -247,7 +247,7 @@ def _validate_size(size: int, limit: int, where: str) -> None:
 def _validate_records(
     inspected: InspectedRecords, header: BatchHeader, rules: BatchRules, where: str, now_ms: int
 ) -> None:
-    """Keys and timestamps; Kafka names every record that breaks a rule."""
+    """Check keys and timestamps; Kafka names every record that breaks a rule."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         found = "found timestamp type LogAppendTime, expected CreateTime: only the broker sets the other one"
         raise _refused("TIMESTAMP_OUT_OF_RANGE", where, found, ErrorCode.invalid_timestamp)
@@ -263,7 +263,7 @@ def _validate_records(
 def _refuse_records(
     inspected: InspectedRecords, header: BatchHeader, rules: BatchRules, where: str, bounds: tuple[int, int]
 ) -> None:
-    """Find the records; there may be none after all, as -1 (no timestamp) is never out of range."""
+    """Raise the error with all wrong records, if any: -1 (no timestamp) is never out of range."""
     errors: list[tuple[int, str]] = []
     if rules.is_compacted:
         errors += [
@@ -303,7 +303,7 @@ def _refuse_records(
 def _stored(
     view: memoryview, header: BatchHeader, inspected: InspectedRecords, rules: BatchRules, now_ms: int
 ) -> tuple[list[BytesLike], BatchHeader]:
-    """The chunks to write, and the header in them."""
+    """Return the chunks to write, and the header in them."""
     changes: dict[str, int] = {}
     body: BytesLike = view[HEADER.size :]
     if rules.log_append_time:
@@ -336,12 +336,12 @@ def _as_refused(error: SparklogError, kafka_code: ErrorCode) -> RefusedBatchErro
 
 # --- the quick way -----------------------------------------------------------------------------------
 #
-# A batch of the usual kind, accepted in one compiled call, and made ready to be stored.
+# Accepts a batch of the usual kind in one compiled call, and prepares it for storage.
 #
-# What is compressed is decompressed into one thread's Scratch, which is made once: a bomb finds no more room
-# there than any other batch, and nothing is allocated for it.
+# Compressed batches are decompressed into the thread's Scratch, which is allocated once: a decompression bomb
+# has no more room there than any other batch.
 #
-# Invariants: what `accept` finds right, `check_produced` finds right as well, and stores the same
+# Invariants: `check_produced` accepts every batch that `accept` does, with the same stored bytes
 #     (tests/server/publish/test_produced_batches_accept.py). It refuses nothing: None means that
 #     `check_produced` decides.
 # Bounds: PLAIN_BYTES uncompressed for all batches that follow one `begin`, and SECONDS of computing.
@@ -349,11 +349,11 @@ def _as_refused(error: SparklogError, kafka_code: ErrorCode) -> RefusedBatchErro
 
 
 PLAIN_BYTES = 256 << 10
-SECONDS = 0.001  # after which nothing more is begun; 32 KB of empty zstd frames take 0.4 ms
+SECONDS = 0.001  # no decompression begins after this time; 32 KB of empty zstd frames take 0.4 ms
 
 
 class Scratch:
-    """Where one thread decompresses, and how much it may still do there before others wait."""
+    """The decompression buffer of a thread, with its remaining budget of bytes and time."""
 
     __slots__ = ("_memory", "_room", "_until")
 
@@ -362,12 +362,12 @@ class Scratch:
         self.begin()
 
     def begin(self) -> None:
-        """Count anew, for another request or batch."""
+        """Reset the budget, for another request or batch."""
         self._room = PLAIN_BYTES
         self._until = thread_time() + SECONDS
 
     def decompress(self, codec: Codec, body: BytesLike, max_bytes: int) -> kernels.UInt8Array | None:
-        """Valid until the next call. None: it is too large, or broken; then there is no room for more."""
+        """Return the bytes, valid until the next call. None: too large, or invalid; this ends the budget."""
         room, self._room = self._room, 0
         output = self._memory[: min(room, max_bytes)]
         if not len(output) or thread_time() > self._until:
@@ -389,12 +389,12 @@ def accept(
     scratch: Scratch | None,
     in_transaction: bool = False,
 ) -> tuple[EncodedBatches, PlainBatch] | None:
-    """Return a batch of the usual kind as it is stored, and its producer.
+    """Return the stored form of a batch of the usual kind, and its producer.
 
     None: it is of another kind, or breaks a rule, or there is no room to decompress it.
 
     Args:
-        max_plain_bytes: what it may decompress to.
+        max_plain_bytes: the limit of its decompressed size.
         in_transaction: True if it may be a transaction's.
     """
     view = memoryview(data)
@@ -440,7 +440,7 @@ def accept(
 
 
 def _stamped(view: memoryview, found: PlainBatch, now_ms: int) -> EncodedBatches:
-    """The batch with the broker's time (LogAppendTime)."""
+    """Return the batch with the broker's time (LogAppendTime)."""
     header, body = BatchHeader(*HEADER.unpack_from(view)), view[HEADER.size :]
     stored = dataclasses.replace(
         header,
@@ -452,7 +452,7 @@ def _stamped(view: memoryview, found: PlainBatch, now_ms: int) -> EncodedBatches
 
 
 def _not_transactional(view: memoryview) -> bytearray:
-    """What the kernel knows as usual is the same without the bit. To copy a batch takes less than its CRC."""
+    """Return a copy without the transactional bit, for the kernel. A copy costs less than the CRC."""
     data = bytearray(view)
     data[_ATTRIBUTES_LOW_BYTE] ^= TRANSACTIONAL_MASK
     return data
@@ -464,13 +464,14 @@ def _as_kernels_take_it(data: BytesLike) -> bytes | UInt8Array:
 
 # --- memory ------------------------------------------------------------------------------------------
 #
-# A few kilobytes may decompress to a thousand times as much. What a batch says of its size is a claim, so
-# memory is asked for step by step, as its decompression needs it. What a batch may become is bounded by its
-# own size, too: the work for a request must not be out of proportion to what it cost to send.
+# A few kilobytes may decompress to a thousand times as much. The size in a batch is only a claim, so memory
+# is reserved step by step, as its decompression needs it. The decompressed size is also bounded by the
+# batch's own
+# size: the work for a request must be in proportion to its bytes.
 
 
 class CheckMemory:
-    """The bytes that compressed batches take while they are validated, in all threads together.
+    """The memory of compressed batches while they are validated, in all threads together.
 
     Invariants: at most the limit, but for a single reservation that is larger: it waits until it is alone.
         Granted in order. A reservation that grows gives back what it had before it waits for more, so that no
@@ -497,14 +498,14 @@ class CheckMemory:
             self._changed.notify_all()
 
     def give_back(self, size: int) -> None:
-        """Free so many bytes."""
+        """Free `size` bytes."""
         with self._changed:
             self.used_bytes -= size
             self._changed.notify_all()
 
     @contextlib.contextmanager
     def reservation(self) -> Iterator[Reserve]:
-        """Give a function that takes so many bytes instead of those before; the last are freed at the end."""
+        """Yield a function that replaces its last reservation by a new one; freed at the end."""
         held = 0
 
         def resize(size: int) -> None:
@@ -528,8 +529,8 @@ class CheckMemory:
 # Batches that the publisher's thread tries itself: up to here `accept` takes some 0.2 ms. Gzip's smallest
 # members take 8 us each, of 21 bytes.
 SMALL_BYTES, SMALL_COMPRESSED_BYTES, SMALL_GZIP_BYTES = 256 << 10, 32 << 10, 4 << 10
-# A batch may decompress to so many times its size, or to what it might have had uncompressed. Records that
-# compress even better are copies of each other; Java's producer splits the batch then. 64 KB stay 32 MB.
+# The largest factor of decompression; at least the size of an ordinary uncompressed batch is allowed. Records
+# that compress even better are copies of each other; Java's producer splits the batch then. 64 KB stay 32 MB.
 MAX_RATIO = 512
 MAX_GRANTED_BYTES = 32 << 20  # uncompressed, of all parts of a request that are small
 # What clients gather in one batch as they come (max.request.size). A topic that takes only small batches
@@ -542,14 +543,14 @@ _PRODUCER_POSITION = HEADER.size - 4 - _PRODUCER.size  # before the number of re
 
 
 class CheckTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the batches that a request has for one topic have in common.
+    """The common terms of a request's batches for one topic.
 
     Fields:
-        now_ms: asked when a batch is checked.
-        parts: how many the request has; they share what each of them may become at least.
-        memory: to decompress in.
-        transaction: the request's; a batch that does not say that it is of one is appended all the same.
-        client: the address that it comes from.
+        now_ms: called when a batch is checked.
+        parts: the number of parts of the request; they share the guaranteed decompressed size.
+        memory: for decompression.
+        transaction: of the request; a batch without the transactional bit is appended directly.
+        client: the address of its connection.
     """
 
     rules: BatchRules
@@ -563,7 +564,7 @@ class CheckTerms(msgspec.Struct, frozen=True, kw_only=True):
     client: str = ""
 
     def max_plain_bytes(self, size: int) -> int:
-        """What a batch of this size may become uncompressed."""
+        """Return the largest decompressed size of a batch of this size."""
         usual = max(self.rules.max_message_bytes, USUAL_BATCH_BYTES)
         granted = min(usual, MAX_GRANTED_BYTES // max(1, self.parts))
         return min(self.rules.max_decompressed_bytes, max(MAX_RATIO * size, granted))
@@ -575,7 +576,7 @@ class UncheckedPart(msgspec.Struct, kw_only=True):
     Fields:
         leader_epoch: of the partition, as of the image by which the batch is accepted.
         is_small: the publisher's thread may try to accept it.
-        may_grow: it is compressed anew, with a topic's compression.type: slow, and its final size is unknown.
+        may_grow: it is recompressed with the topic's compression.type: slow, final size unknown.
     """
 
     data: BytesLike
@@ -590,7 +591,7 @@ class UncheckedPart(msgspec.Struct, kw_only=True):
     def of(
         cls, records: BytesLike | None, terms: CheckTerms, partition: int, leader_epoch: int
     ) -> "UncheckedPart":
-        """Return the part of a request."""
+        """Create the part of a request."""
         data = records or b""
         size = len(data)
         codec = data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK if size >= HEADER.size else Codec.NONE
@@ -609,7 +610,7 @@ class UncheckedPart(msgspec.Struct, kw_only=True):
 
     @property
     def topic_id(self) -> str:
-        """The topic that is meant, if others have its name by now."""
+        """Return the topic's id: another topic may have its name by now."""
         return self.terms.topic_id
 
     @property
@@ -619,21 +620,21 @@ class UncheckedPart(msgspec.Struct, kw_only=True):
 
     @property
     def client(self) -> str:
-        """The address that it comes from."""
+        """Return the address of its connection."""
         return self.terms.client
 
     @property
     def producer(self) -> tuple[int, int, int]:
-        """Producer id, epoch and base sequence as the batch says, right or wrong."""
+        """Return the batch's producer id, epoch and base sequence, unchecked."""
         return producer_of(self.data)
 
     @property
     def transaction(self) -> InTransaction | None:
-        """The request's, if the batch says that it is of one."""
+        """Return the request's transaction, if the batch has the transactional bit."""
         return self.terms.transaction if is_transactional(self.data) else None
 
     def accept(self, scratch: Scratch | None) -> AppendPart | None:
-        """Return the part if its batch is right and of the usual kind; None: `check` decides."""
+        """Return the part if its batch is valid and of the usual kind; None: `check` decides."""
         terms, now_ms = self.terms, self.terms.now_ms()
         found = accept(
             self.data,
@@ -687,7 +688,7 @@ class UncheckedPart(msgspec.Struct, kw_only=True):
 
 
 def producer_of(records: BytesLike | None) -> tuple[int, int, int]:
-    """Producer id, epoch and base sequence as a batch says, right or wrong."""
+    """Return a batch's producer id, epoch and base sequence, unchecked."""
     if records is None or len(records) < HEADER.size:
         return NO_PRODUCER_ID, 0, 0
     found: tuple[int, int, int] = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
@@ -695,7 +696,7 @@ def producer_of(records: BytesLike | None) -> tuple[int, int, int]:
 
 
 def is_transactional(records: BytesLike | None) -> bool:
-    """True if a batch says that it is a transaction's, right or wrong."""
+    """True if a batch has the transactional bit, unchecked."""
     return (
         records is not None
         and len(records) > _ATTRIBUTES_LOW_BYTE
@@ -705,7 +706,7 @@ def is_transactional(records: BytesLike | None) -> bool:
 
 # --- topic rules -------------------------------------------------------------------------------------
 #
-# Invariants: an answer is that of the newest image's settings; at most MAX_REMEMBERED topics are remembered.
+# Invariants: answers use the settings of the newest image; at most MAX_REMEMBERED topics are cached.
 # Concurrency: any thread: handlers on the loop, and the publisher's thread. Entries are replaced, never
 #     changed, so that at worst both parse the same.
 
@@ -714,7 +715,7 @@ MAX_REMEMBERED = 10_000
 
 
 class TopicRules:
-    """What may be produced to a topic, and its settings in force: parsed once while they do not change."""
+    """The rules of produced batches and the settings in force of topics, parsed once until they change."""
 
     def __init__(self, root: LiveRoot, *, max_decompressed_bytes: int) -> None:
         self._root = root
@@ -723,7 +724,7 @@ class TopicRules:
         self._rules: dict[str, tuple[TopicConfig, BatchRules]] = {}
 
     def rules_of(self, topic: Topic) -> BatchRules:
-        """What may be produced to a topic."""
+        """Return the rules of produced batches for a topic."""
         config = self.config_of(topic)
         known = self._rules.get(topic.topic_id)
         if known is None or known[0] is not config:
@@ -734,8 +735,8 @@ class TopicRules:
         return known[1]
 
     def config_of(self, topic: Topic) -> TopicConfig:
-        """A topic's settings in force."""
-        image = self._root.image  # once: what is remembered is of these settings
+        """Return a topic's settings in force."""
+        image = self._root.image  # read once: the cache entry belongs to these settings
         root = image.configs
         known = self._configs.get(topic.topic_id)
         if known is not None and known[0] == topic.configs and known[1] == root:

@@ -4,12 +4,12 @@ When idle, the first part that comes is published immediately. While a group com
 next one gathers: group commits grow with the load, and their number does not.
 
 Threads: the event loop submits and resolves; one publisher thread decides, writes, syncs and commits, and
-accepts the batches of small requests; the checkers validate the rest meanwhile (backlog.py).
+accepts the batches of small requests; the checkers validate the rest concurrently (backlog.py).
 
 Invariants:
     1. parts of one partition are appended in the order of `submit`, whatever validation takes;
-    2. a future is resolved with outcomes when its parts are durable and visible, or with what went wrong;
-       one bad part fails alone;
+    2. a future is resolved with outcomes when its parts are durable and visible, or with the error; one bad
+       part fails alone;
     3. every plan is fenced, by the registration of its moment (cluster/membership.py);
     4. after a failed fsync nothing is acknowledged any more, and the broker stops. One that was fenced
        acknowledges nothing that it had accepted, and goes on.
@@ -68,8 +68,8 @@ class Publisher:
         on_appended: OnAppended,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """The callbacks get what was appended, before readers see it (in the publisher's thread), and the
-        error after which nothing is acknowledged (on the loop).
+        """The callbacks get the appended batches, before readers see them (in the publisher's thread), and
+        the error after which nothing is acknowledged (on the loop).
         """
         self._root = root
         self._membership = membership
@@ -93,12 +93,12 @@ class Publisher:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that wait to be published."""
+        """Return the bytes that wait to be published."""
         return self._backlog.used_bytes
 
     @property
     def pending_submissions(self) -> int:
-        """How many calls of `submit` are not resolved yet."""
+        """Return the number of unresolved calls of `submit`."""
         return self._backlog.submissions
 
     # --- life ----------------------------------------------------------------------------------------
@@ -115,12 +115,12 @@ class Publisher:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Publish what was submitted, and end."""
+        """Publish all submissions, and end."""
         self.is_stopping = True
         self._inbox.put(_WAKE)
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
-        self._checkers.finish()  # not before: until its end it may hand over what it did not accept
+        self._checkers.finish()  # last: until its end the publisher may hand parts over
         await asyncio.to_thread(self._checkers.join)
 
     # --- handing in (event loop) ----------------------------------------------------------------------
@@ -153,11 +153,11 @@ class Publisher:
         return future
 
     def send_away(self) -> None:
-        """End what was submitted for producers: others may lead by now (Backlog.send_away)."""
+        """Fail the submissions of producers: others may lead by now (Backlog.send_away)."""
         self._backlog.send_away()
 
     def submit_plan(self, plan: Plan) -> "asyncio.Future[PublishResult]":
-        """Publish a change of metadata, fenced as all else. What the plan raises, the future raises.
+        """Publish a change of metadata, fenced like all commits. The future raises the errors of the plan.
 
         Concurrency: event loop.
         """
@@ -216,7 +216,7 @@ class Publisher:
             self._pending.append(item)
 
     def _linger(self) -> None:
-        """Under load, give clients that were answered a moment to send again (sparklog.publish.linger.ms)."""
+        """Under load, wait shortly for the next requests of answered clients (sparklog.publish.linger.ms)."""
         until = self._busy_until
         while until:
             left = until - time.perf_counter()
@@ -245,7 +245,7 @@ class Publisher:
         return True
 
     def _take(self) -> list[Submission | _PlanSubmission]:
-        """Return what to publish next: in order, but for what is not validated yet, and what is behind it."""
+        """Return the next submissions, in order, without unvalidated ones and those after them."""
         taken: list[Submission | _PlanSubmission] = []
         blocked: set[tuple[str, int]] = set()
         size = parts = 0
@@ -360,7 +360,7 @@ class Publisher:
     def _resolve(self, taken: list[Submission], results: list[list[PartOutcome]]) -> None:
         failpoint("broker.produce.answering")
         for one in taken:
-            self._backlog.remove(one)  # first: a listener of the image may send away what is left
+            self._backlog.remove(one)  # first: a listener of the image may send the rest away
         self._root.show()
         metrics = self._metrics
         for one, outcomes in zip(taken, results, strict=True):
@@ -391,15 +391,13 @@ def _set_exception(
 
 
 def _stopping_error() -> RetriableError:
-    return RetriableError(
-        "PUBLISH_BACKLOG_FULL", "the broker is stopping", fix="send again, to the next broker"
-    )
+    return RetriableError("PUBLISH_BACKLOG_FULL", "the broker is stopping", fix="retry at the next broker")
 
 
 # --- producer ids ------------------------------------------------------------------------------------
 #
-# Invariants: an id is handed out once, over all brokers and restarts: a block is taken by a commit, and what
-#     a broker had left of its block when it ended is never used.
+# Invariants: an id is assigned once, over all brokers and restarts: a commit allocates a block, and the rest
+#     of a block is never used after the end of its broker.
 # Concurrency: event loop; calls that come while a block is taken wait for it.
 # After a crash: the next broker takes a new block.
 # Sources: Kafka RPCProducerIdManager, ProducerIdsBlock (1000 ids).
@@ -418,7 +416,7 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     async def allocate(self) -> int:
-        """An id that nobody has had. Raises what submit_plan raises."""
+        """Return an unused id. Raises the errors of submit_plan."""
         async with self._lock:
             if self._next >= self._end:
                 result = await self._publisher.submit_plan(

@@ -1,1 +1,1 @@
-"""Settings of the broker: one file an area, their sources, and the keys that only Kafka has."""
+"""Settings of the broker: one file per area, their sources, and the keys that only Kafka has."""

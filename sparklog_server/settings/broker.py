@@ -1,4 +1,4 @@
-"""Settings of the broker itself: who it is, which root it serves, how closely it follows it.
+"""Settings of the broker itself: its identity, its root, and how often it polls the metadata log.
 
 Sources: Kafka KafkaConfig, BrokerLifecycleManager.
 """
@@ -38,12 +38,12 @@ class LogSettings:
         "sparklog.logs.level",
         default="INFO",
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        doc="""What is logged at least.""",
+        doc="""The lowest level that is logged.""",
     )
     logs_requests: bool = setting(
         "sparklog.logs.requests",
         default=False,
-        doc="""Log every request and how long it took. Costs a line per request.""",
+        doc="""Log every request and its duration. Costs a line per request.""",
     )
     logs_keep_days: int = setting(
         "sparklog.logs.keep.days",
@@ -51,13 +51,13 @@ class LogSettings:
         minimum=1,
         maximum=3650,
         unit="days",
-        doc="""How many rolled log files of each kind are kept.""",
+        doc="""The number of rolled log files of each kind to keep.""",
     )
 
 
 # --- controller --------------------------------------------------------------------------------------
 #
-# Settings of the controller: when leaders go back to the brokers that are to lead.
+# Settings of the controller: when partitions return to their preferred leaders.
 #
 # Sources: Kafka ReplicationConfigs.
 
@@ -87,13 +87,13 @@ class ControllerSettings:
         minimum=1,
         maximum=INT_MAX,
         unit="seconds",
-        doc="""How often the controller looks whether leaders are to go back.""",
+        doc="""How often the controller checks for partitions to return to their preferred leaders.""",
     )
 
 
 # --- publish -----------------------------------------------------------------------------------------
 #
-# Settings of producing: what is checked, gathered and published together.
+# Settings of producing: limits of validation, group commits and the backlog.
 #
 # Sources: Kafka has no counterpart for most; there each partition syncs alone.
 
@@ -108,16 +108,16 @@ class PublishSettings:
         minimum=1024,
         maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
         doc="""Largest record batch after decompression; checked while it is decompressed. No more than
-        readers without a broker decompress. Smaller: one request can make the broker hold less. Beside it, no
-        batch may decompress to more than 512 times its size, or max.message.bytes where that is more.""",
+        readers without a broker decompress. Smaller: one request can make the broker hold less. In addition,
+        no batch may decompress to more than 512 times its size, or max.message.bytes where that is more.""",
     )
     produce_check_bytes: int = setting(
         "sparklog.produce.check.bytes",
         default=32 * MIB,
         minimum=MIB,
         maximum=LONG_MAX,
-        doc="""Memory in which compressed batches are looked at, over all connections; a batch that needs more
-        is looked at alone. Larger: more large batches together; smaller: less memory.""",
+        doc="""Memory in which compressed batches are validated, over all connections; a batch that needs more
+        is validated alone. Larger: more large batches together; smaller: less memory.""",
     )
     publish_linger_ms: int = setting(
         "sparklog.publish.linger.ms",
@@ -168,7 +168,7 @@ class PublishSettings:
 
 # --- fetch -------------------------------------------------------------------------------------------
 #
-# Settings of fetching: what answers, sessions, waiting fetches and the cache may take.
+# Settings of fetching: limits of answers, sessions, waiting fetches and the cache.
 #
 # Sources: Kafka ServerConfigs (fetch.max.bytes), KIP-227, KIP-392.
 
@@ -235,7 +235,7 @@ class FetchSettings:
         "replica.selector.class",
         default=LEADER_SELECTOR,
         choices=(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
-        doc="""Who serves a consumer that says its rack (client.rack): the leader of the partition, or, with
+        doc="""Which broker serves a consumer with a rack (client.rack): the leader of the partition, or, with
         RackAwareReplicaSelector, a broker in that rack (broker.rack) that has a replica. The names are
         Kafka's; no class is loaded. RackAwareReplicaSelector: no cost for records that leave a zone;
         LeaderSelector: they come sooner, by up to sparklog.metadata.poll.ms.""",
@@ -259,25 +259,25 @@ class BrokerSettings:
         default=1,
         minimum=0,
         maximum=INT_MAX,
-        doc="""This broker's number, also called broker.id: another one for each broker of a root.""",
+        doc="""This broker's number, also called broker.id, unique among the brokers of a root.""",
     )
     broker_rack: str = setting(
         "broker.rack",
         default="",
-        doc="""Where this broker is: a zone, a rack. Replicas of a partition are spread over racks, and
-        consumers that say the same client.rack read from a replica there. Empty: nowhere in particular.""",
+        doc="""The location of this broker: a zone, a rack. Replicas of a partition are spread over racks, and
+        consumers with the same client.rack read from a replica there. Empty: no rack.""",
     )
     log_dirs: str = setting(
         "log.dirs",
         default="",
-        doc="""The root: a directory, made if it is not there. Exactly one; --root wins over it.""",
+        doc="""The root: a directory, created if it is missing. Exactly one; --root overrides it.""",
     )
     cluster_id: str = setting(
         "sparklog.cluster.id",
         default="",
         doc="""The cluster id that the root must have (`sparklog root describe` shows it): any other is
-        refused, and none is made, as where a volume is not mounted. Empty: whichever is there, or a new
-        one.""",
+        refused, and none is created, for example if a volume is not mounted. Empty: any existing one, or a
+        new one.""",
     )
     allow_unsafe_filesystem: bool = setting(
         "sparklog.allow.unsafe.filesystem",
@@ -292,8 +292,8 @@ class BrokerSettings:
         default=20,
         minimum=1,
         maximum=60_000,
-        doc="""How often to look for commits of others (Spark, the command line). On an object store only
-        while requests are worked on, waiting fetches among them; else once a broker.heartbeat.interval.ms.
+        doc="""How often to check for commits of others (Spark, the command line). On an object store only
+        while requests are in progress, including waiting fetches; else once per broker.heartbeat.interval.ms.
         Shorter: consumers see their records sooner; longer: fewer lookups in the storage.""",
     )
     broker_session_timeout_ms: int = setting(
@@ -301,7 +301,7 @@ class BrokerSettings:
         default=9_000,
         minimum=100,
         maximum=INT_MAX,
-        doc="""A broker of which nothing is heard for so long is taken for dead, and others lead what it led.
+        doc="""A broker without a heartbeat for this time is considered dead; others lead its partitions.
         And a broker that could not look at the metadata log for so long answers for groups
         and partitions no more, until it can: another one may have taken over. Longer: outages of the storage
         and pauses are felt less; shorter: less time without a leader after a crash. Must be longer than
@@ -327,8 +327,8 @@ class BrokerSettings:
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable",
         default=True,
-        doc="""A broker that stops hands over first what it leads, for at most
-        sparklog.shutdown.timeout.ms. false: it stops immediately, and others lead when it is gone.""",
+        doc="""A broker that stops first hands its partitions over, for at most
+        sparklog.shutdown.timeout.ms. false: it stops immediately, and others lead after its end.""",
     )
     num_io_threads: int = setting(
         "num.io.threads",
@@ -337,19 +337,19 @@ class BrokerSettings:
         maximum=1000,
         unit="threads",
         doc="""Threads for storage: reading segments, looking up offsets, changing topics. More: more reads
-        at once on storage that is slow to answer; fewer: less memory.""",
+        concurrently on slow storage; fewer: less memory.""",
     )
     shutdown_timeout_ms: int = setting(
         "sparklog.shutdown.timeout.ms",
         default=10_000,
         minimum=0,
         maximum=LONG_MAX,
-        doc="""How long handing over, and then requests in progress, may take when the broker is told to
+        doc="""How long handing over, and then requests in progress, may take when the broker has to
         stop.""",
     )
 
     def __post_init__(self) -> None:
-        """What one declaration cannot say."""
+        """Check settings that depend on each other."""
         if self.metadata_poll_ms >= self.broker_session_timeout_ms:
             raise InvalidRequestError(
                 "INVALID_CONFIG_VALUE",

@@ -1,10 +1,10 @@
-"""Settings of the broker, all areas together: Kafka's names, each declared once; those without a counterpart
-in Kafka begin with `sparklog.`.
+"""All settings of the broker: Kafka's names, each declared once; those without a counterpart in Kafka begin
+with `sparklog.`.
 
-Invariants: an unknown key is refused with the nearest known one, a key that means something only to Kafka
-    is refused by saying so (kafka_only.py); nothing is ignored. A key is declared in one area.
-Layers for what a root can say too (num.partitions, ...): the root's value, then the broker's, as in Kafka
-    a cluster-wide value wins over server.properties. `root_defaults` is the broker's layer.
+Invariants: an unknown key is refused with the nearest known one, a key that only has a meaning in Kafka
+    is refused with the reason (kafka_only.py); nothing is ignored. A key is declared in one area.
+Layers of settings that a root may have, too (num.partitions, ...): the root's value, then the broker's, as in
+    Kafka a cluster-wide value wins over server.properties. `root_defaults` is the broker's layer.
 Not here: the declarations (the other files of this folder), reading files, flags and the environment
     (sources.py). A part of the broker gets the settings of its area, not all of them.
 Sources: Kafka SocketServerConfigs, KafkaConfig, GroupCoordinatorConfig, TransactionStateManagerConfig.
@@ -38,7 +38,7 @@ from sparklog_server.settings.updating import DYNAMIC, ROOT_KEYS, TOPIC_DEFAULTS
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """The broker's settings, typed, an area each."""
+    """The broker's typed settings, one field per area."""
 
     broker: BrokerSettings
     controller: ControllerSettings
@@ -54,12 +54,12 @@ class ServerConfig:
 
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> Self:
-        """Typed settings; what is not given has its default."""
+        """Return typed settings; missing keys have their defaults."""
         validate_settings(configs, SETTINGS, "broker")
         return cls(**{name: parse_settings(area, configs, {}) for name, area in _AREAS.items()})
 
     def with_values(self, values: Mapping[str, str]) -> Self:
-        """The same settings but for these; values by declared keys, as they are written."""
+        """Return the settings with these values replaced; texts by declared keys."""
         changed: dict[str, dict[str, Any]] = {}
         for key, text in values.items():
             path, one = SETTINGS[key]
@@ -69,7 +69,7 @@ class ServerConfig:
         return dataclasses.replace(self, **areas)
 
     def takes(self, values: Mapping[str, str]) -> bool:
-        """True if these could be settings of this broker."""
+        """True if these values are valid for this broker."""
         try:
             self.with_values(values)
         except SparklogError:
@@ -77,7 +77,7 @@ class ServerConfig:
         return True
 
     def text_of(self, key: str) -> str:
-        """The value of a declared key, as it is written."""
+        """Return the value of a declared key as text."""
         path, one = SETTINGS[key]
         area, field = path.split(".")
         return one.format(getattr(getattr(self, area), field))
@@ -87,7 +87,7 @@ class ServerConfig:
         return {key: self.text_of(name) for name, key in ROOT_KEYS.items() if name in SETTINGS}
 
     def maintenance_defaults(self) -> dict[str, str]:
-        """Return those of `root_defaults` that maintenance needs: retention and compaction."""
+        """Return the part of `root_defaults` that maintenance needs: retention and compaction."""
         names = declared_settings(MaintenanceSettings)
         return {key: self.text_of(name) for name, key in ROOT_KEYS.items() if name in names}
 
@@ -105,7 +105,7 @@ SETTINGS: dict[str, tuple[str, Setting]] = {
 
 
 def describe_server_configs() -> str:
-    """A Markdown table of every setting, for the documentation."""
+    """Return a Markdown table of all settings, for the documentation."""
     lines = ["|key|type|unit|default|allowed|update|meaning|", "|-|-|-|-|-|-|-|"]
     for key, (_, one) in SETTINGS.items():
         cells = (key, TYPE_NAMES[one.kind], one.unit, one.format(one.default), one.bounds)
@@ -113,7 +113,7 @@ def describe_server_configs() -> str:
     return "\n".join(lines) + "\n"
 
 
-# What conf/server.properties sets, and why.
+# Values that conf/server.properties sets, with reasons.
 _EXAMPLES = {
     "group.initial.rebalance.delay.ms": (
         "0",
@@ -123,7 +123,7 @@ _EXAMPLES = {
 
 
 def render_server_properties() -> str:
-    """The text of conf/server.properties: every setting with its default, commented out, but for examples."""
+    """Return conf/server.properties: every setting with its default, commented out except for examples."""
     lines = [
         "# Settings of sparklog-server, with their defaults. Generated from sparklog_server/settings/.",
         "# sparklog-server --config FILE reads it; flags and SPARKLOG_SERVER_NUM_PARTITIONS=3 (for",
@@ -146,22 +146,22 @@ def render_server_properties() -> str:
 
 # --- in force ----------------------------------------------------------------------------------------
 #
-# The settings in force of a running broker: its own in the root, else those of all brokers, else what it was
-# started with.
+# The settings in force of a running broker: its own in the root, else those of all brokers, else those of its
+# start.
 #
-# Invariants: what cannot be (a newer sparklog's, or written to the log by other means) is skipped and
-#     reported; a broker starts in any case. In which order settings that need each other were stored
-#     is no matter.
-# Not here: what clients may store (admin/configs.py), the parts that apply it (root/live_root.py).
+# Invariants: invalid settings (of a newer sparklog, or written to the log by other means) are skipped and
+#     reported; a broker starts in any case. The order in which interdependent settings were stored does not
+#     matter.
+# Not here: validation of clients' changes (admin/configs.py), the parts that apply them (root/live_root.py).
 # Sources: Kafka DynamicBrokerConfig (the order of precedence; invalid values are ignored).
 
 
 def config_in_force(
     started_with: ServerConfig, configs: Mapping[str, str], node_id: int
 ) -> tuple[ServerConfig, dict[str, SparklogError]]:
-    """The settings in force with these of the root, and why others of those cannot be, by their keys.
+    """Return the settings in force with the root's settings, and the errors of invalid ones, by key.
 
-    A broker's own are laid over those of all before it is asked what can be: they may need each other.
+    A broker's own settings override those of all brokers before the check: they may depend on each other.
     """
     of_all, own = (
         {name: text for name, text in broker_configs(configs, owner).items() if name in DYNAMIC}
@@ -177,7 +177,7 @@ def config_in_force(
 def _with_what_can_be(
     config: ServerConfig, values: Mapping[str, str]
 ) -> tuple[ServerConfig, dict[str, SparklogError]]:
-    """What is refused may need another one of them: it is tried again, as long as any were taken."""
+    """Apply valid settings. Refused ones may depend on others: retry them while any are accepted."""
     while True:
         refused: dict[str, SparklogError] = {}
         for name, text in values.items():
@@ -191,7 +191,7 @@ def _with_what_can_be(
 
 
 def topic_defaults_in_force(configs: Mapping[str, str], node_id: int) -> dict[str, str]:
-    """What a broker's own settings in the root say of topics, by the topics' keys."""
+    """Return the topic defaults in a broker's own settings in the root, by the topics' keys."""
     declared = declared_settings(TopicConfig)
     found = {}
     for name, text in broker_configs(configs, node_id).items():

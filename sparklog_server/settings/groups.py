@@ -13,7 +13,7 @@ from sparklog_server.settings.updating import INT_MAX, MIB, root_default
 
 # --- topics ------------------------------------------------------------------------------------------
 #
-# Settings of topics that a root may say too, where its value wins (config.py, `root_defaults`).
+# Defaults of topics; a value on the root wins (config.py, `root_defaults`).
 #
 # Sources: Kafka ServerLogConfigs, ReplicationConfigs.
 
@@ -30,12 +30,12 @@ class TopicSettings:
     )
     num_partitions: int = root_default(
         "num.partitions",
-        doc="""Partitions of a topic created without saying how many. For clients of this broker; a value on
+        doc="""Partitions of a topic created without a number. For clients of this broker; a value on
         the root wins, and is all that Spark, Python and the command line know.""",
     )
     default_replication_factor: int = root_default(
         "default.replication.factor",
-        doc="""Among how many brokers leading a partition moves, of topics created without saying how many: as
+        doc="""The number of brokers that may lead a partition, for topics created without a number: as
         many as there are, if those are fewer. It costs nothing, since all have the same storage. A value on
         the root wins.""",
     )
@@ -46,7 +46,7 @@ class TopicSettings:
     )
     message_max_bytes: int = root_default(
         "message.max.bytes",
-        doc="""Largest record batch, after compression, of topics that do not say max.message.bytes. A
+        doc="""Largest record batch, after compression, of topics without max.message.bytes. A
         value on the root wins.""",
     )
 
@@ -69,14 +69,15 @@ class TransactionSettings:
         minimum=1,
         maximum=INT_MAX,
         doc="""Longest time-out that a producer may ask for its transactions; more is refused
-        (INVALID_TRANSACTION_TIMEOUT). Longer: slow jobs get through; shorter: what a producer that is gone
-        has staged takes space for less long. No consumer waits for an open transaction in either case.""",
+        (INVALID_TRANSACTION_TIMEOUT). Longer: slow jobs get through; shorter: records that a dead
+        producer has staged take space for less time. No consumer waits for an open transaction in either
+        case.""",
     )
     id_expiration_ms: int = root_default(
         "transactional.id.expiration.ms",
-        doc="""A transactional id that is not used for so long is forgotten; its producer is fenced no more,
-        and has to be initialised again. Ids with an open transaction stay. Longer: producers may stay away
-        longer; shorter: less to remember where each job has an id of its own. A value on the root wins, and
+        doc="""A transactional id that is not used for this time is forgotten; its producer is no longer
+        fenced, and has to be initialised again. Ids with an open transaction stay. Longer: producers may stay
+        away longer; shorter: less memory if each job has its own id. A value on the root wins, and
         can be changed while brokers run.""",
     )
     abort_timed_out_interval_ms: int = setting(
@@ -84,25 +85,24 @@ class TransactionSettings:
         default=10_000,
         minimum=1,
         maximum=INT_MAX,
-        doc="""How often the controller looks for transactions past their time-out, aborts them, and fences
-        their producers. Shorter: sooner; longer: fewer looks.""",
+        doc="""How often the controller checks for transactions past their time-out, aborts them, and fences
+        their producers. Shorter: sooner; longer: fewer checks.""",
     )
     remove_expired_interval_ms: int = setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         default=3_600_000,
         minimum=1,
         maximum=INT_MAX,
-        doc="""How often the controller looks for transactional ids to forget. Shorter: sooner; longer: fewer
-        looks.""",
+        doc="""How often the controller checks for transactional ids to forget. Shorter: sooner; longer: fewer
+        checks.""",
     )
 
 
 # --- maintenance -------------------------------------------------------------------------------------
 #
-# Settings of maintenance by the broker, and of how long records and producers are kept where neither a topic
-# nor the root says so.
+# Settings of maintenance by the broker, and defaults of the retention of records and producers.
 #
-# log.retention.minutes and log.retention.hours say log.retention.ms in other units (sources.py).
+# log.retention.minutes and log.retention.hours are log.retention.ms in other units (sources.py).
 # Sources: Kafka CleanerConfig, ServerLogConfigs, TransactionLogConfig.
 
 
@@ -149,9 +149,9 @@ class MaintenanceSettings:
     )
     log_cleaner_delete_retention_ms: int = root_default(
         "log.cleaner.delete.retention.ms",
-        doc="""delete.retention.ms of topics that do not say it, for what this broker compacts; a value on
-        the root wins, and is what `sparklog compact` and streams know, too. Longer: slower readers still see
-        a key's deletion; shorter: tombstones take space for less long.""",
+        doc="""The default of delete.retention.ms, for topics that this broker compacts; a value on
+        the root wins, and also applies to `sparklog compact` and streams. Longer: slower readers still see
+        a key's deletion; shorter: tombstones take space for less time.""",
     )
     log_cleaner_min_compaction_lag_ms: int = root_default(
         "log.cleaner.min.compaction.lag.ms",
@@ -174,8 +174,8 @@ class MaintenanceSettings:
         default=15_000,
         minimum=1,
         maximum=LONG_MAX,
-        doc="""How often to look whether anything is to be merged, compacted or removed. Shorter: fewer small
-        extents; longer: fewer looks.""",
+        doc="""How often to check for data to merge, compact or remove. Shorter: fewer small
+        extents; longer: fewer checks.""",
     )
     sparklog_maintenance_delay_max_ms: int = setting(
         "sparklog.maintenance.delay.max.ms",
@@ -191,17 +191,17 @@ class MaintenanceSettings:
         default=300_000,
         minimum=1,
         maximum=LONG_MAX,
-        doc="""How often to look whether records are past their retention. Shorter: space is freed sooner;
-        longer: fewer looks.""",
+        doc="""How often to check for records past their retention. Shorter: space is freed sooner;
+        longer: fewer checks.""",
     )
     log_retention_ms: int = root_default(
         "log.retention.ms",
         excluded=(0,),  # by which all records of all topics would go; Kafka refuses it, too
-        doc="""retention.ms of topics that do not say it, for what this broker removes and reports; -1:
-        forever, which is not Kafka's default. log.retention.minutes and log.retention.hours say it in other
-        units; the smallest unit that is given wins. Only log.retention.hours=168 in a file counts for
-        nothing, since Kafka's own file has it: for a week write log.retention.ms=604800000. A value on the
-        root wins, and is what `sparklog expire` and streams know, too.""",
+        doc="""The default of retention.ms, for topics that this broker expires and reports; -1:
+        forever, which is not Kafka's default. log.retention.minutes and log.retention.hours are the same in
+        other units; the smallest given unit wins. Only log.retention.hours=168 in a file has no effect,
+        since Kafka's own file has it: for a week write log.retention.ms=604800000. A value on the
+        root wins, and also applies to `sparklog expire` and streams.""",
     )
     log_retention_bytes: int = root_default(
         "log.retention.bytes",
@@ -209,9 +209,9 @@ class MaintenanceSettings:
     )
     producer_id_expiration_ms: int = root_default(
         "producer.id.expiration.ms",
-        doc="""How long partitions remember idempotent producers that write nothing, at least; they are
+        doc="""The least time for which partitions remember idempotent producers that write nothing; they are
         forgotten within twice that. Longer: late repetitions of a batch are still recognised;
-        shorter: less to remember where each job is a new producer. A value on the root wins.""",
+        shorter: less memory if each job is a new producer. A value on the root wins.""",
     )
 
     @property
@@ -230,8 +230,8 @@ class GroupSettings:
 
     offsets_topic_replication_factor: int = root_default(
         "offsets.topic.replication.factor",
-        doc="""As default.replication.factor, of __consumer_offsets: among how many brokers coordinating a
-        group moves. A value on the root wins.""",
+        doc="""As default.replication.factor, of __consumer_offsets: the number of brokers that may coordinate
+        a group. A value on the root wins.""",
     )
     offsets_topic_num_partitions: int = root_default(
         "offsets.topic.num.partitions",
@@ -242,7 +242,8 @@ class GroupSettings:
         default=4096,
         minimum=0,
         maximum=32_767,
-        doc="""Longest note that a consumer may commit with an offset. Larger: more memory for offsets.""",
+        doc="""Longest metadata text that a consumer may commit with an offset. Larger: more memory for
+        offsets.""",
     )
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes",
@@ -251,14 +252,14 @@ class GroupSettings:
         maximum=INT_MAX,
         unit="minutes",
         doc="""Offsets of a group that is empty, or of a consumer without group that commits nothing, are
-        forgotten after so long. Longer: consumers may stay away longer; shorter: less to keep.""",
+        forgotten after this time. Longer: consumers may stay away longer; shorter: less to keep.""",
     )
     offsets_retention_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms",
         default=600_000,
         minimum=1,
         maximum=LONG_MAX,
-        doc="""How often to look for offsets to forget. Shorter: gone sooner; longer: less work.""",
+        doc="""How often to check for offsets to forget. Shorter: gone sooner; longer: less work.""",
     )
     group_min_session_timeout_ms: int = setting(
         "group.min.session.timeout.ms",
@@ -331,7 +332,7 @@ class GroupSettings:
     )
 
     def __post_init__(self) -> None:
-        """What one declaration cannot say."""
+        """Check settings that depend on each other."""
         least, most = self.group_min_session_timeout_ms, self.group_max_session_timeout_ms
         if least > most:
             raise InvalidRequestError(

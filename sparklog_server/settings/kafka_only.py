@@ -1,8 +1,7 @@
-"""Keys of Kafka's server.properties that have no counterpart here, and why.
+"""Keys of Kafka's server.properties without a counterpart here, with reasons.
 
-What would promise something that does not hold is refused: who sets it expects something of it. What means
-nothing here, or asks for what is so anyway, is accepted with a warning, so that Kafka's own file starts a
-broker.
+A setting whose guarantee cannot be met is refused: its user relies on it. A setting without effect, or with
+the only possible value, is accepted with a warning, so that Kafka's own file starts a broker.
 Sources: Kafka's configuration reference, config/server.properties; ADR 0003.
 """
 
@@ -21,7 +20,7 @@ _SYNCED = "everything is synced before it is acknowledged"
 _SECURITY = "this version speaks PLAINTEXT only, without authentication"
 _CLEANER_THREADS = "one process of low priority maintains a root"
 _CLEANER_MEMORY = (
-    "a process of its own reads segments as they are; log.cleaner.dedupe.buffer.size bounds its keys"
+    "a separate process reads segments unbuffered; log.cleaner.dedupe.buffer.size bounds its keys"
 )
 _TRANSACTIONS = "the state of transactions is in the root's metadata log, with all other"
 _VERIFIED = "whatever is staged is checked against the transaction by the commit that stages it"
@@ -59,7 +58,7 @@ _REASONS: dict[str, str] = {
     "offsets.commit.required.acks": "commits of offsets are durable before they are acknowledged",
     "process.roles": _ELECTION,
     "controller.listener.names": _ELECTION,
-    "broker.id.generation.enable": "node.id says the number of each broker",
+    "broker.id.generation.enable": "node.id is the number of each broker",
     "unclean.leader.election.enable": _CLEAN,
     "authorizer.class.name": _SECURITY + "; " + _CLASSES,
     "principal.builder.class": _SECURITY + "; " + _CLASSES,
@@ -167,13 +166,13 @@ def _is_number(expected: int, unit: int = 1) -> Callable[[str], bool]:
     return lambda text: _NUMBER.fullmatch(text) is not None and int(text) * unit == expected
 
 
-_SAME = "it is the default of topics here, too; the root may say otherwise"
+_SAME = "it is the default of topics here, too; the root may override it"
 _FOR_EVER = (
-    "the default of Kafka's own file, which is no choice of yours: records are kept forever here, unless "
-    "log.retention.ms, or retention.ms of the topic or the root, says otherwise"
+    "the default of Kafka's own file, not an explicit choice: records are kept forever here, unless "
+    "log.retention.ms, or retention.ms of the topic or the root, is set"
 )
 _ONE = "there is one copy, and the storage under the root keeps it safe"
-# Exact keys first, then prefixes: which values are accepted, and why they change nothing.
+# Exact keys first, then prefixes: the accepted values, and the reasons why they have no effect.
 HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "process.roles": (lambda text: "broker" in re.split(r"\s*,\s*", text), _ELECTION),
     "controller.listener.names": (_is_any, _ELECTION + "; listeners of these names are left out"),
@@ -201,7 +200,7 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
 
 
 def why_harmless(key: str, text: str) -> str | None:
-    """Why a setting of Kafka's may be left in the file although it does nothing; None if it may not."""
+    """Return the reason why a Kafka setting without effect is accepted; None if it is not."""
     found = HARMLESS.get(key) or next(
         (one for prefix, one in HARMLESS.items() if prefix.endswith(".") and key.startswith(prefix)), None
     )
@@ -212,7 +211,7 @@ def why_harmless(key: str, text: str) -> str | None:
 
 
 def why_kafka_only(key: str) -> str | None:
-    """Why a key of Kafka's means nothing here; None if it is no such key."""
+    """Return the reason why a Kafka key has no meaning here; None if it is no such key."""
     if key in _REASONS:
         return _REASONS[key]
     return next(

@@ -1,4 +1,4 @@
-"""Settings of the network: listeners, and what connections and requests may take.
+"""Settings of the network: listeners, and limits of connections and requests.
 
 Sources: Kafka SocketServerConfigs.
 """
@@ -15,17 +15,17 @@ from sparklog_server.settings.updating import INT_MAX, MIB
 
 # --- addresses ---------------------------------------------------------------------------------------
 #
-# Listeners as they are written: name://host:port, several separated by commas.
+# The text form of listeners: name://host:port, several separated by commas.
 #
-# Invariants: each listener has a name of its own; only PLAINTEXT is spoken; a host is what DNS, or an
-#     address, may be written as, so that what is advertised can be passed on.
+# Invariants: names of listeners are unique; only PLAINTEXT is supported; a host is a valid DNS name or
+#     address, so that advertised listeners are valid for clients.
 # Sources: Kafka EndPoint, SocketServerConfigs (listeners, advertised.listeners).
 
 
 _ADDRESS = re.compile(
     r"([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%a-z]{0,80}\]|\*|[0-9A-Za-z_.%-]{0,255}):([0-9]{1,5})"
 )
-_SHOWN = 100  # characters of what is refused
+_SHOWN = 100  # characters of a refused value
 _EVERYWHERE_IPV4, _EVERYWHERE = "0.0.0.0", "::"  # noqa: S104 - what an empty host means in Kafka
 _SECURE = {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
@@ -43,20 +43,20 @@ class ListenerAddress:
         return f"{self.name}://{host}:{self.port}"
 
     def with_port(self, port: int) -> "ListenerAddress":
-        """The same, once the port is known."""
+        """Return the address with the actual port."""
         return dataclasses.replace(self, port=port)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdvertisedListener:
-    """Where clients of one listener reach this broker."""
+    """The address under which clients of one listener reach this broker."""
 
     host: str
     port: int
 
 
 def parse_addresses(key: str, text: str) -> list[ListenerAddress]:
-    """The listeners of a setting."""
+    """Parse the listeners of a setting."""
     addresses = []
     for part in (part.strip() for part in text.split(",")):
         match = _ADDRESS.fullmatch(part)
@@ -72,7 +72,7 @@ def parse_addresses(key: str, text: str) -> list[ListenerAddress]:
     names = [one.name for one in addresses]
     if len(set(names)) != len(names):
         raise _invalid(
-            key, f"found the listener names {', '.join(names)}", "give every listener a name of its own"
+            key, f"found the listener names {', '.join(names)}", "give every listener a unique name"
         )
     return addresses
 
@@ -89,13 +89,13 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
 
 
 def validate_protocols(key: str, addresses: Sequence[ListenerAddress], protocols: dict[str, str]) -> None:
-    """Only PLAINTEXT is there."""
+    """Refuse protocols other than PLAINTEXT."""
     for one in addresses:
         protocol = protocols.get(one.name, one.name if one.name in _SECURE else None)
         if protocol is None:
             raise _invalid(
                 key,
-                f"found listener {one.name}, whose protocol is not said",
+                f"found listener {one.name}, without a protocol",
                 f"add {one.name}:PLAINTEXT to listener.security.protocol.map",
             )
         if protocol != "PLAINTEXT":
@@ -107,14 +107,14 @@ def validate_protocols(key: str, addresses: Sequence[ListenerAddress], protocols
 
 
 def bind_host(host: str) -> str:
-    """What to bind to: an empty host is every address, of both families where the machine has both."""
+    """Return the host to bind: an empty one is every address, of both families if the machine has both."""
     if host not in {"", "*"}:
         return host
     return _EVERYWHERE if socket.has_dualstack_ipv6() else _EVERYWHERE_IPV4
 
 
 def new_socket(host: str) -> socket.socket:
-    """A TCP socket to be bound to this; one of IPv6 takes IPv4's clients, too."""
+    """Return a TCP socket for this host; an IPv6 socket also accepts IPv4 clients."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     if sock.family is socket.AF_INET6 and socket.has_dualstack_ipv6():
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -122,7 +122,7 @@ def new_socket(host: str) -> socket.socket:
 
 
 def is_ip_address(host: str) -> bool:
-    """True if it is an address, and no name."""
+    """True if the host is an address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -131,7 +131,7 @@ def is_ip_address(host: str) -> bool:
 
 
 def plain_host(host: str) -> str:
-    """An address in its shortest form, that of an IPv4 client at an IPv6 socket as IPv4; a name as it is."""
+    """Return an address in its shortest form, IPv4-mapped ones as IPv4; a name unchanged."""
     if not is_ip_address(host):
         return host
     address = ipaddress.ip_address(host)
@@ -140,7 +140,7 @@ def plain_host(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """True if it is an address of this machine that no other machine has."""
+    """True if the host is a loopback address."""
     return is_ip_address(host) and ipaddress.ip_address(host).is_loopback
 
 
@@ -149,7 +149,7 @@ def _is_everywhere(host: str) -> bool:
 
 
 def advertised_address(address: ListenerAddress, advertised: Sequence[ListenerAddress]) -> ListenerAddress:
-    """Return what clients of a bound listener connect to; by default itself."""
+    """Return the address to which clients of a bound listener connect; by default its own."""
     for one in advertised:
         if one.name == address.name:
             return one if one.port else one.with_port(address.port)
@@ -210,11 +210,11 @@ class HttpSettings:
     )
 
     def __post_init__(self) -> None:
-        """What one declaration cannot say."""
+        """Check the listener's text."""
         self.parsed_http_listener()
 
     def parsed_http_listener(self) -> ListenerAddress | None:
-        """Where metrics are served, if anywhere."""
+        """Return the address of the metrics listener, if there is one."""
         text = self.http_listener.strip()
         if not text:
             return None
@@ -239,19 +239,19 @@ class NetworkSettings:
     listeners: str = setting(
         "listeners",
         default="PLAINTEXT://localhost:9092",
-        doc="""Where the broker listens: name://host:port, several separated by commas. An empty host means
+        doc="""Addresses of the listeners: name://host:port, several separated by commas. An empty host means
         all addresses, port 0 any free port. Only PLAINTEXT so far: keep it to a network you trust.""",
     )
     advertised_listeners: str = setting(
         "advertised.listeners",
         default="",
-        doc="""What clients are to connect to, by the names of listeners; empty: as listeners. Needed
+        doc="""Addresses to which clients connect, by the names of listeners; empty: as listeners. Needed
         where clients reach this machine by another name or port.""",
     )
     listener_security_protocol_map: str = setting(
         "listener.security.protocol.map",
         default="PLAINTEXT:PLAINTEXT",
-        doc="""Which protocol each listener's name stands for, such as INTERNAL:PLAINTEXT. Only PLAINTEXT so
+        doc="""The protocol of each listener's name, such as INTERNAL:PLAINTEXT. Only PLAINTEXT so
         far.""",
     )
     socket_request_max_bytes: int = setting(
@@ -268,7 +268,7 @@ class NetworkSettings:
         minimum=1,
         maximum=1_000_000,
         unit="requests",
-        doc="""Requests being worked on together, over all connections; those that only wait for records or
+        doc="""Requests in progress together, over all connections; those that only wait for records or
         for members of a group do not count. Beyond it the broker stops reading: clients are pushed back.""",
     )
     queued_max_request_bytes: int = setting(
@@ -277,8 +277,8 @@ class NetworkSettings:
         minimum=MIB,
         maximum=LONG_MAX,
         doc="""Bytes of requests held together, over all connections; beyond it the broker stops reading.
-        At most one more request of socket.request.max.bytes comes on top. One address may hold a third of
-        what is free, so alone a quarter of it, and less where several hold much; larger requests wait for
+        At most one more request of socket.request.max.bytes is added. One address may hold a third of
+        the free bytes, so alone a quarter of all, and less where several hold much; larger requests wait for
         each other. Larger: more memory, smoother under many large requests; smaller: clients are pushed back
         sooner.""",
     )
@@ -293,8 +293,8 @@ class NetworkSettings:
         in queued.max.requests from then on. Those whose size is known before (lists and descriptions of
         groups and transactions, descriptions of producers and settings, committed offsets, Metadata,
         CreateTopics) wait before they are made; where one turns out to be larger, that counts beyond the
-        limit. All others wait when they are made, and take memory meanwhile, at most one for each
-        connection. Larger: more at once; smaller: less memory when clients are slow.""",
+        limit. All others wait after they are made, and take memory while they wait, at most one for each
+        connection. Larger: more concurrent answers; smaller: less memory when clients are slow.""",
     )
     max_connections: int = setting(
         "max.connections",
@@ -320,23 +320,23 @@ class NetworkSettings:
     max_connections_per_ip_overrides: str = setting(
         "max.connections.per.ip.overrides",
         default="",
-        doc="""Other limits for single addresses, such as 10.0.0.7:5000,127.0.0.1:100. Names are not looked
-        up, other than in Kafka.""",
+        doc="""Other limits for single addresses, such as 10.0.0.7:5000,127.0.0.1:100. Names are not
+        resolved, unlike in Kafka.""",
     )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms",
         default=600_000,
         minimum=1,
         maximum=LONG_MAX,
-        doc="""A connection on which nothing happens for so long is closed; clients connect again.""",
+        doc="""A connection without traffic for this time is closed; clients connect again.""",
     )
     socket_request_timeout_ms: int = setting(
         "sparklog.socket.timeout.ms",
         default=60_000,
         minimum=1,
         maximum=LONG_MAX,
-        doc="""A request that has begun must be complete, and a response must be taken on, within so long;
-        else the connection is closed. Shorter: clients that trickle are gone sooner; longer: large requests
+        doc="""A request that has begun must be complete, and a response must be read, within this time;
+        else the connection is closed. Shorter: slow clients are disconnected sooner; longer: large requests
         over slow lines get through.""",
     )
     socket_send_buffer_bytes: int = setting(
@@ -355,7 +355,7 @@ class NetworkSettings:
     )
 
     def __post_init__(self) -> None:
-        """What one declaration cannot say: settings that must fit together."""
+        """Check settings that depend on each other."""
         protocols = parse_protocol_map("listener.security.protocol.map", self.listener_security_protocol_map)
         listeners = self.parsed_listeners()
         validate_protocols("listeners", listeners, protocols)
@@ -365,21 +365,21 @@ class NetworkSettings:
             raise InvalidRequestError(
                 "INVALID_CONFIG_VALUE",
                 "max.connections.per.ip: found 0, and max.connections.per.ip.overrides let no client in, "
-                "expected that one can connect, if only to change this again",
+                "expected that at least one client can connect, to be able to change this",
                 fix="set max.connections.per.ip.overrides to addresses that may connect, or a limit above 0",
             )
 
     def parsed_listeners(self) -> list[ListenerAddress]:
-        """Where to listen."""
+        """Return the addresses of the listeners."""
         return parse_addresses("listeners", self.listeners)
 
     def advertised(self, bound: ListenerAddress) -> AdvertisedListener:
-        """Return what clients of a listener connect to; `bound`: with the port that was chosen."""
+        """Return the address to which clients of a listener connect; `bound`: with the actual port."""
         address = advertised_address(bound, self._parsed_advertised())
         return AdvertisedListener(address.host, address.port)
 
     def per_ip_overrides(self) -> dict[str, int]:
-        """max.connections.per.ip.overrides."""
+        """Parse max.connections.per.ip.overrides."""
         limits = {}
         for part in (
             part.strip() for part in self.max_connections_per_ip_overrides.split(",") if part.strip()

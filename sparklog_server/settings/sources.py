@@ -1,9 +1,9 @@
-"""Where settings come from: flags, else the environment, else server.properties, else the defaults.
+"""The sources of settings: flags, else the environment, else server.properties, else the defaults.
 
 Invariants: every key from every source is known, or refused with a reason, or named in one warning because it
-    means nothing here (kafka_only.py); all errors are reported together, with their places.
-Names in the environment: SPARKLOG_SERVER_ and the key in capitals, with underscores for dots. Kubernetes sets
-    such ones, too, in every pod next to a service called sparklog-server: no settings, and skipped.
+    has no effect here (kafka_only.py); all errors are reported together, with their places.
+Names in the environment: SPARKLOG_SERVER_ and the key in capitals, with underscores for dots. Kubernetes also
+    sets such variables, in every pod of a namespace with a service called sparklog-server: they are skipped.
 Sources: Kafka's server.properties; Java's Properties format (javaproperties).
 """
 
@@ -24,7 +24,7 @@ from sparklog_server.settings.kafka_only import why_harmless, why_kafka_only
 
 _log = logging.getLogger("sparklog_server")
 _MINUTE_MS = 60_000
-# Kafka's units of one setting, the smallest first, which wins.
+# Kafka's units of one setting; the smallest comes first, and wins.
 RETENTION_UNITS = {
     "log.retention.ms": 1,
     "log.retention.minutes": _MINUTE_MS,
@@ -45,10 +45,10 @@ SYNONYMS = {
 def load_config(
     *, file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]
 ) -> ServerConfig:
-    """The settings in force.
+    """Return the settings in force.
 
     Raises:
-        InvalidRequestError: UNKNOWN_CONFIG, INVALID_CONFIG_VALUE; names every key that is wrong.
+        InvalidRequestError: UNKNOWN_CONFIG, INVALID_CONFIG_VALUE; names all wrong keys.
     """
     of_file = {} if file is None else read_properties(file)
     sources = [
@@ -64,7 +64,8 @@ def load_config(
     for settings, where in sources:
         for key, text in canonical(settings, where).items():
             why = why_harmless(key, text)
-            # Kafka's own file has its default for all units; a flag, or the environment, was asked for.
+            # Kafka's own file has its default for all units; a flag, or the environment, is an explicit
+            # choice.
             if why is not None and (key not in RETENTION_UNITS or settings is of_file):
                 harmless[key] = why
                 if key == "controller.listener.names":
@@ -85,7 +86,9 @@ def load_config(
             values[key] = _without(values[key], controllers)
     of_services = [name for name, text in environment.items() if _is_of_a_service(name, text)]
     if of_services:
-        _log.warning("what Kubernetes says of services was passed over: %s", ", ".join(sorted(of_services)))
+        _log.warning(
+            "ignoring variables that Kubernetes sets for services: %s", ", ".join(sorted(of_services))
+        )
     if harmless:
         ignored = "; ".join(f"{key} ({why})" for key, why in sorted(harmless.items()))
         _log.warning("ignoring Kafka settings without effect: %s", ignored)
@@ -93,15 +96,13 @@ def load_config(
 
 
 def _raise(problems: list[SparklogError]) -> None:
-    """Raise one error with all that is wrong."""
+    """Raise one error with all problems."""
     if len(problems) == 1:
         raise problems[0]
     if problems:
         raise InvalidRequestError(
             problems[0].code,
-            "\n  ".join(
-                [f"found {len(problems)} settings that cannot be:", *(one.message for one in problems)]
-            ),
+            "\n  ".join([f"found {len(problems)} invalid settings:", *(one.message for one in problems)]),
             fix="; ".join(dict.fromkeys(one.fix for one in problems)),
         )
 
@@ -109,7 +110,7 @@ def _raise(problems: list[SparklogError]) -> None:
 def _add_retention(
     values: dict[str, str], retention: Mapping[str, tuple[str, str]], problems: list[SparklogError]
 ) -> None:
-    """What is said in any unit, as log.retention.ms; the smallest unit wins, wherever it was said."""
+    """Set log.retention.ms from any unit; the smallest unit wins, from whichever source."""
     for key, unit_ms in reversed(RETENTION_UNITS.items()):
         if key in retention:
             try:
@@ -129,19 +130,19 @@ def _retention_ms(key: str, text: str, where: str, unit_ms: int) -> str:
 
 
 def _without(listeners: str, names: Collection[str]) -> str:
-    """The listeners that are not controllers'."""
+    """Return the listeners without those of controllers."""
     kept = [one for one in listeners.split(",") if one.partition("://")[0].strip().upper() not in names]
     return ",".join(kept)
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A file in Java's format."""
+    """Read a file in Java's format."""
     try:
         data = path.read_bytes()
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError:
-            text = data.decode("iso-8859-1")  # what Java takes all of them for
+            text = data.decode("iso-8859-1")  # the encoding that Java uses
         return dict(javaproperties.loads(text))
     except (OSError, ValueError) as error:
         raise InvalidRequestError(
@@ -162,14 +163,14 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_of_a_service(name: str, text: str) -> bool:
-    """True if Kubernetes sets it, for clients that look for a service of this name."""
+    """True if Kubernetes sets the variable, for clients of a service of this name."""
     if not name.startswith(ENVIRONMENT_PREFIX):
         return False
     return _OF_A_SERVICE.fullmatch(f"{name.removeprefix(ENVIRONMENT_PREFIX)}={text}") is not None
 
 
 def canonical(settings: Mapping[str, str], where: str) -> dict[str, str]:
-    """With synonyms replaced."""
+    """Return the settings with synonyms replaced."""
     result: dict[str, str] = {}
     for key, text in settings.items():
         name = SYNONYMS.get(key, key)
@@ -188,7 +189,7 @@ def _why_wrong(key: str, text: str, where: str) -> SparklogError | None:
     if why is not None:
         return InvalidRequestError(
             "UNKNOWN_CONFIG",
-            f"{where}: found {key}, a setting of Kafka's that means nothing here: {why}",
+            f"{where}: found {key}, a Kafka setting that means nothing here: {why}",
             fix=f"remove {key}",
         )
     if key not in SETTINGS and key in declared_settings(TopicConfig):

@@ -1,15 +1,15 @@
 """Which settings can change while brokers run, for a single broker or for all of them.
 
     PER_BROKER      for one broker, or for all that have none of their own; applied immediately.
-    CLUSTER_WIDE    for all, as the root says: what becomes of records, which are no broker's own, and what
-                    every process that uses the root must know.
+    CLUSTER_WIDE    for all, stored in the root: settings of records, which belong to no single broker, and
+                    settings that every process of the root must know.
     READ_ONLY       from flags, the environment or server.properties, when the broker starts.
 
-Kafka has the same words for the settings of its reference, and allows a single broker's value of what is
-CLUSTER_WIDE "for testing". Here a retention of one broker would remove everybody's records whenever that one
-happens to be controller, so it is refused.
-Invariants: what is PER_BROKER is acted on by the broker itself only.
-Not here: the values in force (config.py), taking them up (the part whose setting it is).
+Kafka's reference has the same terms, and allows a single broker's value of CLUSTER_WIDE settings "for
+testing". Here the retention of one broker would remove records of all brokers while it is the controller, so
+it is refused.
+Invariants: a PER_BROKER setting only affects the broker itself.
+Not here: the values in force (config.py), applying them (the part that has the setting).
 Sources: Kafka DynamicBrokerConfig (AllDynamicConfigs), KIP-226.
 """
 
@@ -25,9 +25,9 @@ from sparklog.log.setting import Setting, declared_settings
 #
 # The names under which brokers know the defaults of their topics' settings.
 #
-# A root stores them under the topic's key; Kafka's tools ask brokers for log.retention.ms.
-# Invariants: a bijection over the declared topic settings and the root's own, which keep their names; but for
-#     what only the root's owner sets, which is no matter of clients.
+# A root stores them under the topic's key; Kafka's tools use the broker's name, as log.retention.ms.
+# Invariants: a bijection over the declared topic settings and the root's own, which keep their names; except
+#     settings that only the root's owner may set, not clients.
 # Sources: Kafka ServerTopicConfigSynonyms (the synonym of highest priority).
 
 
@@ -56,7 +56,7 @@ def _broker_name(key: str) -> str:
 # Topic key -> the broker's name for its default.
 BROKER_NAMES: Mapping[str, str] = {key: _broker_name(key) for key in declared_settings(TopicConfig)}
 
-# The broker's name -> the key under which the root stores it. All that can be set for the whole cluster.
+# The broker's name -> the key under which the root stores it. All settings of the whole cluster.
 ROOT_KEYS: Mapping[str, str] = {name: key for key, name in BROKER_NAMES.items()} | {
     key: key for key in declared_settings(RootConfig) if key not in OWNERS_KEYS
 }
@@ -67,16 +67,16 @@ _ROOT_SETTINGS = {
 
 
 def root_setting(key: str) -> Setting:
-    """Return the declaration of what a root can store under a key."""
+    """Return the declaration of a root's setting."""
     return _ROOT_SETTINGS[key]
 
 
 def root_default(name: str, *, doc: str, **other: Any) -> Any:
-    """Declare a broker's default of what the root can store, with its type, bounds and default.
+    """Declare a broker's default of a root's setting, with its type, bounds and default.
 
     Args:
-        name: under which brokers know it (ROOT_KEYS).
-        other: what else differs from the root's declaration; see Setting.
+        name: the broker's name of the setting (ROOT_KEYS).
+        other: other differences from the root's declaration; see Setting.
     """
     declared = root_setting(ROOT_KEYS[name])
     own = dataclasses.replace(declared, key=name, doc=" ".join(doc.split()), **other)
@@ -85,7 +85,7 @@ def root_default(name: str, *, doc: str, **other: Any) -> Any:
 
 # --- units -------------------------------------------------------------------------------------------
 #
-# Bounds and sizes that settings of several areas are declared with.
+# Bounds and sizes for declarations of settings in several areas.
 
 
 INT_MAX = (1 << 31) - 1
@@ -96,14 +96,14 @@ MIB = 1 << 20
 
 
 class Update(enum.Enum):
-    """When, and for whom, a setting can change; see the module's docstring."""
+    """When, and for which brokers, a setting can change; see the module's docstring."""
 
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
     READ_ONLY = "read-only"
 
 
-# Settings that server.properties may have, too.
+# Settings that may also be in server.properties.
 DYNAMIC = frozenset(
     {
         "log.cleaner.backoff.ms",
@@ -117,7 +117,7 @@ DYNAMIC = frozenset(
         "sparklog.vacuum.max.files.per.second",
     }
 )
-# Settings of topics that say how records are written, which is the business of the broker that writes them.
+# Settings of topics that only affect the broker that writes the records.
 _OF_WRITING = (
     "compression.type",
     "flush.messages",
@@ -137,7 +137,7 @@ TOPIC_DEFAULTS = {BROKER_NAMES[key]: key for key in _OF_WRITING}
 
 
 def update_of(name: str) -> Update:
-    """Of a setting by the name that brokers have for it."""
+    """Return the update mode of a setting, by its name in brokers."""
     if name in DYNAMIC or name in TOPIC_DEFAULTS:
         return Update.PER_BROKER
     return Update.CLUSTER_WIDE if name in ROOT_KEYS else Update.READ_ONLY

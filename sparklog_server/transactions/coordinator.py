@@ -1,34 +1,34 @@
-"""The coordinator of transactions: what producers ask of a transactional id, decided by the newest image.
+"""The transaction coordinator: decides on producers' requests for a transactional id, by the newest image.
 
-It keeps nothing. All that is known of a transaction is in the image, and each operation is an action of a
-commit, planned against the newest image and fenced as this broker's: so any broker may do any operation for
-any id, a broker that dies between two of them leaves nothing behind, and who repeats a request at another one
-gets the same answer. Who loses a race decides again.
+It has no state. The image has all that is known of a transaction. Each operation is an action of a commit,
+planned against the newest image and fenced by this broker's registration. So any broker may do any operation
+for any id, a broker that dies between two of them leaves nothing behind, and a request that is repeated at
+another broker gets the same answer. The loser of a race decides again.
 
-An end of the first protocol must say which transaction it ends, since its epoch does not:
+An end of the first protocol must name the transaction that it ends, since its epoch does not:
 
-1. the producer sends EndTxn, the coordinator takes it in, and is slow;
+1. the producer sends EndTxn, the coordinator accepts it, and is slow;
 2. the producer repeats it at another broker, is answered, and begins the next transaction in the same epoch;
 3. the first coordinator commits: it would end the next transaction.
 
-So an end names the number of the transaction that this broker's image showed open when it was taken in, or
-none; and where another one is open by the time of the commit, the producer is asked to send again
-(CONCURRENT_TRANSACTIONS, which all clients do): a client that still waits means that one. The number is never
-taken later, from an image that was looked for since: between step 1 and that look is step 2. So a producer
-whose transaction was opened through another broker a moment ago is asked again as well, once by each broker
-that is behind: what refuses it has looked at the newest, and shows it when the request comes again.
+So an end names the number of the transaction that this broker's image showed open when it was accepted, or
+none. If another one is open by the time of the commit, the producer has to retry (CONCURRENT_TRANSACTIONS,
+which all clients do): a client that still waits means that one. The number is never taken from an image of a
+later
+refresh: step 2 may lie between step 1 and that refresh. So a producer whose transaction was just opened
+through another broker has to retry as well, once for each broker that is behind: the refusal has refreshed
+the image, and the retry is decided by it.
 
 Produce and TxnOffsetCommit of the first protocol name the number likewise, for the same reason
 (publish/decisions.py). But their brokers are behind most of the time: a transaction is opened through one
-broker, and written to through others a moment later. So such a request is read after a look at the newest
-image, which is waited for LOOK_SECONDS at most, or REMOTE_LOOK_SECONDS: the request might as well have been
-so much longer on the way. If the look takes longer, the client sends again, if it has to.
+broker, and written to through others a moment later. So such a request is read after a refresh of the image,
+which takes at most LOOK_SECONDS, or REMOTE_LOOK_SECONDS: the effect is that of a slower network. If the
+refresh takes longer, the client retries if necessary.
 
-Invariants: no refusal rests on an image that may be an old one: before a plan refuses, the metadata log has
-    looked at the newest.
-Not here: the rules and what they do (sparklog/metadata/model), what is staged (publish/), what has taken too
-    long (sweep.py), Kafka's entities (api/).
-Concurrency: event loop; what decides runs in the publisher's thread, and changes nothing.
+Invariants: no refusal is based on a stale image: before a plan refuses, the metadata log is refreshed.
+Not here: the rules (sparklog/metadata/model), staging (publish/), time-outs (sweep.py), Kafka's entities
+    (api/).
+Concurrency: event loop; decisions are made in the publisher's thread, and change nothing.
 After a crash: begin again; what was answered is in the log.
 Sources: Kafka TransactionCoordinator; docs/adr/0028; tests/models/transactions.py; KIP-98, KIP-360, KIP-890.
 """
@@ -83,22 +83,22 @@ from sparklog_server.settings.groups import TransactionSettings
 
 # --- gathering ---------------------------------------------------------------------------------------
 #
-# At once when idle; while a commit is under way the next one gathers, so that a hundred producers that end
-# their transactions at the same time wait for one or two commits, and not for a hundred.
+# When idle, an operation is committed immediately. During a commit the operations for the next one gather, so
+# that a hundred producers that end their transactions at the same time wait for one or two commits.
 #
 # Invariants:
-#     1. each operation decides by the image that its commit is planned against, which is the newest: an
-#        answer never rests on an older one, a refusal neither;
+#     1. each operation decides by the image that its commit is planned against, which is the newest: neither
+#        answers nor refusals are based on an older one;
 #     2. operations on one transactional id are in different commits, in the order of `submit`. So those of
 #        one commit need to know of each other only which producer ids are taken, and which ids are forgotten,
 #        and one that is refused harms no other;
-#     3. a client that is answered finds the same in the image that is installed.
-# Bounds: operations and partitions of one commit; operations that wait, beyond which they are refused.
+#     3. the installed image agrees with the answer to the client.
+# Bounds: operations and partitions of one commit; pending operations, beyond which further ones are refused.
 # Not here: fencing (publish/).
 # Concurrency: event loop; `decide` is called in the publisher's thread, more than once if the commit loses a
-#     race: it must not change anything but what it returns.
-# After a crash: what was not answered is committed or not, and its client repeats it.
-# Sources: publish/publisher.py, which gathers records likewise.
+#     race: it must have no side effects.
+# After a crash: an unanswered operation is committed or not, and its client repeats it.
+# Sources: publish/publisher.py, which gathers records in the same way.
 
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class _Operation:
 
 
 class Gathering:
-    """What producers ask of their transactions, gathered into commits: those of one moment share one."""
+    """Gathers operations of producers on their transactions into group commits."""
 
     def __init__(self, publisher: Publishing) -> None:
         self._publisher = publisher
@@ -136,17 +136,17 @@ class Gathering:
         self._is_at_work = False
 
     def __len__(self) -> int:
-        """How many operations wait for a commit."""
+        """Return the number of pending operations."""
         return len(self._waiting)
 
     def stop(self) -> None:
-        """Begin no more commits; requests that wait are not answered any more."""
+        """Begin no more commits; pending requests get no answer."""
         self._background.cancel()
 
     def submit(self, transactional_id: str, decide: Decide[T], *, weight: int = 1) -> "asyncio.Future[T]":
-        """Have `decide(image)` name the actions to commit, and what to answer when they are.
+        """Commit the actions that `decide(image)` returns; the future gets its answer after the commit.
 
-        The future fails with what `decide` raises, or what the commit does.
+        The future fails with the error of `decide` or of the commit.
 
         Args:
             weight: how many partitions the actions name.
@@ -176,7 +176,7 @@ class Gathering:
             self._is_at_work = False
 
     def _take(self) -> list[_Operation]:
-        """The next commit's: in order, each transactional id once."""
+        """Return the operations of the next commit: in order, each transactional id once."""
         taken: list[_Operation] = []
         later: list[_Operation] = []
         ids: set[str] = set()
@@ -199,7 +199,7 @@ class Gathering:
         try:
             await self._publisher.submit_plan(lambda image: _decide(operations, image))
         except InvalidRequestError as error:
-            # Together they do not apply, or are too large for a document: then each for itself.
+            # Together they do not apply, or are too large for a document: retry them one by one.
             if len(operations) == 1:
                 _fail(operations, as_value(error))
                 return
@@ -227,10 +227,10 @@ def _decide(operations: Sequence[_Operation], image: Image) -> list[Action]:
 
 
 def _without(image: Image, actions: Sequence[Action]) -> Image:
-    """The image for the next operation: what these take, or forget, is not there for it."""
+    """Return the image for the next operation, without the ids that these actions take or forget."""
     taken = sum(one.count for one in actions if isinstance(one, AllocateProducerIds))
     forgotten = [one for one in actions if isinstance(one, ForgetTransactions)]
-    if forgotten:  # which is rare: it costs a copy
+    if forgotten:  # rare: it costs a copy
         after = apply_actions(image, forgotten, commit=image.commit + 1, commit_uuid="planned")
         image = replace(image, transactions=after.transactions)
     return replace(image, next_producer_id=image.next_producer_id + taken) if taken else image
@@ -254,25 +254,25 @@ def _fail(operations: Sequence[_Operation], error: Exception) -> None:
 
 # --- refusals ----------------------------------------------------------------------------------------
 #
-# Why a producer may not, in Kafka's error codes: each client acts on them, and some only on old ones.
+# Kafka's error codes of refusals: each client acts on them, and some clients only know old ones.
 #
-# What a producer makes of them (Java's; others alike):
+# Reactions of producers (Java; others are similar):
 #
-#     PRODUCER_FENCED, INVALID_PRODUCER_EPOCH   another process has its transactional id: it ends
-#     INVALID_PRODUCER_ID_MAPPING               the id is not known any more, or another's: it ends, or
-#                                               begins again
-#     INVALID_TXN_STATE                         it asks for what does not follow: a fault, it ends
-#     POLICY_VIOLATION                          there is no room for its id: it ends; librdkafka asks again,
-#                                               for as long as it may take
-#     CONCURRENT_TRANSACTIONS                   it asks again in a moment, here
-#     NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE   it looks for the coordinator, and asks again there
+#     PRODUCER_FENCED, INVALID_PRODUCER_EPOCH   another process has its transactional id: the producer fails
+#     INVALID_PRODUCER_ID_MAPPING               the id is unknown, or another producer's: it fails, or
+#                                               initialises again
+#     INVALID_TXN_STATE                         the request does not fit the state: a bug, it fails
+#     POLICY_VIOLATION                          there is no room for its id: it fails; librdkafka retries
+#                                               until its time-out
+#     CONCURRENT_TRANSACTIONS                   it retries at this broker
+#     NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE   it finds the coordinator, and retries there
 #
-# Invariants: whatever is not said by the transaction itself is one of the last two: nothing is known to have
-#     happened, or what has is answered likewise when it is asked again. Of these no producer ends.
-# Not here: the rules (sparklog/metadata/model), which APIs mask what since which version
+# Invariants: errors other than those of the transaction itself become one of the last two: the outcome is
+#     unknown, and a retry gets the true one. No producer fails because of them.
+# Not here: the rules (sparklog/metadata/model), which APIs mask which codes since which version
 # (sparklog_server/api).
 # Sources: Kafka TransactionCoordinator, TransactionStateManager.appendTransactionToLog, KafkaApis
-#     (PRODUCER_FENCED to those who know it), TransactionManager.TxnRequestHandler.
+#     (PRODUCER_FENCED for clients that know it), TransactionManager.TxnRequestHandler.
 
 
 _BY_CODE: Mapping[str, ErrorCode] = MappingProxyType(
@@ -293,7 +293,7 @@ _BY_CODE: Mapping[str, ErrorCode] = MappingProxyType(
 
 
 def refusal_of(error: BaseException) -> ErrorCode:
-    """What to answer a producer whose transaction could not be worked on."""
+    """Return the error code for a failed operation on a transaction."""
     if isinstance(error, SparklogError):
         known = _BY_CODE.get(error.code)
         if known is not None:
@@ -308,9 +308,9 @@ def refusal_of(error: BaseException) -> ErrorCode:
 
 
 def refusal_once_begun(error: BaseException) -> ErrorCode:
-    """The same for what is added to a transaction: while the root has no room, its producer asks again.
+    """Return the error code for a failed addition to a transaction: while the root has no room, retriable.
 
-    POLICY_VIOLATION would end Java's at AddOffsetsToTxn and TxnOffsetCommit, and its transaction at
+    POLICY_VIOLATION would end Java's producer at AddOffsetsToTxn and TxnOffsetCommit, and its transaction at
     AddPartitionsToTxn.
     """
     code = refusal_of(error)
@@ -318,7 +318,7 @@ def refusal_once_begun(error: BaseException) -> ErrorCode:
 
 
 def masked(error: ErrorCode, *, knows_fenced: bool) -> ErrorCode:
-    """For clients older than PRODUCER_FENCED: the code by which they knew it."""
+    """Return the code that the client knows: clients older than PRODUCER_FENCED get its predecessor."""
     if error is ErrorCode.producer_fenced and not knows_fenced:
         return ErrorCode.invalid_producer_epoch
     return error
@@ -326,8 +326,7 @@ def masked(error: ErrorCode, *, knows_fenced: bool) -> ErrorCode:
 
 # --- active producers --------------------------------------------------------------------------------
 #
-# The latest writers of a partition: the producers that it remembers, and those that have staged
-# something.
+# The latest writers of a partition: the producers that it remembers, and those with staged records.
 #
 # Invariants: pure; as of one image. A time is that of the last extent that a producer has there: where
 #     extents were merged it may be another's, and later; -1 where there is none any more.
@@ -341,7 +340,7 @@ _UNKNOWN_MS = -1
 
 
 def active_producers(image: Image, state: PartitionState) -> Producers:
-    """The least recent first."""
+    """Return the active producers, least recent first."""
     producers = state.producers
     times = _times(state, _column(state, "last_offset"))
     staging = image.transactions.staging_in(state.topic_id, state.partition)
@@ -365,7 +364,7 @@ def _column(state: PartitionState, name: str) -> npt.NDArray[np.int64]:
 
 
 def _times(state: PartitionState, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Of the extents in which these offsets are."""
+    """Return the times of the extents that hold these offsets."""
     times = np.full(len(offsets), _UNKNOWN_MS, np.int64)
     for _, block in state.extents.column_blocks():
         index = np.searchsorted(block.base_offset, offsets, side="right") - 1
@@ -377,24 +376,24 @@ def _times(state: PartitionState, offsets: npt.NDArray[np.int64]) -> npt.NDArray
 
 # --- shares ------------------------------------------------------------------------------------------
 #
-# What a client may have of a root's transactions: a share for each address, so that none keeps others out.
+# The share of a root's transactions that a client may use, per address, so that no client locks others out.
 #
-# All of it is in the memory of everyone who uses the root, and has bounds (transaction_values.py). Without
-# shares a single client could use them up, and every other one would be refused.
+# All transactions are in the memory of every process that uses the root, within bounds
+# (transaction_values.py). Without shares a single client could use them up, and all others would be refused.
 #
-#     transactional ids    an address may have a quarter of what a root may; for the next one its own that was
-#                          unused for longest is forgotten
+#     transactional ids    an address may have a quarter of the root's bound; for the next one, its own least
+#                          recently used id is forgotten
 #     open transactions    an address may hold a third of the weight that is free, as of network/frames.py:
 #                          alone a quarter of the bound, and less where several hold much
 #
-# Invariants: an id is of the address that has used it last at this broker. Brokers do not share this, and one
-#     that starts knows no address: so a share is what one broker lets a client have.
-#     A refusal here may rest on an image that is a moment old: it is answered as "try again".
+# Invariants: an id belongs to the address that used it last at this broker. Brokers do not share this, and a
+#     starting broker knows no address: so the shares are per broker.
+#     A refusal may be based on a slightly stale image: its error is retriable.
 # Not here: the bounds, and which ids are forgotten (sparklog/metadata/model/transactions.py).
 # Concurrency: event loop only.
 
 
-FREE_PARTS: Final = 3  # an address may hold one of so many of what is free
+FREE_PARTS: Final = 3  # an address may hold this fraction (1/3) of the free weight
 _FEW: Final = 1_000
 
 
@@ -411,11 +410,11 @@ class ClientShares:
 
     @property
     def known(self) -> int:
-        """How many ids are remembered."""
+        """Return the number of remembered ids."""
         return len(self._client_of)
 
     def note(self, transactional_id: str, client: str, image: Image) -> None:
-        """An id is used by a client."""
+        """Record that a client uses an id."""
         before = self._client_of.get(transactional_id)
         if before == client:
             return
@@ -428,7 +427,7 @@ class ClientShares:
         self._ids.setdefault(client, set()).add(transactional_id)
 
     def ids_to_replace(self, client: str, image: Image) -> Collection[str]:
-        """The client's ids, if it has as many as it may; else none."""
+        """Return the client's ids if its share is used up; else none."""
         own = self._ids.get(client, ())
         if len(own) < self.max_ids:
             return ()
@@ -438,7 +437,7 @@ class ClientShares:
         return tuple(own) if len(own) >= self.max_ids else ()
 
     def refusal(self, client: str, image: Image, weight: int) -> RetriableError | None:
-        """Why a client may not add so much to open transactions; None: it may."""
+        """Return the error if a client may not add this weight to open transactions; else None."""
         if not weight:
             return None
         free = self.max_weight - image.transactions.weight - weight
@@ -467,19 +466,19 @@ class ClientShares:
 
 
 LOOK_SECONDS: Final = 0.1  # no longer than clients wait before they send again
-REMOTE_LOOK_SECONDS: Final = 0.5  # on an object store, where a look may have to wait for a commit
+REMOTE_LOOK_SECONDS: Final = 0.5  # on an object store, where a refresh may wait for a commit
 
 
 class Producer(NamedTuple):
-    """Who a producer is, or says that it is."""
+    """The id and epoch of a producer, actual or claimed."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Marked(NamedTuple):
-    """Whose transaction an administrator wants aborted, and in which partitions, of which it must have one
-    at least.
+    """An administrator's request to abort a producer's transaction, which must have at least one of these
+    partitions.
     """
 
     producer: Producer
@@ -487,7 +486,7 @@ class Marked(NamedTuple):
 
 
 class TransactionCoordinator:
-    """Carries out what producers ask for. What is refused is a SparklogError."""
+    """Carries out the requests of producers. Refusals are SparklogErrors."""
 
     def __init__(
         self,
@@ -506,16 +505,16 @@ class TransactionCoordinator:
         self.shares = ClientShares()
 
     async def start(self) -> None:
-        """Nothing is to be loaded."""
+        """Do nothing: there is nothing to load."""
 
     async def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin no more operations."""
         self.gathering.stop()
 
     async def look_before_reading(self) -> None:
-        """Look at the newest image, before a request of the first protocol is read that names no number.
+        """Refresh the image, before a request of the first protocol without a transaction number is read.
 
-        Calls return in their order.
+        Calls return in the order in which they were made.
         """
         if len(self._root.image.brokers) > 1:
             is_remote = self._root.store.traits.is_remote
@@ -526,14 +525,14 @@ class TransactionCoordinator:
     async def initialise(
         self, transactional_id: str, timeout_ms: int, has: Producer | None, client: str = ""
     ) -> Producer:
-        """Who the producer is from now on; all others with its id are fenced, and what is open is aborted.
+        """Return the producer's new id and epoch; fence all others with its id, and abort their transaction.
 
         Args:
-            has: who it is, if it goes on after an error.
+            has: its present id and epoch, if it continues after an error.
             client: the address that asks, which has a share of the root's ids.
 
         Raises:
-            InvalidRequestError: INVALID_TRANSACTION_TIMEOUT, and what plan_begin_producer refuses.
+            InvalidRequestError: INVALID_TRANSACTION_TIMEOUT, and the errors of plan_begin_producer.
         """
         longest_ms = self._settings.max_timeout_ms
         if not 1 <= timeout_ms <= longest_ms:
@@ -571,7 +570,8 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         client: str = "",
     ) -> None:
-        """The producer is going to write to these; if nothing is open, this opens its next transaction.
+        """Add partitions that the producer is going to write to; if nothing is open, open its next
+        transaction.
 
         Args:
             client: the address that asks, which has a share of what may be open.
@@ -581,7 +581,7 @@ class TransactionCoordinator:
     async def add_group(
         self, transactional_id: str, producer: Producer, group_id: str, client: str = ""
     ) -> None:
-        """The producer is going to commit offsets of this group; as `add_partitions`."""
+        """Add a group whose offsets the producer is going to commit; as `add_partitions`."""
         await self._add(transactional_id, producer, client, groups=(group_id,))
 
     async def _add(
@@ -612,10 +612,10 @@ class TransactionCoordinator:
     async def end(
         self, transactional_id: str, producer: Producer, *, commits: bool, raises: bool
     ) -> Producer:
-        """Who the producer is after its transaction was committed or aborted.
+        """Commit or abort the transaction; return the producer's id and epoch after that.
 
         Args:
-            raises: the epoch is raised, as the second protocol has it.
+            raises: raise the epoch, as in the second protocol.
         """
         number = NO_NUMBER if raises else self._root.image.transactions.open_number(*producer)
         now_ms = self._clock.now_ms()
@@ -644,14 +644,14 @@ class TransactionCoordinator:
     # --- what administrators ask -----------------------------------------------------------------------
 
     async def abort(self, marked: Sequence[Marked]) -> list[SparklogError | None]:
-        """Abort what these producers have open, and fence them, in one commit.
+        """Abort the open transactions of these producers, and fence them, in one commit.
 
-        Returns: what each is refused for, which harms no other. FencedError PRODUCER_FENCED: the producer is
-            in another epoch by now; InvalidRequestError TRANSACTION_STATE: none of the partitions is in the
-            transaction. Where nothing is open nothing happens, and nothing is refused.
+        Returns: the error of each, which does not affect the others. FencedError PRODUCER_FENCED: the
+            producer is in another epoch by now; InvalidRequestError TRANSACTION_STATE: none of the partitions
+            is in the transaction. If nothing is open nothing happens, without an error.
 
         Raises:
-            SparklogError: the commit failed, and none is aborted by it.
+            SparklogError: the commit failed, and aborted none of them.
         """
         now_ms = self._clock.now_ms()
 
@@ -666,7 +666,7 @@ class TransactionCoordinator:
             actions = plan_abort_transactions(image, sorted(names), now_ms=now_ms) if names else []
             return actions, (refused, len(names))
 
-        # Their producers are known only when it is decided: the operation is by itself in its commit.
+        # The producers are known only when the plan decides: the operation gets a commit of its own.
         name = f"producers {marked[0].producer.producer_id} ..."
         refused, count = await self.gathering.submit(name, decide, weight=MOST_WEIGHT)
         self._counters.aborted_by_administrators += count
@@ -676,7 +676,7 @@ class TransactionCoordinator:
 def _weight_of_new(
     image: Image, transactional_id: str, partitions: Collection[TopicPartition], groups: Sequence[str]
 ) -> int:
-    """What these add to a transaction, at most."""
+    """Return the largest weight that these can add to a transaction."""
     known = image.transactions.get(transactional_id)
     if known is not None:
         partitions = [place for place in partitions if place not in known.partitions]
@@ -688,7 +688,7 @@ def _weight_of_new(
 
 
 def _to_abort(image: Image, marked: Marked) -> str | SparklogError | None:
-    """The transactional id; None: nothing is open."""
+    """Return the transactional id or the error; None: nothing is open."""
     producer = marked.producer
     known = image.transactions.of_producer(producer.producer_id)
     if known is None or not known.is_ongoing:
@@ -698,7 +698,7 @@ def _to_abort(image: Image, marked: Marked) -> str | SparklogError | None:
             "PRODUCER_FENCED",
             f"transactional id {known.transactional_id!r}: found epoch {producer.producer_epoch} of "
             f"producer {producer.producer_id}, expected {known.producer_epoch}",
-            fix="look which transaction is meant (`sparklog transactions describe`)",
+            fix="find the transaction with `sparklog transactions describe`",
         )
     if not any(place in known.partitions for place in marked.partitions):
         return InvalidRequestError(

@@ -1,21 +1,21 @@
-"""Transactions past their time-out are aborted, and transactional ids that are not used are forgotten.
+"""Aborts transactions past their time-out, and forgets transactional ids that are not used.
 
-An abort by time-out raises the epoch in the same commit. Else the producer that was slow would have its
-commit answered with success for records that are gone, or end the next transaction: so it finds out that it
-is fenced.
+An abort by time-out raises the epoch in the same commit, so that the slow producer finds out that it is
+fenced. Otherwise its commit would succeed for records that are gone, or end the next transaction.
 
-When a transaction began is by the clock of the broker that opened it; the controller's may be ahead of it by
-more than the time-out. So what is opened while this broker looks has its time from when it was
-first seen, by the monotonic clock alone: an interval later at most. Only for what was open at the first look
-the time of day counts as well, as in Kafka when a coordinator has moved; and since the start no more of it
-has passed than the monotonic clock says, so that a clock that is set forward aborts nothing early.
-Invariants: what was seen is of transactions that were open at the last look, each with its number: the next
-    one under its id begins again. The controller looks; that two do is harmless, for each
-    finds out by the image that its commit is planned against what has taken too long. A failure is logged,
-    and the next look tries again.
-Not here: what an abort does (sparklog/metadata/model).
-Concurrency: event loop; the look at all ids is in a storage thread.
-After a crash: another controller looks; what is due is in the image.
+The start time of a transaction is by the clock of the broker that opened it; the controller's clock may be
+ahead of it by more than the time-out. So the time of a transaction that is opened while this broker checks
+counts from its first check, by the monotonic clock alone: at most an interval later. Only for transactions
+that were open at the first check the time of day counts as well, as in Kafka when a coordinator has moved.
+Since the start no more of it counts than the monotonic clock shows, so that a clock that is set forward
+aborts nothing early.
+Invariants: the first-seen times are those of transactions that were open at the last check, each with its
+    number: the next one under its id starts again. The controller checks; two at the same time are harmless,
+    since each decides by the image that its commit is planned against. A failure is logged, and the next
+    check tries again.
+Not here: the abort itself (sparklog/metadata/model).
+Concurrency: event loop; the check of all ids runs in a storage thread.
+After a crash: another controller continues from the image.
 Sources: Kafka TransactionCoordinator.abortTimedOutTransactions,
     TransactionStateManager.removeExpiredTransactionalIds.
 """
@@ -49,8 +49,8 @@ _log = logging.getLogger("sparklog_server.coordinator")
 
 
 class _Seen(NamedTuple):
-    """A transaction that is open, and since when that is known here, by the monotonic clock; and was it open
-    before this broker looked?
+    """An open transaction, the monotonic time of the first check that saw it, and whether that was the first
+    check of this broker.
     """
 
     producer_id: int
@@ -60,7 +60,7 @@ class _Seen(NamedTuple):
 
 
 class TransactionSweep:
-    """Looks for them at intervals, while this broker is the controller."""
+    """Checks all transactions periodically, while this broker is the controller."""
 
     def __init__(
         self,
@@ -87,28 +87,28 @@ class TransactionSweep:
         self._began_ms, self._began_monotonic_ms = clock.now_ms(), clock.monotonic_ms()
         self._forgot_monotonic_ms = self._began_monotonic_ms
         self._expiration_ms = self._expiration_in_force()
-        self._seen: Mapping[str, _Seen] | None = None  # there was no look yet
+        self._seen: Mapping[str, _Seen] | None = None  # None before the first check
 
     @property
     def watched(self) -> int:
-        """How many transactions were open at the last look."""
+        """Return the number of transactions that were open at the last check."""
         return len(self._seen or ())
 
     async def start(self) -> None:
-        """Look from time to time."""
+        """Start the periodic checks."""
         self._alarm = self._timer.schedule(
             self._settings.abort_timed_out_interval_ms, lambda: self._background.spawn(self._look_and_go_on())
         )
 
     async def stop(self) -> None:
-        """No more."""
+        """Stop the checks."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         self._background.cancel()
 
     async def look(self) -> None:
-        """Abort what has taken too long; forget what is not used, once in a longer while."""
+        """Abort transactions past their time-out; less often, forget unused ids."""
         if not (self._membership.is_in_charge and self._is_controller()):
             self._seen = None
             return
@@ -160,29 +160,29 @@ class TransactionSweep:
         await self._publisher.submit_plan(plan)
         self._counters.forgotten += forgotten
         if forgotten:
-            _log.info("%d transactional ids were not used for %d ms, and forgotten", forgotten, expiration_ms)
+            _log.info("forgot %d transactional ids that were not used for %d ms", forgotten, expiration_ms)
 
     async def _look_and_go_on(self) -> None:
         try:
             await self.look()
         except (SparklogError, OSError) as error:
-            _log.warning("transactions past their time-out could not be aborted: %s", error)
+            _log.warning("cannot abort transactions past their time-out: %s", error)
         finally:
             if self._alarm is not None:
                 await self.start()
 
     async def _sober_ms(self, now_ms: int) -> int:
-        """Or the storage's time, if that is earlier: nothing ends before both say so."""
+        """Return the earlier of the wall clock and the storage's clock: both must be past a time-out."""
         return min(now_ms, await self._root.run(self._root.store.storage_now_ms, now_ms))
 
     def _now_ms(self) -> int:
-        """The wall clock, but no further ahead than the monotonic one agrees with."""
+        """Return the wall clock, limited to the progress of the monotonic one since the start."""
         elapsed_ms = self._clock.monotonic_ms() - self._began_monotonic_ms
         return min(self._clock.now_ms(), self._began_ms + elapsed_ms + _ROUNDING_MS)
 
 
 def _open(image: Image, before: Mapping[str, _Seen] | None, monotonic_ms: int) -> dict[str, _Seen]:
-    """What is open, each since when it was first seen; `before` None: at this look. Cost: a look at each."""
+    """Return the open transactions with the time of their first check; `before` None: this is the first."""
     found: dict[str, _Seen] = {}
     for name in image.transactions.deadlines:
         known = None if before is None else before.get(name)
@@ -194,7 +194,7 @@ def _open(image: Image, before: Mapping[str, _Seen] | None, monotonic_ms: int) -
 
 
 def _late(image: Image, seen: Mapping[str, _Seen], now_ms: int, monotonic_ms: int) -> list[str]:
-    """What takes longer than it may, since it was first seen, or by the time of day; so many at once."""
+    """Return a limited number of ids past their time-out, since the first check or by the time of day."""
     late = (
         name
         for name, known in seen.items()
@@ -209,5 +209,5 @@ def _late(image: Image, seen: Mapping[str, _Seen], now_ms: int, monotonic_ms: in
 
 
 def _is_same(one: Transaction, seen: _Seen) -> bool:
-    """True if it is the one that was seen, and open. A forgotten id counts again, for another producer."""
+    """True if it is the open transaction of that check. A forgotten id may be reused by another producer."""
     return one.is_ongoing and (one.producer_id, one.number) == (seen.producer_id, seen.number)

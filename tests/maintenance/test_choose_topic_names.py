@@ -23,7 +23,7 @@ ORDERS = {
 def test_a_text_is_refused_though_each_of_its_letters_is_a_topic(order: Order, log: SparkLog) -> None:
     log.create_topic("a")
     log.create_topic("b")
-    with pytest.raises(InvalidRequestError, match=r"found the text 'ab', expected a list.*write \['ab'\]"):
+    with pytest.raises(InvalidRequestError, match=r"found the text 'ab', expected a list.*pass \['ab'\]"):
         order(log.metadata, "ab")
 
 

@@ -313,7 +313,7 @@ def test_a_wrong_date_makes_a_writer_append_twice_and_loses_nothing(
     clock.advance_ms(100 * DAY_MS)
     report = run(log)
     assert report.horizon == log.image.commit - 1  # as far as that file says
-    with pytest.raises(RetriableError, match="append the rows again"):
+    with pytest.raises(RetriableError, match="Append the rows again"):
         other.publish([staged])
     other.append("t", pa.table({"value": [b"b"]}), partition=0)
     assert [value for _, value, _ in records(log)] == [b"a", b"b"]

@@ -81,7 +81,7 @@ def test_a_round_tells_of_it_and_does_the_rest(four: SparkLog) -> None:
         report = maintain(four.metadata, four.clock, terms, steps=["optimize"])
         (step,) = report.steps
         assert (step.outcome, report.has_failed) == (outcome, True)
-        assert "a-0 is left as it is: [SPARKLOG_CORRUPT_BATCH]" in step.message
+        assert "a-0 is skipped: [SPARKLOG_CORRUPT_BATCH]" in step.message
         (found,) = report.skipped
         assert (found.topic, found.partition, found.code) == ("a", 0, "CORRUPT_BATCH")
         assert not report.is_fruitless  # what it found can be left out

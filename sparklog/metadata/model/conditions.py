@@ -1,20 +1,21 @@
-"""Which batches of a broker may be appended: the one rule of leader epochs, sequences and transactions.
+"""The one rule for appending a broker's batches: leader epochs, sequences and transactions.
 
-A broker applies it to each batch that it has validated (sparklog_server/publish), and again by each image
-that its commit has to follow. On a slow store others publish for it (combining.py): what they are given says
-all that the decision takes, and they apply the same rule.
+A broker applies it to each batch that it has validated (sparklog_server/publish), and again for each image
+that its commit may follow. On a slow store other brokers publish for it (combining.py): their requests
+contain all inputs of the decision, and they apply the same rule.
 
-    a part is appended if its broker leads the partition in the epoch in which it accepted the part, and it
-    continues what the partition, and the parts before it, have of its producer; and none before it in its
-    partition was left out, whose place it would take. A part of a transaction is staged under the same
-    conditions, and if its transaction takes it (staging.py).
+    A part is appended if its broker leads the partition in the epoch in which it accepted the part, if it
+    continues its producer's sequence in the partition and in the parts before it, and if no earlier part of
+    its partition was left out, whose place it would take. A part of a transaction is staged under the same
+    conditions, if its transaction accepts it (staging.py).
 
-Nothing at all is appended for a broker whose registration is over. What is left out stays so: its leader
-epoch does not come back, and its broker answers its client for what it was left out by that image (adr/0029).
+Nothing is appended for a broker whose registration has ended. A part that is left out stays out: its leader
+epoch does not return, and its broker sends its client the refusal by that image (adr/0029).
 
-Invariants: pure; the same parts of the same image for everybody. What apply checks (registry.py, extents.py)
-    is checked here before, or planned by the same functions: a part that does not hold makes no commit void.
-Not here: what clients are answered (sparklog_server/publish), how others are asked (combining.py).
+Invariants: pure; the same image gives the same decisions in every process. The checks of apply (registry.py,
+    extents.py) are made here first, or the actions are planned by the same functions: a refused part makes no
+    commit invalid.
+Not here: answers to clients (sparklog_server/publish), requests to other brokers (combining.py).
 Sources: FORMAT.md#metadata-log, requests; adr/0029; tests/models/conditions.py.
 """
 
@@ -61,12 +62,12 @@ class AcceptedDraft(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of one partition, and of one producer or none, that a broker has accepted and made durable.
 
     Fields:
-        leader_epoch: in which it led the partition when it accepted them.
-        sent_timestamp_ms: the largest of the first batch, as its producer sent it; None if only the time of
-            the append is known.
-        transactional: they are a transaction's.
-        opens_ms: as of StageExtents.
-        number: of the transaction that must be open; NO_NUMBER: any that takes them.
+        leader_epoch: the broker's epoch in the partition when it accepted them.
+        sent_timestamp_ms: the largest timestamp of the first batch, as its producer sent it; None if only the
+            append time is known.
+        transactional: the batches belong to a transaction.
+        opens_ms: as in StageExtents.
+        number: of the transaction that must be open; NO_NUMBER: any that accepts them.
     """
 
     draft: DraftExtent
@@ -92,10 +93,10 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     """The decision on a part.
 
     Fields:
-        error: why it is REFUSED, or BEHIND another; None else.
-        base_offset: of a DUPLICATE, where its first record is; -1: a transaction's, or that is not known.
-        repeats: of a REPEATED part: the number of the part that has its records, and how many records of that
-            part come before them.
+        error: the reason of REFUSED or BEHIND; else None.
+        base_offset: the first offset of a DUPLICATE; -1: unknown, or of a transaction.
+        repeats: of a REPEATED part: the number of the part that has its records, and the number of records
+            before them in that part.
     """
 
     decision: Decision
@@ -105,7 +106,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """True if the commit takes the part."""
+        """True if the commit contains the part."""
         return self.decision in _TAKEN
 
 
@@ -115,11 +116,11 @@ _TAKEN = frozenset({Decision.APPEND, Decision.STAGE})
 def plan_accepted(
     image: Image, accepted: Sequence[AcceptedDraft], *, node_id: int, broker_epoch: int
 ) -> list[Action]:
-    """The broker's actions that append, and stage, those that hold; none for none.
+    """Return the broker's actions that append and stage the accepted parts; no parts, no actions.
 
     Raises:
-        FencedError: BROKER_FENCED, its registration is over.
-        RetriableError: STAGING_EXPIRED, a segment is too old to come to life.
+        FencedError: BROKER_FENCED, its registration has ended.
+        RetriableError: STAGING_EXPIRED, a segment is too old to be referenced.
         InvalidRequestError: a malformed draft.
     """
     validate_broker(image, node_id, broker_epoch)
@@ -133,7 +134,7 @@ def plan_accepted(
 
 
 def plan_held(image: Image, held: Sequence[AcceptedDraft]) -> tuple[list[Action], list[int]]:
-    """The actions that append and stage what holds, and the leader epochs of their extents, in order."""
+    """Return the actions that append and stage these parts, and their extents' leader epochs, in order."""
     plain = [one for one in held if not one.transactional]
     staged = [one for one in held if one.transactional]
     actions: list[Action] = []
@@ -145,13 +146,13 @@ def plan_held(image: Image, held: Sequence[AcceptedDraft]) -> tuple[list[Action]
 
 
 def which_hold(image: Image, accepted: Sequence[AcceptedDraft], *, node_id: int) -> list[int]:
-    """Which of them may be appended or staged, by their indices, all in one commit."""
+    """Return the indices of the parts that may be appended or staged, all in one commit."""
     decided = decide_accepted(image, accepted, node_id=node_id)
     return [index for index, one in enumerate(decided) if one.holds]
 
 
 def decide_accepted(image: Image, accepted: Sequence[AcceptedDraft], *, node_id: int) -> list[Decided]:
-    """A decision on each; those that hold may be in one commit. None is taken BEHIND one that is left out."""
+    """Return a decision on each; accepted parts may share a commit. Parts after a left-out one are BEHIND."""
     rule = AppendRule(image, node_id)
     left_out: set[TopicPartition] = set()
     found = []
@@ -171,9 +172,9 @@ APPEND, STAGE = Decided(decision=Decision.APPEND), Decided(decision=Decision.STA
 
 
 class AppendRule:
-    """Decides for parts one by one, in order, whether they may be appended, or staged. The only such place.
+    """Decides part by part, in order, whether they may be appended or staged. The only such place.
 
-    Parts that were taken before count. A subclass may refuse more (`refusal`, `is_awaited`), never less.
+    Earlier accepted parts count. A subclass may refuse more (`refusal`, `is_awaited`), never less.
     """
 
     def __init__(self, image: Image, node_id: int) -> None:
@@ -184,7 +185,7 @@ class AppendRule:
         self._taken: dict[ProducerKey, list[tuple[int, int, int, int]]] = {}  # number, epoch, sequence, count
 
     def decide(self, number: int, part: AcceptedDraft) -> Decided:
-        """Decide on the next part; `number`: by which a REPEATED one names it."""
+        """Decide on the next part; `number`: its name in `repeats` of a REPEATED part."""
         refusal = self.refusal(part)
         if refusal is not None:
             return refused(refusal)
@@ -205,7 +206,7 @@ class AppendRule:
         return refused(error)
 
     def refusal(self, part: AcceptedDraft) -> SparklogError | None:
-        """Return why the part may not be appended whatever its sequence; None: it may."""
+        """Return the error if the part may not be appended, whatever its sequence; else None."""
         draft = part.draft
         refusal = self.place_refusal(draft.topic_id, draft.partition, part.leader_epoch)
         if refusal is not None:
@@ -218,7 +219,7 @@ class AppendRule:
         return plain_refusal(self.image, draft.producer_id)
 
     def place_refusal(self, topic_id: str, partition: int, leader_epoch: int) -> SparklogError | None:
-        """Return why the broker may not append to this partition what it accepted in this leader epoch."""
+        """Return the error if the broker may not append parts of this leader epoch; else None."""
         if may_append(self.image, self._node_id, topic_id, partition, leader_epoch):
             return None
         leadership = leadership_of(self.image, topic_id, partition)
@@ -229,22 +230,22 @@ class AppendRule:
             f"{_where(self.image, topic_id, partition)}: found leader {leadership.leader} in epoch "
             f"{leadership.leader_epoch}, expected this broker in epoch {leader_epoch}, in which it accepted "
             "these records",
-            fix="refresh the metadata and send them to the leader; nothing of them was published",
+            fix="refresh the metadata and send them to the leader; none of them was published",
         )
 
     def is_awaited(self, _draft: DraftExtent) -> bool:
-        """True if an earlier batch of this producer, which the partition does not know, will come again."""
+        """True if an earlier batch of this producer, unknown to the partition, will be sent again."""
         return False
 
     def last_of(self, draft: DraftExtent) -> ProducerState | None:
-        """The producer's last batch in the partition, parts that were taken included."""
+        """Return the producer's last batch in the partition, with accepted parts."""
         key = draft.topic_id, draft.partition, draft.producer_id
         return self._last.get(key) or last_batch(
             self.image.partition_of(draft.topic_id, draft.partition), draft.producer_id
         )
 
     def _check(self, part: AcceptedDraft, known: ProducerState | None) -> SequenceCheck:
-        """For the first of its batches: the others follow that."""
+        """Check the first of its batches: the others follow it."""
         draft = part.draft
         if known is None and self.is_awaited(draft):
             return SequenceCheck.OUT_OF_ORDER
@@ -267,7 +268,7 @@ class AppendRule:
             self._staging.note(_staging_of(part))
 
     def _found(self, part: AcceptedDraft) -> Decided | None:
-        """Where the records of a DUPLICATE are; None if they are not to be found."""
+        """Return the decision on a DUPLICATE with the place of its records; None if they cannot be found."""
         draft = part.draft
         key = draft.topic_id, draft.partition, draft.producer_id
         for number, epoch, sequence, count in self._taken.get(key, ()):
@@ -283,7 +284,7 @@ class AppendRule:
 
 
 def refused(error: SparklogError) -> Decided:
-    """The decision to refuse a part."""
+    """Return the decision to refuse a part."""
     return Decided(decision=Decision.REFUSED, error=error)
 
 
@@ -292,35 +293,35 @@ def _staging_of(part: AcceptedDraft) -> Staging:
 
 
 def changed_refusal(image: Image, part: Staging, number: int) -> SparklogError | None:
-    """Return why a part of this transaction may not be staged: another one of its producer is open.
+    """Return the error if a part may not be staged because another transaction is open; else None.
 
     With the first protocol the epoch does not distinguish them:
     1. a broker reads a batch of transaction 1, and is slow; its client gives up;
     2. the client aborts 1 at another broker, begins 2 in the same epoch, and gives the sequence to other
        records;
-    3. the batch of 1 would be staged in 2, and 2's own answered as a repetition: records are lost.
-    What adds its partition for a transaction that is over would open the next one.
+    3. the batch of 1 would be staged in 2, and 2's own answered as a duplicate: records are lost.
+    A part that adds its partition for an ended transaction would open the next one.
     """
     producer_id, epoch = part.draft.producer_id, part.draft.producer_epoch
     known = image.transactions.of_producer(producer_id)
     if number == NO_NUMBER or known is None or not known.is_of(producer_id, epoch):
-        return None  # if it is fenced, the judge of staging says so
+        return None  # if it is fenced, staging refuses it
     if known.is_ongoing and known.number == number:
         return None
     if not known.is_ongoing and part.opens_ms == NEVER_OPENS:
-        return None  # likewise: nothing takes it
+        return None  # likewise: staging refuses it
     return RetriableError(
         "TRANSACTION_CHANGED",
         f"transactional id {known.transactional_id!r}: found transaction {known.number} ({known.phase}), "
         f"expected {number or 'none'}, as this broker knew when it read the request",
-        fix="send it again, if it is of the transaction that is open; nothing of it was published",
+        fix="retry if the batch belongs to the open transaction; nothing of it was published",
     )
 
 
 def plain_refusal(image: Image, producer_id: int) -> SparklogError | None:
-    """Why a batch that is no transaction's may not be appended: its producer is transactional; None: it may.
+    """Return the error for a batch outside a transaction whose producer is transactional; else None.
 
-    So no producer has both, and staged and appended batches need no common order.
+    So no producer has both kinds, and staged and appended batches need no common order.
     """
     transaction = image.transactions.of_producer(producer_id)
     if transaction is None:

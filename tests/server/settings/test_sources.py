@@ -76,7 +76,7 @@ def test_the_variable_that_names_the_file_is_no_setting(tmp_path: Path) -> None:
         ("log.cleaner.io.max.bytes.per.second=\u0661\u0660", {}, "expected number"),
         ("", {"SPARKLOG_SERVER_PORT": "9092"}, "use listeners"),
         ("", {"SPARKLOG_SERVER_ADVERTISED_PORT": "9092"}, "use advertised.listeners"),
-        ("a=1\nb=2", {}, "found 2 settings that cannot be"),
+        ("a=1\nb=2", {}, "found 2 invalid settings"),
         ("x=\\u12", {}, "readable file"),
     ],
 )
