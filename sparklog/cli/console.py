@@ -44,7 +44,7 @@ def console(port: int, host: str) -> None:
     with socket.create_server((host, port), family=family) as listening:
         at = f"[{host}]" if ":" in host else host
         note(f"The console of {log.url} is at http://{at}:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
-        config = uvicorn.Config(app, log_level="warning", server_header=False, ws="none", lifespan="off")
+        config = uvicorn.Config(app, log_level="warning", server_header=False, ws="none")
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again when it has stopped
             uvicorn.Server(config).run(sockets=[listening])
 

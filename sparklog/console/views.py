@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 from starlette.routing import BaseRoute
 
 from sparklog.client import SparkLog
+from sparklog.client.lag import LagHistory
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image
 
@@ -29,10 +30,11 @@ class MissingError(Exception):
 
 
 class Console:
-    """What views read: an opened root, its newest image, and a cache."""
+    """What views read: an opened root, its newest image, the history of lag, and a cache."""
 
-    def __init__(self, log: SparkLog, image: Callable[[], Image]) -> None:
+    def __init__(self, log: SparkLog, image: Callable[[], Image], history: LagHistory) -> None:
         self.log = log
+        self.history = history
         self._image = image
         self._lock = threading.Lock()
         self._facts: dict[Hashable, Any] = {}
@@ -160,13 +162,14 @@ class View:
     """A page, and its path of the API.
 
     Fields:
-        path: of the page, with {parameters}.
+        path: of the page, with {parameters}; {name:any} may have slashes in it.
+        template: empty: there is no page, only the API.
         data: returns a dataclass; its annotation describes the API's answer.
         api: the path below /api/v1, if it differs.
     """
 
     path: str
-    template: str
+    template: str = ""
     data: Callable[[Console, Query], Any]
     doc: str
     parameters: tuple[Parameter, ...] = ()

@@ -179,6 +179,7 @@ class HttpEndpoint:
         self._server: _Server | None = None
         self._listening: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._sampling = contextlib.AsyncExitStack()
         self.address: tuple[str, int] | None = None  # bound
 
     async def start(self) -> None:
@@ -189,13 +190,15 @@ class HttpEndpoint:
         listening = self._listening = _bind(bind_host(wanted.host), wanted.port)
         self.address = listening.getsockname()[:2]
         root = self._parts.root
+        console = create_app(root.log, image=lambda: root.image)
+        await self._sampling.enter_async_context(console.router.lifespan_context(console))
         app = Starlette(
             routes=[
                 Route("/metrics", self._scrapes, methods=["GET"]),
                 Route("/health", self._health),
                 Route("/ready", self._ready),
                 Route("/", lambda _request: RedirectResponse("/console/")),
-                Mount("/console", create_app(root.log, image=lambda: root.image)),
+                Mount("/console", console),
             ]
         )
         config = uvicorn.Config(
@@ -229,6 +232,7 @@ class HttpEndpoint:
         serving, sampling = self._tasks
         sampling.cancel()
         await asyncio.gather(serving, sampling, return_exceptions=True)
+        await self._sampling.aclose()
         self._listening.close()  # uvicorn leaves it open when it is stopped before it has begun
 
     async def _sample(self) -> None:

@@ -1,5 +1,7 @@
 """Lag in seconds from the log itself, and the history of lag and rates, which is bounded."""
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 
@@ -32,6 +34,22 @@ def test_what_has_expired_is_not_waited_for(log: SparkLog, clock: ManualClock) -
     write(log, clock.now_ms() - 9000, clock.now_ms() - 2000)
     delete_records(log.metadata, {("t", 0): 1})
     assert lag_seconds(log, [("t", 0, 0)]) == {("t", 0, 0): 2.0}
+
+
+def test_times_that_were_found_are_remembered(log: SparkLog, clock: ManualClock) -> None:
+    log.create_topic("t", 1)
+    write(log, clock.now_ms() - 9000)
+    found: dict[object, int] = {}
+
+    def remember(key: object, find: Callable[[], int]) -> int:
+        return found[key] if key in found else found.setdefault(key, find())
+
+    assert lag_seconds(log, [("t", 0, 0), ("t", 0, 1), ("gone", 0, 0)], remember=remember)["t", 0, 0] == 9.0
+    assert list(found.values()) == [clock.now_ms() - 9000]
+    clock.advance_ms(1000)
+    for file in log.store.list("segments", recursive=True):
+        log.store.delete(file.name)
+    assert lag_seconds(log, [("t", 0, 0)], remember=remember) == {("t", 0, 0): 10.0}
 
 
 # --- history ------------------------------------------------------------------------------------------
