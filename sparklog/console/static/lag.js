@@ -10,6 +10,11 @@
   const names = { lag: "lag", consumed_per_second: "consumed", produced_per_second: "produced" };
   const shown = new Map();
 
+  // A point without values where none was sampled for longer than this, so that no line bridges the gap.
+  function withGaps(points, most) {
+    return points.flatMap((point, at) => (at && point.at_ms - points[at - 1].at_ms > most ? [{ at_ms: point.at_ms - 1 }, point] : [point]));
+  }
+
   function plot(place, points) {
     const series = place.dataset.series.split(" ");
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
@@ -27,7 +32,7 @@
           ...series.map((name, at) => ({ label: names[name], value: (_, value) => number(value), stroke: strokes[at], fill, width: 2, points: { show: points.length < 3 } })),
         ],
       },
-      [points.map((point) => point.at_ms / 1000), ...series.map((name) => points.map((point) => point[name]))],
+      [points.map((point) => point.at_ms / 1000), ...series.map((name) => points.map((point) => point[name] ?? null))],
       place,
     ));
   }
@@ -36,7 +41,8 @@
     if (document.visibilityState !== "visible") return;
     const answer = await fetch(history.dataset.src);
     if (!answer.ok) return;
-    const points = (await answer.json()).points;
+    const found = await answer.json();
+    const points = withGaps(found.points, 3 * found.interval_ms);
     if (points.length) for (const place of history.querySelectorAll(".chart")) plot(place, points);
   }
 
