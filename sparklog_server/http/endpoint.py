@@ -3,7 +3,8 @@
 /health: 200 if the process is alive, its event loop answers, and the broker has not failed; else restart it.
 /ready: 200 if the broker serves: registered and not fenced, with a fresh image, its groups loaded, the root
     visible, accepting connections; else send it no clients. A broker without leaderships is ready too.
-/console: the web console of the root (sparklog/console), with the image that the broker follows.
+/console: the web console of the root (sparklog/console), with the image that the broker follows; it samples
+    the lag of groups while the broker runs.
 Invariants: a probe waits for no other request; only the path, the query and headers are read from clients.
 Concurrency: uvicorn in the broker's event loop.
 """
