@@ -216,7 +216,7 @@ class LagHistory:
 
 def _log_end(image: Image, at: TopicPartition) -> int | None:
     topic = image.topics.get(at[0])
-    return topic.partitions[at[1]].log_end_offset if topic and at[1] < len(topic.partitions) else None
+    return topic.partitions[at[1]].log_end_offset if topic and 0 <= at[1] < len(topic.partitions) else None
 
 
 def _points(times: _Column, committed: _Column, ends: _Column, since_ms: int | None) -> list[LagPoint]:

@@ -7,6 +7,7 @@ Not here: members, which only the group's coordinator knows; changing offsets.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -155,7 +156,7 @@ def group_page(console: Console, query: Query) -> GroupPage:
         offsets=tuple(
             dataclasses.replace(
                 one,
-                lag_ms=ages.get((one.topic, one.partition)),
+                lag_ms=ages.get(_place(one)),
                 consumed_per_second=_mean(
                     point.consumed_per_second
                     for point in console.history.points(name, (one.topic, one.partition), since_ms=since_ms)
@@ -238,26 +239,37 @@ def _rows(image: Image, committed: dict[TopicPartition, CommittedOffset]) -> Ite
 
 def with_time_and_history(console: Console, rows: Sequence[GroupRow]) -> tuple[GroupRow, ...]:
     """Add the last hour, and the lag in time of the partitions with the largest lag, at most MAX_READ."""
-    image, found, left = console.image, [], MAX_READ
+    image, left = console.image, MAX_READ
+    behind: dict[str, list[OffsetRow]] = {row.group: [] for row in rows}
     for row in rows:
-        ages: dict[TopicPartition, int] = {}
         if row.lag and left > 0:
             offsets = _rows(image, console.log.describe_offsets(row.group, image=image))
-            behind = sorted((one for one in offsets if one.lag), key=lambda one: -(one.lag or 0))[:left]
-            left -= len(behind)
-            ages = _ages(console, image, behind)
-        points = console.history.points(row.group)
-        found.append(_with_history(console, row, points, max(ages.values(), default=None)))
-    return tuple(found)
+            found = sorted((one for one in offsets if one.lag), key=lambda one: -(one.lag or 0))[:left]
+            left -= len(found)
+            behind[row.group] = found
+    ages = _ages(console, image, itertools.chain.from_iterable(behind.values()))
+    return tuple(
+        _with_history(
+            console,
+            row,
+            console.history.points(row.group),
+            max((ages[_place(one)] for one in behind[row.group] if _place(one) in ages), default=None),
+        )
+        for row in rows
+    )
 
 
-def _ages(console: Console, image: Image, rows: Iterable[OffsetRow]) -> dict[TopicPartition, int]:
+def _ages(console: Console, image: Image, rows: Iterable[OffsetRow]) -> dict[tuple[str, int, int], int]:
     """The lag in milliseconds of those that are behind, where it can be read."""
-    behind = [(one.topic, one.partition, one.offset) for one in rows if one.lag]
+    behind = [_place(one) for one in rows if one.lag]
     if not behind:
         return {}
     found = lag_seconds(console.log, behind, image=image, remember=console.fact)
-    return {at[:2]: round(1000 * seconds) for at, seconds in found.items() if seconds is not None}
+    return {at: round(1000 * seconds) for at, seconds in found.items() if seconds is not None}
+
+
+def _place(row: OffsetRow) -> tuple[str, int, int]:
+    return row.topic, row.partition, row.offset
 
 
 # --- history -----------------------------------------------------------------------------------------

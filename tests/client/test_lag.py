@@ -117,3 +117,19 @@ def test_no_more_partitions_than_there_is_room_for(filled: SparkLog, clock: Manu
     filled.commit_offsets("g", {("t", 1): None})
     history.sample(filled)
     assert history.left_out == 0
+
+
+def test_a_partition_that_cannot_be_has_no_lag(filled: SparkLog, clock: ManualClock) -> None:
+    history = LagHistory()
+    history.add(clock.now_ms(), filled.image, {"g": {("t", -1): 1, ("t", 2): 1, ("t", 1): 7}})
+    assert history.partitions("g") == [("t", 1)]
+    assert [one.lag for one in history.points("g")] == [3]
+
+
+def test_a_timer_that_ends_early_takes_its_sample(filled: SparkLog, clock: ManualClock) -> None:
+    history = LagHistory(interval_ms=1000)
+    taken = []
+    for after_ms in (0, 899, 1, 900):
+        clock.advance_ms(after_ms)
+        taken.append(history.sample(filled))
+    assert taken == [True, False, True, True]
