@@ -71,7 +71,6 @@ def console(port: int, host: str, messages: bool | None, masks: Path | None, sch
             log_level="warning",
             server_header=False,
             ws="none",
-            lifespan="off",
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)

@@ -12,7 +12,7 @@ Sources: KafkaOffsetMonitor; kafka_exporter's names.
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -29,37 +29,55 @@ from sparklog.metadata import Image
 # --- lag in seconds ----------------------------------------------------------------------------------
 
 _READERS: Final = 16
+Remember = Callable[[Hashable, Callable[[], int]], int]
 
 
 def lag_seconds(
-    log: SparkLog, offsets: Iterable[tuple[str, int, int]], *, image: Image | None = None
+    log: SparkLog,
+    offsets: Iterable[tuple[str, int, int]],
+    *,
+    image: Image | None = None,
+    remember: Remember = lambda _key, find: find(),
 ) -> dict[tuple[str, int, int], float | None]:
     """Return the age of the first record at or after each (topic, partition, offset).
 
     0 where everything is read. None where that is not known: the partition is gone, or cannot be read. Of
-    each at most one record is read.
+    each at most one record is read. `remember` returns the time of a record that was found before.
     """
     image = log.refresh() if image is None else image
     now_ms = log.clock.now_ms()
     wanted = list(dict.fromkeys(offsets))
     with ThreadPoolExecutor(_READERS) as pool:  # an object store takes tens of milliseconds for each
-        found = pool.map(lambda one: _lag_seconds(log, image, one, now_ms), wanted)
+        found = pool.map(lambda one: _lag_seconds(log, image, one, now_ms, remember), wanted)
         return dict(zip(wanted, found, strict=True))
 
 
-def _lag_seconds(log: SparkLog, image: Image, at: tuple[str, int, int], now_ms: int) -> float | None:
+class _NoRecordError(Exception):
+    """Records were compacted away, up to the end. It is not remembered: others may follow."""
+
+
+def _lag_seconds(
+    log: SparkLog, image: Image, at: tuple[str, int, int], now_ms: int, remember: Remember
+) -> float | None:
     topic, partition, offset = at
+
+    def find() -> int:
+        found = consumer.read_table(log.metadata, image, topic, partition, start, max_records=1)
+        if not found.num_rows:
+            raise _NoRecordError
+        timestamp_ms: int = found.column("timestamp").cast("int64")[0].as_py()
+        return timestamp_ms
+
     try:
         state = image.partition(topic, partition)
         start = max(offset, state.log_start_offset)
         if start >= state.log_end_offset:
             return 0.0
-        found = consumer.read_table(log.metadata, image, topic, partition, start, max_records=1)
+        timestamp_ms = remember(("time", image.topics[topic].topic_id, partition, start), find)
     except SparklogError:  # gone meanwhile, or damaged: other rows are shown all the same
         return None
-    if not found.num_rows:  # compacted away, up to the end
+    except _NoRecordError:
         return 0.0
-    timestamp_ms: int = found.column("timestamp").cast("int64")[0].as_py()
     return None if timestamp_ms < 0 else max(0, now_ms - timestamp_ms) / 1000
 
 
@@ -101,15 +119,22 @@ class LagHistory:
         self._committed: dict[str, dict[TopicPartition, _Column]] = {}
         self.left_out = 0  # partitions of groups that the last sample had no room for
 
-    def sample(self, log: SparkLog) -> bool:
-        """Take a sample of a log as it is now, unless the last one is younger than the interval."""
+    @property
+    def interval_ms(self) -> int:
+        return self._interval_ms
+
+    def sample(self, log: SparkLog, *, image: Image | None = None) -> bool:
+        """Take a sample of a log as it is now, unless the last one is younger than the interval.
+
+        A tenth of the interval is allowed for timers that end early. `image`: to go by.
+        """
         with self._lock:
             last_ms = self._times[(self._taken - 1) % self._samples] if self._taken else None
         now_ms = log.clock.now_ms()
-        if last_ms is not None and 0 <= now_ms - last_ms < self._interval_ms:
+        if last_ms is not None and 0 <= now_ms - last_ms < self._interval_ms * 9 // 10:
             return False
-        names = log.groups()
-        image = log.image
+        image = log.refresh() if image is None else image
+        names = log.groups(image=image)
         self.add(now_ms, image, {name: log.committed_offsets(name, image=image) for name in names})
         return True
 
@@ -168,8 +193,7 @@ class LagHistory:
             shape = (len(chosen), len(order))
             committed = np.array([columns[one][order] for one in chosen], np.int64).reshape(shape)
             ends = np.array([self._ends[one][order] for one in chosen], np.int64).reshape(shape)
-        points = _points(times, committed, ends)
-        return [one for one in points if since_ms is None or one.at_ms >= since_ms]
+        return _points(times, committed, ends, since_ms)
 
     def _column(self) -> _Column:
         return np.full(self._samples, _UNKNOWN, np.int64)
@@ -192,34 +216,30 @@ class LagHistory:
 
 def _log_end(image: Image, at: TopicPartition) -> int | None:
     topic = image.topics.get(at[0])
-    return topic.partitions[at[1]].log_end_offset if topic and at[1] < len(topic.partitions) else None
+    return topic.partitions[at[1]].log_end_offset if topic and 0 <= at[1] < len(topic.partitions) else None
 
 
-def _points(times: _Column, committed: _Column, ends: _Column) -> list[LagPoint]:
+def _points(times: _Column, committed: _Column, ends: _Column, since_ms: int | None) -> list[LagPoint]:
     """One for each time at which anything is known; a row of `committed` and `ends` is a partition."""
     known = (committed != _UNKNOWN) & (ends != _UNKNOWN)
-    lags = np.where(known, np.maximum(ends - committed, 0), 0).sum(axis=0)
-    found: list[LagPoint] = []
-    before: int | None = None
-    for now in np.flatnonzero(known.any(axis=0)).tolist():
-        consumed = produced = None
-        if before is not None and times[now] > times[before]:
-            # A group that was reset backwards has consumed nothing; a topic made anew has produced nothing.
-            both = known[:, now] & known[:, before]
-            seconds = float(times[now] - times[before]) / 1000
-            consumed = _growth(committed, both, before, now) / seconds
-            produced = _growth(ends, both, before, now) / seconds
-        found.append(
-            LagPoint(
-                at_ms=int(times[now]),
-                lag=int(lags[now]),
-                consumed_per_second=consumed,
-                produced_per_second=produced,
-            )
+    chosen = np.flatnonzero(known.any(axis=0))
+    times, known, committed, ends = times[chosen], known[:, chosen], committed[:, chosen], ends[:, chosen]
+    lags = np.where(known, np.maximum(ends - committed, 0), 0).sum(axis=0).tolist()
+    seconds = (np.diff(times) / 1000).tolist()
+    # A group that was reset backwards has consumed nothing; a topic made anew has produced nothing.
+    both = known[:, 1:] & known[:, :-1]
+    consumed, produced = (
+        np.where(both, np.maximum(np.diff(offsets), 0), 0).sum(axis=0).tolist()
+        for offsets in (committed, ends)
+    )
+    at_ms = times.tolist()
+    return [
+        LagPoint(
+            at_ms=at_ms[at],
+            lag=lags[at],
+            consumed_per_second=consumed[at - 1] / seconds[at - 1] if at and seconds[at - 1] > 0 else None,
+            produced_per_second=produced[at - 1] / seconds[at - 1] if at and seconds[at - 1] > 0 else None,
         )
-        before = now
-    return found
-
-
-def _growth(offsets: _Column, rows: npt.NDArray[np.bool_], before: int, now: int) -> int:
-    return int(np.maximum(offsets[rows, now] - offsets[rows, before], 0).sum())
+        for at in range(len(at_ms))
+        if since_ms is None or at_ms[at] >= since_ms
+    ]

@@ -319,9 +319,9 @@ class SparkLog(OpenedRoot):
         validate_group(group)
         return self._offsets.committed(self.refresh() if image is None else image, group)
 
-    def groups(self) -> list[str]:
-        """Names of all groups that have committed offsets, sorted."""
-        return self._offsets.groups(self.refresh())
+    def groups(self, *, image: Image | None = None) -> list[str]:
+        """Names of all groups that have committed offsets, sorted. `image`: as of `committed_offsets`."""
+        return self._offsets.groups(self.refresh() if image is None else image)
 
 
 def open_log(

@@ -3,12 +3,16 @@
 Works for any opened root, with no broker; a broker mounts it with the image that it follows.
 Invariants: it reads only, and answers GET and HEAD. Every answer forbids scripts, styles and requests from
     elsewhere (Content-Security-Policy). At most MAX_REQUESTS are worked on or wait; more get 503.
-Concurrency: views and templates run in THREADS threads, so that the event loop never waits for the storage;
-    those that read much in as many others.
+    It keeps the last hour of the lag of groups, sampled while it runs.
+Concurrency: views, templates and samples run in THREADS threads, so that the event loop never waits for the
+    storage; those that read much in as many others.
 """
 
+import asyncio
+import contextlib
 import http
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +22,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -29,6 +34,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklog.client import SparkLog
+from sparklog.client.lag import LagHistory
 from sparklog.console import commits, groups, maintenance, message_streams, overview, topics, transactions
 from sparklog.console.message_masks import MessageRules
 from sparklog.console.openapi import API, description
@@ -49,6 +55,7 @@ THREADS: Final = 4
 MAX_REQUESTS: Final = 32
 _STATIC = Path(__file__).parent / "static"
 _NOT_FOUND = "COMMIT_MISSING"
+_log = logging.getLogger("sparklog.console")
 HEADERS: Final = {
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
@@ -64,20 +71,23 @@ def create_app(
     subjects: Sequence[Subject] = SUBJECTS,
     allowed_hosts: Sequence[str] = (),
     messages: MessageRules | None = None,
+    history: LagHistory | None = None,
 ) -> Starlette:
-    """The console of an opened root, which stays the caller's.
+    """The console of an opened root, which stays the caller's. Run its lifespan: it samples the lag.
 
     Args:
         image: returns the newest image; by default the log is refreshed for each request.
         subjects: the pages.
         allowed_hosts: names by which browsers may call it; empty: any. With names, no page of another
             site can read the console through a name that it lets point here (DNS rebinding).
+        history: of the lag, which the caller samples; by default the console does.
         messages: show records, by these rules; None: only metadata. A server that stops calls
             `app.state.end_streams` first, since a live tail does not end by itself.
     """
     if messages is not None:
         subjects = [*subjects, message_streams.SUBJECT]
-    console = Console(log, image or log.refresh, messages)
+    kept = LagHistory() if history is None else history
+    console = Console(log, image or log.refresh, kept, messages)
     server = _Server(console, subjects)
     middleware = [Middleware(_SafeHeaders)]
     if allowed_hosts:
@@ -85,6 +95,7 @@ def create_app(
     app = Starlette(
         routes=server.routes(),
         middleware=middleware,
+        lifespan=server.sampling if history is None else None,
         exception_handlers={
             HTTPException: server.http_error,
             SparklogError: server.log_error,
@@ -94,6 +105,21 @@ def create_app(
     )
     app.state.end_streams = console.end_streams
     return app
+
+
+class _AnyText(Convertor[str]):
+    """A part of a path that may have slashes and line ends in it."""
+
+    regex = r"[\s\S]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("any", _AnyText())
 
 
 class _SafeHeaders:
@@ -131,7 +157,9 @@ class _Server:
             return _json(document)
 
         pages = [
-            Route(view.path, partial(self._page, subject, view), methods=["GET"]) for subject, view in views
+            Route(view.path, partial(self._page, subject, view), methods=["GET"])
+            for subject, view in views
+            if view.template
         ]
         api = [
             Route(f"{API}{view.api_path}", partial(self._document, view), methods=["GET"])
@@ -141,6 +169,31 @@ class _Server:
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
         described = Route(f"{API}/openapi.json", openapi, methods=["GET"])
         return [static, described, *others, *api, *pages]
+
+    @contextlib.asynccontextmanager
+    async def sampling(self, _app: Starlette) -> AsyncIterator[None]:
+        """Sample the lag of groups until the end."""
+        task = asyncio.create_task(self._sample())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _sample(self) -> None:
+        console = self._console
+        has_failed = False
+        while True:
+            try:
+                await anyio.to_thread.run_sync(
+                    lambda: console.history.sample(console.log, image=console.image), limiter=self._threads()
+                )
+                has_failed = False
+            except Exception as error:  # noqa: BLE001 - pages say what is wrong; samples go on once it is right
+                if not has_failed:
+                    _log.warning("the lag of groups cannot be sampled: %s", error)
+                has_failed = True
+            await asyncio.sleep(console.history.interval_ms / 1000)
 
     async def _page(self, subject: Subject, view: View, request: Request) -> Response:
         return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request), view))
@@ -178,15 +231,17 @@ class _Server:
             **values,
         )
 
-    async def _in_thread(self, work: Callable[[], Any], view: View) -> Any:
-        if self._limiter is None:  # they belong to the event loop
+    def _threads(self, *, slow: bool = False) -> anyio.CapacityLimiter:
+        if self._limiter is None or self._slow_limiter is None:  # they belong to the event loop
             self._limiter, self._slow_limiter = (anyio.CapacityLimiter(THREADS) for _ in range(2))
+        return self._slow_limiter if slow else self._limiter
+
+    async def _in_thread(self, work: Callable[[], Any], view: View) -> Any:
         if self._requests >= MAX_REQUESTS:
             raise HTTPException(503, "too many requests at a time; try again")
         self._requests += 1
         try:
-            limiter = self._slow_limiter if view.is_slow else self._limiter
-            return await anyio.to_thread.run_sync(work, limiter=limiter)
+            return await anyio.to_thread.run_sync(work, limiter=self._threads(slow=view.is_slow))
         finally:
             self._requests -= 1
 

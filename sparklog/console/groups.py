@@ -1,17 +1,19 @@
-"""Consumer groups: committed offsets, and how far behind they are, in records and in seconds.
+"""Consumer groups: committed offsets, and how far behind they are, in records and in time, now and before.
 
-The lag in seconds is the age of the first record that a group has not read. Reading it takes one read of the
-storage for each partition, so MAX_READ partitions are looked at for one answer; a record never changes, so
-its time is remembered.
+The lag in records is the log's end less the committed offset, as in Kafka's tools. The lag in time is read
+from the storage (client/lag.py), so MAX_READ partitions are looked at for one answer. The last hour comes
+from the samples that the console takes while it runs.
 Not here: members, which only the group's coordinator knows; changing offsets.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sparklog.client import CommittedOffset
-from sparklog.client.consumer import read_table
+from sparklog.client.groups import TopicPartition
+from sparklog.client.lag import LagPoint, lag_seconds
 from sparklog.console.views import (
     FILTER,
     PAGE,
@@ -25,12 +27,12 @@ from sparklog.console.views import (
     matches,
     paged,
 )
-from sparklog.errors import SparklogError
 from sparklog.metadata import Image
 
 MAX_READ: Final = 100
 _RECENT_MS: Final = 2_000  # how old the list of groups may be
-TopicPartition = tuple[str, int]
+_MINUTE_MS: Final = 60_000
+MINUTES: Final = 60
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +41,9 @@ class OffsetRow:
 
     Fields:
         log_start_offset, log_end_offset, lag: null: the topic or the partition was deleted.
-        lost: records that were removed before the group read them.
+        lost: how much of the lag was removed before the group read it.
         lag_ms: the age of the first record that it has not read; null: there is none, or it was not read.
+        consumed_per_second: records, in the last minute; null: not known yet.
     """
 
     topic: str
@@ -51,6 +54,7 @@ class OffsetRow:
     lag: int | None
     lost: int
     lag_ms: int | None
+    consumed_per_second: float | None
     committed_ms: int
     metadata: str
 
@@ -65,6 +69,9 @@ class GroupRow:
         lag_ms: the largest of its partitions' that were looked at.
         lost: as in OffsetRow.
         committed_ms: when it last committed.
+        consumed_per_second: as in OffsetRow.
+        lag_minutes: the largest lag in each of the last MINUTES minutes, the current one last; null: there
+            is no sample.
     """
 
     group: str
@@ -75,6 +82,8 @@ class GroupRow:
     lag_ms: int | None
     lost: int
     committed_ms: int
+    consumed_per_second: float | None
+    lag_minutes: tuple[int | None, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +97,32 @@ class GroupList:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPage:
-    """A group, and its partitions."""
+    """A group, and its partitions.
+
+    Fields:
+        consumed_minutes, produced_minutes: records per second, in minutes as of GroupRow.lag_minutes.
+    """
 
     group: GroupRow
     paging: Paging
     offsets: tuple[OffsetRow, ...]
     largest_lag: int
+    consumed_minutes: tuple[float | None, ...]
+    produced_minutes: tuple[float | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHistory:
+    """The last hour of a group, as far as the console has run, oldest first.
+
+    Fields:
+        interval_ms: between points.
+        points: of all partitions together, or of the one that was asked for.
+    """
+
+    group: str
+    interval_ms: int
+    points: tuple[LagPoint, ...]
 
 
 def group_list(console: Console, query: Query) -> GroupList:
@@ -105,7 +134,7 @@ def group_list(console: Console, query: Query) -> GroupList:
     paging, shown = paged(found, query, sort=sort)
     return GroupList(
         paging=paging,
-        groups=with_seconds(console, shown),
+        groups=with_time_and_history(console, shown),
         largest_lag=max((one.lag for one in found), default=0),
     )
 
@@ -118,14 +147,44 @@ def group_page(console: Console, query: Query) -> GroupPage:
         raise MissingError(f"group {name!r}: it has committed no offsets")
     rows = sorted(_rows(image, committed), key=lambda one: (one.topic, one.partition))
     paging, shown = paged(rows, query)
-    offsets = tuple(_with_age(console, image, one) for one in shown)
-    whole = _group(name, rows)
-    ages = [one.lag_ms for one in offsets if one.lag_ms is not None]
+    ages = _ages(console, image, shown)
+    since_ms = console.now_ms - _MINUTE_MS
+    points = console.history.points(name)
     return GroupPage(
-        group=dataclasses.replace(whole, lag_ms=max(ages, default=None)),
+        group=_with_history(console, _group(name, rows), points, max(ages.values(), default=None)),
         paging=paging,
-        offsets=offsets,
+        offsets=tuple(
+            dataclasses.replace(
+                one,
+                lag_ms=ages.get(_place(one)),
+                consumed_per_second=_mean(
+                    point.consumed_per_second
+                    for point in console.history.points(name, (one.topic, one.partition), since_ms=since_ms)
+                ),
+            )
+            for one in shown
+        ),
         largest_lag=max((one.lag or 0 for one in rows), default=0),
+        consumed_minutes=tuple(
+            _mean(one.consumed_per_second for one in minute) for minute in _minutes(console, points)
+        ),
+        produced_minutes=tuple(
+            _mean(one.produced_per_second for one in minute) for minute in _minutes(console, points)
+        ),
+    )
+
+
+def group_history(console: Console, query: Query) -> GroupHistory:
+    """The last hour of one group."""
+    name, topic = query.name("group"), query.text("topic")
+    history = console.history
+    if name not in history.groups() and name not in {one.group for one in all_groups(console)}:
+        raise MissingError(f"group {name!r}: it has committed no offsets")
+    at = (topic, query.number("partition", 0)) if topic else None
+    return GroupHistory(
+        group=name,
+        interval_ms=history.interval_ms,
+        points=tuple(history.points(name, at, since_ms=query.number("since_ms", 0))),
     )
 
 
@@ -152,6 +211,8 @@ def _group(name: str, rows: Sequence[OffsetRow]) -> GroupRow:
         lag_ms=None,
         lost=sum(one.lost for one in rows),
         committed_ms=max((one.committed_ms for one in rows), default=-1),
+        consumed_per_second=None,
+        lag_minutes=(),
     )
 
 
@@ -167,48 +228,81 @@ def _rows(image: Image, committed: dict[TopicPartition, CommittedOffset]) -> Ite
             offset=one.offset,
             log_start_offset=None if state is None else state.log_start_offset,
             log_end_offset=None if state is None else state.log_end_offset,
-            lag=None
-            if state is None
-            else max(0, state.log_end_offset - max(one.offset, state.log_start_offset)),
+            lag=None if state is None else max(0, state.log_end_offset - one.offset),
             lost=0 if state is None else max(0, state.log_start_offset - one.offset),
             lag_ms=None,
+            consumed_per_second=None,
             committed_ms=one.commit_timestamp_ms,
             metadata=one.metadata,
         )
 
 
-def with_seconds(console: Console, rows: Sequence[GroupRow]) -> tuple[GroupRow, ...]:
-    """Add the lag in seconds, of the partitions with the largest lag, as many as MAX_READ allows."""
-    image, found, left = console.image, [], MAX_READ
+def with_time_and_history(console: Console, rows: Sequence[GroupRow]) -> tuple[GroupRow, ...]:
+    """Add the last hour, and the lag in time of the partitions with the largest lag, at most MAX_READ."""
+    image, left = console.image, MAX_READ
+    behind: dict[str, list[OffsetRow]] = {row.group: [] for row in rows}
     for row in rows:
-        ages = []
         if row.lag and left > 0:
             offsets = _rows(image, console.log.describe_offsets(row.group, image=image))
-            behind = sorted((one for one in offsets if one.lag), key=lambda one: -(one.lag or 0))[:left]
-            left -= len(behind)
-            ages = [_with_age(console, image, one).lag_ms for one in behind]
-        known = [age for age in ages if age is not None]
-        found.append(dataclasses.replace(row, lag_ms=max(known, default=None)))
-    return tuple(found)
-
-
-def _with_age(console: Console, image: Image, row: OffsetRow) -> OffsetRow:
-    if not row.lag or row.log_start_offset is None:
-        return row
-    start = max(row.offset, row.log_start_offset)
-    topic_id = image.topics[row.topic].topic_id
-    time_ms = console.fact(
-        ("time", topic_id, row.partition, start), lambda: _time_of(console, image, row, start)
+            found = sorted((one for one in offsets if one.lag), key=lambda one: -(one.lag or 0))[:left]
+            left -= len(found)
+            behind[row.group] = found
+    ages = _ages(console, image, itertools.chain.from_iterable(behind.values()))
+    return tuple(
+        _with_history(
+            console,
+            row,
+            console.history.points(row.group),
+            max((ages[_place(one)] for one in behind[row.group] if _place(one) in ages), default=None),
+        )
+        for row in rows
     )
-    return row if time_ms is None else dataclasses.replace(row, lag_ms=max(0, console.now_ms - time_ms))
 
 
-def _time_of(console: Console, image: Image, row: OffsetRow, start: int) -> int | None:
-    try:
-        found = read_table(console.log.metadata, image, row.topic, row.partition, start, max_records=1)
-    except SparklogError:
-        return None  # expired or deleted meanwhile
-    return found.column("timestamp").cast("int64")[0].as_py() if found.num_rows else None
+def _ages(console: Console, image: Image, rows: Iterable[OffsetRow]) -> dict[tuple[str, int, int], int]:
+    """The lag in milliseconds of those that are behind, where it can be read."""
+    behind = [_place(one) for one in rows if one.lag]
+    if not behind:
+        return {}
+    found = lag_seconds(console.log, behind, image=image, remember=console.fact)
+    return {at: round(1000 * seconds) for at, seconds in found.items() if seconds is not None}
+
+
+def _place(row: OffsetRow) -> tuple[str, int, int]:
+    return row.topic, row.partition, row.offset
+
+
+# --- history -----------------------------------------------------------------------------------------
+
+
+def _with_history(
+    console: Console, row: GroupRow, points: Sequence[LagPoint], lag_ms: int | None
+) -> GroupRow:
+    since_ms = console.now_ms - _MINUTE_MS
+    return dataclasses.replace(
+        row,
+        lag_ms=lag_ms,
+        consumed_per_second=_mean(one.consumed_per_second for one in points if one.at_ms >= since_ms),
+        lag_minutes=tuple(
+            max((one.lag for one in minute), default=None) for minute in _minutes(console, points)
+        ),
+    )
+
+
+def _minutes(console: Console, points: Iterable[LagPoint]) -> list[list[LagPoint]]:
+    """The points of each of the last MINUTES minutes, the current one last."""
+    found: list[list[LagPoint]] = [[] for _ in range(MINUTES)]
+    now = console.now_ms // _MINUTE_MS
+    for one in points:
+        back = now - one.at_ms // _MINUTE_MS
+        if 0 <= back < MINUTES:
+            found[MINUTES - 1 - back].append(one)
+    return found
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [one for one in values if one is not None]
+    return sum(known) / len(known) if known else None
 
 
 SUBJECT = Subject(
@@ -218,15 +312,25 @@ SUBJECT = Subject(
             path="/groups",
             template="groups.html",
             data=group_list,
-            doc="Consumer groups with their lag in records and seconds.",
+            doc="Consumer groups with their lag in records and time, and its last hour.",
             parameters=(FILTER, PAGE, Parameter("sort", "-lag or group.")),
         ),
         View(
             path="/group",
             template="group.html",
             data=group_page,
-            doc="A group: its committed offsets and lag by partition.",
+            doc="A group: its committed offsets, lag and rate by partition, and its last hour.",
             parameters=(Parameter("group", "Its name."), PAGE),
+        ),
+        View(
+            path="/groups/{group:any}/history",
+            data=group_history,
+            doc="A group's lag and rates in the last hour, since the console started.",
+            parameters=(
+                Parameter("topic", "With partition: only of this partition."),
+                Parameter("partition", "Its number."),
+                Parameter("since_ms", "Only points at or after it."),
+            ),
         ),
     ),
 )

@@ -32,7 +32,7 @@ def description(views: Sequence[View]) -> dict[str, Any]:
         },
         "servers": [{"url": "."}],
         "paths": {
-            view.api_path: {"get": _operation(view, schema)}
+            re.sub(r":\w+}", "}", view.api_path): {"get": _operation(view, schema)}
             for view, schema in zip(views, schemas, strict=True)
         },
         "components": {"schemas": {**components, "Error": _ERROR}},
@@ -42,7 +42,7 @@ def description(views: Sequence[View]) -> dict[str, Any]:
 def _operation(view: View, schema: dict[str, Any]) -> dict[str, Any]:
     in_path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in re.findall(r"{(\w+)}", view.api_path)
+        for name in re.findall(r"{(\w+)(?::\w+)?}", view.api_path)
     ]
     after = [
         {"name": one.name, "in": "query", "description": one.doc, "schema": {"type": "string"}}

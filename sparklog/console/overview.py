@@ -21,7 +21,7 @@ from sparklog.client.root_checks import (
     warn,
 )
 from sparklog.console.commits import CommitRow, commit_times, newest_commits
-from sparklog.console.groups import GroupRow, all_groups, with_seconds
+from sparklog.console.groups import GroupRow, all_groups, with_time_and_history
 from sparklog.console.topics import topic_size
 from sparklog.console.views import Console, Query, Subject, View
 from sparklog.errors import SparklogError
@@ -96,7 +96,7 @@ def overview(console: Console, _query: Query) -> Overview:
     seen = last_seen_ms(log.store, log.clock) if image.brokers else {}
     damage: list[Finding] = []
     groups = _readable("groups", lambda: all_groups(console), damage)
-    shown = _readable("groups", lambda: with_seconds(console, groups[:MAX_GROUPS]), damage)
+    shown = _readable("groups", lambda: with_time_and_history(console, groups[:MAX_GROUPS]), damage)
     commits = _readable("commits", lambda: newest_commits(console, _COMMITS), damage)
     found = list(itertools.chain(damage, _findings(console, image, seen), _group_findings(groups)))
     sizes = [topic_size(topic) for topic in image.topics.values()]

@@ -18,6 +18,7 @@ from sparklog.wording import counted, human_age, human_bytes, plain, shown_time
 
 _S_MS, _M_MS, _H_MS, _D_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _MAX_DIGITS = 18
+_EXACT_BELOW = 100
 _UNITS = {
     ".ms": (("ms", 1), ("s", _S_MS), ("min", _M_MS), ("h", _H_MS), ("d", _D_MS)),
     ".bytes": (
@@ -43,6 +44,7 @@ def environment() -> jinja2.Environment:
         time=moment,
         ago=ago,
         duration=duration,
+        rate=rate,
         setting=setting_text,
         prose=prose,
         segment=lambda name: name.rpartition("/")[2].removesuffix(".log"),
@@ -50,7 +52,7 @@ def environment() -> jinja2.Environment:
         minute_labels=minute_labels,
         part=lambda text: quote(text, safe=""),
     )
-    found.globals.update(query_string=query_string, bar=bar, columns=columns)
+    found.globals.update(query_string=query_string, bar=bar, columns=columns, lines=lines)
     return found
 
 
@@ -81,6 +83,14 @@ def duration(ms: int | None) -> str:
     if ms is None:
         return "–"  # noqa: RUF001
     return f"{ms} ms" if ms < _S_MS else human_age(ms).removesuffix(" ago")
+
+
+def rate(per_second: float | None) -> str:
+    """1234.5 -> '1,234/s'; small ones with a digit after the point."""
+    if per_second is None:
+        return "–"  # noqa: RUF001
+    digits = 1 if 0 < per_second < _EXACT_BELOW else 0
+    return f"{per_second:,.{digits}f}/s"
 
 
 def setting_text(value: str, name: str) -> str:
@@ -140,6 +150,47 @@ def columns(values: Sequence[int], labels: Sequence[str]) -> Markup:
     return Markup('<svg class="columns" role="img" aria-label="{0}">{1}</svg>').format(
         f"at most {most}", Markup().join(boxes)
     )
+
+
+def lines(label: str, *series: Sequence[float | None]) -> Markup:
+    """A line for each series of values, from the left to the right; null is a gap. `label`: what a reader
+    hears. Of a single series the least, the largest and the last value are added to it.
+    """
+    known = [one for values in series for one in values if one is not None]
+    if len(series) == 1 and known:
+        label += f": now {known[-1]:,}, at least {min(known):,}, at most {max(known):,}"
+    top = max([*known, 1])
+    width = max([1, *map(len, series)])
+    paths = []
+    for number, values in enumerate(series):
+        for run in _runs(values):
+            points = [(at + 0.5, 29 - 28 * value / top) for at, value in run]
+            if len(points) == 1:
+                points = [(run[0][0], points[0][1]), (run[0][0] + 1, points[0][1])]
+            text = " ".join(f"{x:g},{y:.2f}" for x, y in points)
+            if len(series) == 1:
+                under = Markup('<polygon class="under" points="{0:g},30 {1} {2:g},30"/>')
+                paths.append(under.format(points[0][0], text, points[-1][0]))
+            line = Markup('<polyline class="l{0}" vector-effect="non-scaling-stroke" points="{1}"/>')
+            paths.append(line.format(number, text))
+    figure = Markup(
+        '<svg class="lines" viewBox="0 0 {0} 30" preserveAspectRatio="none" role="img" aria-label="{1}">'
+        "<title>{1}</title>{2}</svg>"
+    )
+    return figure.format(width, plain(label if known else f"{label}: nothing yet"), Markup().join(paths))
+
+
+def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
+    """Values that follow each other, with their places."""
+    found: list[list[tuple[int, float]]] = []
+    before: float | None = None
+    for at, value in enumerate(values):
+        if value is not None:
+            if before is None:
+                found.append([])
+            found[-1].append((at, value))
+        before = value
+    return found
 
 
 def minute_labels(counts: Sequence[int]) -> list[str]:

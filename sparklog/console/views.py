@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 from starlette.routing import BaseRoute
 
 from sparklog.client import SparkLog
+from sparklog.client.lag import LagHistory
 from sparklog.console.message_masks import MessageRules
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image
@@ -30,13 +31,18 @@ class MissingError(Exception):
 
 
 class Console:
-    """What views read: an opened root, its newest image, and a cache."""
+    """What views read: an opened root, its newest image, the history of lag, and a cache."""
 
     def __init__(
-        self, log: SparkLog, image: Callable[[], Image], messages: MessageRules | None = None
+        self,
+        log: SparkLog,
+        image: Callable[[], Image],
+        history: LagHistory,
+        messages: MessageRules | None = None,
     ) -> None:
         """`messages`: rules for showing records; None: none are shown."""
         self.log = log
+        self.history = history
         self.rules = messages or MessageRules()
         self.has_messages = messages is not None
         self._ends: list[Callable[[], None]] = []
@@ -176,14 +182,15 @@ class View:
     """A page, and its path of the API.
 
     Fields:
-        path: of the page, with {parameters}.
+        path: of the page, with {parameters}; {name:any} may have slashes in it.
+        template: empty: there is no page, only the API.
         data: returns a dataclass; its annotation describes the API's answer.
         api: the path below /api/v1, if it differs.
         is_slow: it reads much, and runs apart from the others.
     """
 
     path: str
-    template: str
+    template: str = ""
     data: Callable[[Console, Query], Any]
     doc: str
     parameters: tuple[Parameter, ...] = ()

@@ -3,7 +3,8 @@
 /health: 200 if the process is alive, its event loop answers, and the broker has not failed; else restart it.
 /ready: 200 if the broker serves: registered and not fenced, with a fresh image, its groups loaded, the root
     visible, accepting connections; else send it no clients. A broker without leaderships is ready too.
-/console: the web console of the root (sparklog/console), with the image that the broker follows.
+/console: the web console of the root (sparklog/console), with the image that the broker follows; it samples
+    the lag of groups while the broker runs.
 Invariants: a probe waits for no other request; only the path, the query and headers are read from clients.
 Concurrency: uvicorn in the broker's event loop.
 """
@@ -186,6 +187,7 @@ class HttpEndpoint:
         self._listening: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._end_streams: Callable[[], None] = _nothing
+        self._sampling = contextlib.AsyncExitStack()
         self.address: tuple[str, int] | None = None  # bound
 
     async def start(self) -> None:
@@ -198,6 +200,7 @@ class HttpEndpoint:
         root = self._parts.root
         console = create_app(root.log, image=lambda: root.image, messages=self._message_rules())
         self._end_streams = console.state.end_streams
+        await self._sampling.enter_async_context(console.router.lifespan_context(console))
         app = Starlette(
             routes=[
                 Route("/metrics", self._scrapes, methods=["GET"]),
@@ -247,6 +250,7 @@ class HttpEndpoint:
         serving, sampling = self._tasks
         sampling.cancel()
         await asyncio.gather(serving, sampling, return_exceptions=True)
+        await self._sampling.aclose()
         self._listening.close()  # uvicorn leaves it open when it is stopped before it has begun
 
     async def _sample(self) -> None:

@@ -1,5 +1,7 @@
 """Lag in seconds from the log itself, and the history of lag and rates, which is bounded."""
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 
@@ -32,6 +34,22 @@ def test_what_has_expired_is_not_waited_for(log: SparkLog, clock: ManualClock) -
     write(log, clock.now_ms() - 9000, clock.now_ms() - 2000)
     delete_records(log.metadata, {("t", 0): 1})
     assert lag_seconds(log, [("t", 0, 0)]) == {("t", 0, 0): 2.0}
+
+
+def test_times_that_were_found_are_remembered(log: SparkLog, clock: ManualClock) -> None:
+    log.create_topic("t", 1)
+    write(log, clock.now_ms() - 9000)
+    found: dict[object, int] = {}
+
+    def remember(key: object, find: Callable[[], int]) -> int:
+        return found[key] if key in found else found.setdefault(key, find())
+
+    assert lag_seconds(log, [("t", 0, 0), ("t", 0, 1), ("gone", 0, 0)], remember=remember)["t", 0, 0] == 9.0
+    assert list(found.values()) == [clock.now_ms() - 9000]
+    clock.advance_ms(1000)
+    for file in log.store.list("segments", recursive=True):
+        log.store.delete(file.name)
+    assert lag_seconds(log, [("t", 0, 0)], remember=remember) == {("t", 0, 0): 10.0}
 
 
 # --- history ------------------------------------------------------------------------------------------
@@ -99,3 +117,19 @@ def test_no_more_partitions_than_there_is_room_for(filled: SparkLog, clock: Manu
     filled.commit_offsets("g", {("t", 1): None})
     history.sample(filled)
     assert history.left_out == 0
+
+
+def test_a_partition_that_cannot_be_has_no_lag(filled: SparkLog, clock: ManualClock) -> None:
+    history = LagHistory()
+    history.add(clock.now_ms(), filled.image, {"g": {("t", -1): 1, ("t", 2): 1, ("t", 1): 7}})
+    assert history.partitions("g") == [("t", 1)]
+    assert [one.lag for one in history.points("g")] == [3]
+
+
+def test_a_timer_that_ends_early_takes_its_sample(filled: SparkLog, clock: ManualClock) -> None:
+    history = LagHistory(interval_ms=1000)
+    taken = []
+    for after_ms in (0, 899, 1, 900):
+        clock.advance_ms(after_ms)
+        taken.append(history.sample(filled))
+    assert taken == [True, False, True, True]

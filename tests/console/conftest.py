@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from sparklog.client import SparkLog
+from sparklog.client.lag import LagHistory
 from sparklog.clock import ManualClock
 from sparklog.console.app import create_app
 from sparklog.metadata import MetadataLog
@@ -41,8 +42,14 @@ def log() -> Iterator[SparkLog]:
 
 
 @pytest.fixture
-def client(log: SparkLog) -> Iterator[TestClient]:
-    with TestClient(create_app(log)) as client:
+def history() -> LagHistory:
+    """What the client's console shows; only the test samples it."""
+    return LagHistory()
+
+
+@pytest.fixture
+def client(log: SparkLog, history: LagHistory) -> Iterator[TestClient]:
+    with TestClient(create_app(log, history=history)) as client:
         yield client
 
 

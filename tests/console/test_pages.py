@@ -67,3 +67,16 @@ def test_columns_are_at_least_visible() -> None:
     assert 'height="2.00%"' in shown
     assert "<title>1 commit 1 min ago</title>" in shown
     assert "<title>1,000 commits in this minute</title>" in shown
+
+
+def test_lines_break_where_nothing_is_known() -> None:
+    shown = pages.lines("Lag", [1, 2, None, 4])
+    assert "Lag: now 4, at least 1, at most 4" in shown
+    assert 'points="0.5,22.00 1.5,15.00"' in shown
+    assert 'points="3,1.00 4,1.00"' in shown  # a value between gaps is seen, too
+    assert "<polyline" not in pages.lines(HOSTILE, [None])
+    assert r"&lt;b&gt;\u001b" in pages.lines(HOSTILE, [None])
+
+
+def test_rates() -> None:
+    assert [pages.rate(one) for one in (0, 0.25, 1234.5)] == ["0/s", "0.2/s", "1,234/s"]

@@ -3,13 +3,14 @@
 import pytest
 
 from sparklog.client import SparkLog
+from sparklog.client.lag import LagHistory
 from sparklog.console.views import MAX_FILTER, Console, Query, paged
 from sparklog.errors import InvalidRequestError
 
 
 @pytest.fixture
 def console(log: SparkLog) -> Console:
-    return Console(log, log.refresh)
+    return Console(log, log.refresh, LagHistory())
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "x", "٣", "1" * 19, "1e3"])

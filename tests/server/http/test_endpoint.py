@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -13,10 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 import sparklog
+from sparklog.client.lag import LagHistory
+from sparklog.console import app as console_app
 from sparklog.errors import InvalidRequestError
 from sparklog_server.http import endpoint
 from sparklog_server.http.endpoint import MAX_CONNECTIONS
@@ -380,3 +383,27 @@ def test_records_are_shown_only_if_they_are_asked_for(
             assert {one["value"]["text"] for one in json.loads(text)["messages"]} == {"card ***"}
             assert get(broker, "/console/topics/orders/messages/0/0")[0] == 200
         broker.stop()
+
+
+def test_the_console_keeps_the_lag_of_groups_while_the_broker_runs(
+    start_broker: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = threading.Event()
+
+    class Watched(LagHistory):
+        def sample(self, log: sparklog.SparkLog, **given: Any) -> bool:
+            taken = super().sample(log, **given)
+            if self.groups():
+                seen.set()
+            return taken
+
+    monkeypatch.setattr(console_app, "LagHistory", lambda: Watched(interval_ms=50))
+    broker = start_broker(ON)
+    assert produce(broker, "kept", 5) == [None] * 5
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition("kept", 0, 2)], asynchronous=False)
+    consumer.close()
+    assert seen.wait(30)
+    points = json.loads(get(broker, "/console/api/v1/groups/readers/history")[1])["points"]
+    assert {one["lag"] for one in points} == {3}
+    assert "Lag in the last hour: now 3" in get(broker, "/console/groups")[1]
