@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
-from sparklog.cli.framework import Command, current, is_terminal, note, require_topics
+from sparklog.cli.framework import Command, current, force_option, is_terminal, note, require_topics
 from sparklog.cli.inputs import until_signalled
 from sparklog.cli.output import reader_left
 from sparklog.cli.record_format import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 POLL_MS = 100
 COMMIT_INTERVAL_MS = 5_000
+COORDINATOR_MS = 30_000  # how long a coordinator is waited for
 WRITE_BYTES = 64 << 10
 
 # --- positions ---------------------------------------------------------------------------------------
@@ -125,6 +126,7 @@ def resolve(
 # --- follower ----------------------------------------------------------------------------------------
 
 Stored = Mapping[tuple[str, int], int]
+Commit = Callable[[Mapping[tuple[str, int], int | None]], None]
 _BEGINNING, _STORED = Position("beginning"), Position("stored")
 
 
@@ -164,9 +166,17 @@ class Follower:
     """Reads a step of each partition in turn, until every one is done, or enough is printed."""
 
     def __init__(
-        self, log: SparkLog, selection: Selection, *, with_headers: bool = False, clock: Clock | None = None
+        self,
+        log: SparkLog,
+        selection: Selection,
+        *,
+        with_headers: bool = False,
+        clock: Clock | None = None,
+        commit: Commit | None = None,
     ) -> None:
+        """`commit` stores offsets of the group; None: the log does."""
         self._log = log
+        self._store = commit or (lambda offsets: log.commit_offsets(selection.group or "", offsets))
         self._selection = selection
         self._topic = selection.topic
         self._group = selection.group
@@ -263,7 +273,7 @@ class Follower:
         self._commit()
         gone = [where for where in stored if where[0] == self._topic and where[1] >= self._partition_count]
         if self._group and gone:
-            self._log.commit_offsets(self._group, dict.fromkeys(gone))
+            self._store(dict.fromkeys(gone))
 
     def _cursor(self, image: Image, partition: int, start: Position, stored: Stored) -> Cursor:
         state = image.partition(self._topic, partition)
@@ -385,7 +395,48 @@ class Follower:
         known = self._log.committed_offsets(self._group)
         news = {where: offset for where, offset in self._flushed.items() if known.get(where) != offset}
         if news:
-            self._log.commit_offsets(self._group, news)
+            self._store(news)
+
+
+def group_committer(log: SparkLog, group: str, *, force: bool) -> Commit:
+    """Return a function that commits offsets of a group without members.
+
+    1. a member has read up to 950 and committed 110;
+    2. somebody else commits 950 in its group, or 5;
+    3. the member is killed: its successor leaves out 840 records, or repeats them.
+    So a coordinator is asked, and refuses; without one, a root that a broker has served is refused.
+
+    Raises:
+        InvalidRequestError: BROKER_COORDINATES. ClickException: the group has members.
+    """
+    from sparklog.client.group_expiry import refuse_served_root
+
+    coordinators = current().coordinators(log, timeout_ms=COORDINATOR_MS)
+    if coordinators is None:
+        refuse_served_root(log, force=force)
+        return lambda offsets: log.commit_offsets(group, offsets)
+    state = coordinators.describe([group])[group]
+    if state.has_members:
+        raise click.ClickException(
+            f"group {group!r} has members, and its state is {state.state}: this command is no member, and "
+            "would overwrite their offsets. Give another --group, or none."
+        )
+
+    def commit(offsets: Mapping[tuple[str, int], int | None]) -> None:
+        kept = {at: offset for at, offset in offsets.items() if offset is not None}
+        found = coordinators.commit_offsets(group, kept) if kept else {}
+        failed = {f"{topic}-{partition}": error for (topic, partition), error in found.items() if error}
+        if failed:
+            first = next(iter(failed))
+            raise click.ClickException(
+                f"group {group!r}: the offsets of {len(failed)} partitions are not committed; {first}: "
+                f"{failed[first]}. The records are printed again by the next run."
+            )
+        gone = [at for at in offsets if at not in kept]
+        if gone:
+            coordinators.delete_offsets(group, gone)
+
+    return commit
 
 
 def to_records(topic: str, partition: int, arrow_batch: pa.RecordBatch) -> Iterator[ConsumedRecord]:
@@ -440,6 +491,7 @@ PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our t
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end of each partition.")
 @click.option("-c", "--max-messages", type=click.IntRange(min=0), help="Stop after so many records.")
 @click.option("--group", "-G", metavar="NAME", help="Start from, and commit to, this group's offsets.")
+@force_option
 @click.option(
     "-f", "--format", "text", metavar="FORMAT", help=r"%t %p %o %k %s %S %K %T %h, \n. Default: '%s\n'."
 )
@@ -460,6 +512,7 @@ def consume(
     exit_at_end: bool,
     max_messages: int | None,
     group: str | None,
+    force: bool,
     text: str | None,
     as_json: bool,
     as_hexadecimal: bool,
@@ -497,8 +550,9 @@ def consume(
     selection = Selection(
         topic=topic, partitions=partitions, start=start, end=end, exit_at_end=exit_at_end, group=group
     )
+    commit = None if group is None else group_committer(log, group, force=force)
     with until_signalled() as stop:
-        follower = Follower(log, selection, with_headers=as_json or "%h" in text)
+        follower = Follower(log, selection, with_headers=as_json or "%h" in text, commit=commit)
         follower.run(
             render, sys.stdout.buffer, max_messages, is_stopped=stop.is_asked, idle_timeout_ms=timeout_ms
         )

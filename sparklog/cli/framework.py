@@ -361,6 +361,9 @@ internal_option = click.option(
     default=False,
     help="Also Kafka's own topics. By default they are left out.",
 )
+force_option = click.option(
+    "--force", is_flag=True, help="Also where a broker has served the root, and is gone for good."
+)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 

@@ -19,6 +19,7 @@ from sparklog.cli.framework import (
     current,
     did_you_mean,
     dry_run_option,
+    force_option,
     note,
     require_topics,
     yes_option,
@@ -50,9 +51,6 @@ SILENT_COLUMNS = "group offsets committed_ms:LAST-COMMIT:time"
 RESET_COLUMNS = "group topic partition new_offset"
 MOST_NAMED = 20
 
-force_option = click.option(
-    "--force", is_flag=True, help="Also where a broker has served the root, and is gone for good."
-)
 all_groups_option = click.option("--all-groups", is_flag=True, help="Every group.")
 groups_option = click.option("--group", "-g", "names", multiple=True, metavar="NAME", help="A group.")
 timeout_option = click.option(

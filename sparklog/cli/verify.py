@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.framework import Group, current, json_text, require_topics
+from sparklog.cli.consume import Commit, group_committer
+from sparklog.cli.framework import Group, current, force_option, json_text, require_topics
 from sparklog.cli.inputs import Stop, until_signalled
 from sparklog.cli.output import tell
 from sparklog.cli.perf import Pace, TopicReader, parse_throughput, topic_option
@@ -208,6 +209,7 @@ def _places(result: AppendResult, chosen: Sequence[int]) -> Iterator[tuple[int, 
 @verify.command("consume")
 @topic_option
 @click.option("--group-id", "-g", "group", required=True, metavar="NAME", help="The group that commits.")
+@force_option
 @max_messages_option
 @click.option("--exit", "-e", "exit_at_end", is_flag=True, help="Stop at the end of the log.")
 @click.option(
@@ -219,12 +221,19 @@ def _places(result: AppendResult, chosen: Sequence[int]) -> Iterator[tuple[int, 
 )
 @click.option("--verbose", is_flag=True, help="A line for each record, too.")
 def consume(
-    topic: str, group: str, max_messages: int, exit_at_end: bool, reset_policy: str, verbose: bool
+    topic: str,
+    group: str,
+    force: bool,
+    max_messages: int,
+    exit_at_end: bool,
+    reset_policy: str,
+    verbose: bool,
 ) -> None:
     """Read all partitions, and print what was read and what was committed."""
     log = current().open_log()
     require_topics(log, [topic])
-    consumer = VerifiableConsumer(log, topic, group, verbose=verbose)
+    commit = group_committer(log, group, force=force)
+    consumer = VerifiableConsumer(log, topic, group, commit, verbose=verbose)
     with until_signalled() as stop:
         consumer.run(reset_policy, max_messages, stop, exit_at_end=exit_at_end)
 
@@ -232,8 +241,9 @@ def consume(
 class VerifiableConsumer:
     """Reads all partitions of a topic, and commits for a group."""
 
-    def __init__(self, log: SparkLog, topic: str, group: str, *, verbose: bool) -> None:
+    def __init__(self, log: SparkLog, topic: str, group: str, commit: Commit, *, verbose: bool) -> None:
         self._log = log
+        self._commit = commit
         self._topic = topic
         self._group = group
         self._verbose = verbose
@@ -309,8 +319,8 @@ class VerifiableConsumer:
         next_offset = offsets[-1] + 1
         committed = [{**where, "offset": next_offset}]
         try:
-            self._log.commit_offsets(self._group, {(self._topic, partition): next_offset})
-        except SparklogError as error:
+            self._commit({(self._topic, partition): next_offset})
+        except (SparklogError, click.ClickException) as error:
             self._events.show("offsets_committed", offsets=committed, error=error.message, success=False)
             raise
         self._events.show("offsets_committed", offsets=committed, success=True)

@@ -187,3 +187,26 @@ def test_all_groups_are_listed(member: confluent_kafka.Consumer, log: SparkLog, 
         (0, None, None),
         (1, None, None),
     ]
+
+
+@pytest.mark.parametrize("words_of", [("consume", "-e", "-G"), ("verify", "consume", "--exit", "-g")])
+def test_no_command_commits_for_a_group_with_members(
+    member: confluent_kafka.Consumer, log: SparkLog, ask: RunOn, words_of: tuple[str, ...]
+) -> None:
+    """The member would overwrite what is committed, or its successor leave records out."""
+    told = ask(*words_of, "busy", "--topic", "t", exit_code=1)
+    assert "group 'busy' has members, and its state is Stable" in told.stderr
+    assert told.stdout == ""
+    assert log.committed_offsets("busy") == {("t", 0): 3, ("t", 1): 3}
+
+
+def test_a_group_without_members_commits_at_its_coordinator(
+    log: SparkLog, broker: RunningBroker, ask: RunOn, run: Run
+) -> None:
+    assert ask("consume", "-e", "-G", "idle", "--topic", "t", "-c", "7").stdout == "x\n" * 7
+    assert sum(log.committed_offsets("idle").values()) == 4 + 6 + 7
+    ask("verify", "consume", "--exit", "-g", "idle", "--topic", "t")
+    assert log.committed_offsets("idle") == {("t", 0): 10, ("t", 1): 10}
+    words = ("--root", broker.root, "consume", "-e", "-G", "idle", "--topic", "t")
+    assert "BROKER_COORDINATES" in run(*words, exit_code=1).stderr
+    assert run(*words, "--force").stdout == ""
