@@ -246,7 +246,7 @@ class HttpEndpoint:
     async def _console_hosts(self, host: str) -> list[str]:
         """Return the names by which browsers may open the console; at least this machine's."""
         names = [socket.gethostname(), host, *self._advertised_hosts, *self._settings.parsed_console_hosts()]
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, OSError, UnicodeError):  # the broker serves without it too
             names.append(await asyncio.wait_for(asyncio.to_thread(socket.getfqdn), _NAME_SECONDS))
         return [name for name in names if name.strip("*")]
 

@@ -397,6 +397,28 @@ def test_the_console_answers_only_by_names_of_the_broker(
     assert status("/console/topics/", "localhost") == (307, "/console/topics")
 
 
+def test_a_resolver_that_does_not_answer_stops_no_broker(
+    start_broker: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def getfqdn() -> str:
+        answers.wait(30)
+        raise UnicodeError("label empty or too long")
+
+    monkeypatch.setattr(endpoint, "_NAME_SECONDS", 0.01)
+    monkeypatch.setattr(socket, "getfqdn", getfqdn)
+    try:
+        for _ in range(2):  # late, then wrong
+            broker = start_broker(ON)
+            assert get(broker, "/console/api/v1/overview")[0] == 200
+            answers.set()
+            broker.stop()
+            monkeypatch.setattr(endpoint, "_NAME_SECONDS", 30)
+    finally:
+        answers.set()
+
+
 def test_names_of_the_console_are_checked() -> None:
     with pytest.raises(InvalidRequestError, match=r"sparklog\.console\.hosts: found 'https://a'"):
         ServerConfig.parse({"sparklog.console.hosts": "b, https://a"})
