@@ -101,7 +101,10 @@ class Broker:
         )
         self.network = self._make_network()
         self.http = HttpEndpoint(
-            config.http, self._observed(), storage_threads=lambda: self.root.storage_threads
+            config.http,
+            self._observed(),
+            storage_threads=lambda: self.root.storage_threads,
+            advertised_hosts=config.network.advertised_hosts(),
         )
         self.maintenance = self._make_maintenance()
         self._apply_settings(self.settings.current)

@@ -2,7 +2,9 @@
 
 Works for any opened root, with no broker; a broker mounts it with the image that it follows.
 Invariants: it reads only, and answers GET and HEAD. Every answer forbids scripts, styles and requests from
-    elsewhere (Content-Security-Policy). At most MAX_REQUESTS are worked on or wait; more get 503.
+    elsewhere (Content-Security-Policy), errors included. No page of another site reads an answer: requests
+    for a name that is not the console's, and those that another site makes within its pages, are refused.
+    Redirects name no host. At most MAX_REQUESTS are worked on or wait; more get 503.
     It keeps the last hour of the lag of groups, sampled while it runs.
 Concurrency: views, templates and samples run in THREADS threads, so that the event loop never waits for the
     storage; those that read much in as many others.
@@ -11,24 +13,24 @@ Concurrency: views, templates and samples run in THREADS threads, so that the ev
 import asyncio
 import contextlib
 import http
+import ipaddress
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import anyio
 import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -61,6 +63,7 @@ HEADERS: Final = {
     "frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
 }
 
 
@@ -78,8 +81,9 @@ def create_app(
     Args:
         image: returns the newest image; by default the log is refreshed for each request.
         subjects: the pages.
-        allowed_hosts: names by which browsers may call it; empty: any. With names, no page of another
-            site can read the console through a name that it lets point here (DNS rebinding).
+        allowed_hosts: names by which browsers may call it, besides localhost and addresses; empty: any. With
+            names, no page of another site can read the console through a name that it lets point here (DNS
+            rebinding).
         history: of the lag, which the caller samples; by default the console does.
         messages: show records, by these rules; None: only metadata. A server that stops calls
             `app.state.end_streams` first, since a live tail does not end by itself.
@@ -89,9 +93,11 @@ def create_app(
     kept = LagHistory() if history is None else history
     console = Console(log, image or log.refresh, kept, messages)
     server = _Server(console, subjects)
-    middleware = [Middleware(_SafeHeaders)]
-    if allowed_hosts:
-        middleware.append(Middleware(TrustedHostMiddleware, allowed_hosts=list(allowed_hosts)))
+    middleware = [
+        Middleware(_SafeHeaders),
+        Middleware(_NoForeignSites, allowed_hosts),
+        Middleware(_Failures, server.internal_error),
+    ]
     app = Starlette(
         routes=server.routes(),
         middleware=middleware,
@@ -123,7 +129,7 @@ register_url_convertor("any", _AnyText())
 
 
 class _SafeHeaders:
-    """Adds HEADERS to every answer."""
+    """Adds HEADERS to every answer, and takes the host out of redirects: a proxy may have another."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -135,9 +141,86 @@ class _SafeHeaders:
                 for name, value in HEADERS.items():
                     headers[name] = value
                 headers.setdefault("cache-control", "no-cache")
+                if "location" in headers:
+                    headers["location"] = _without_host(headers["location"])
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+def _without_host(address: str) -> str:
+    parts = urlsplit(address)
+    path = "/" + parts.path.lstrip("/")  # two slashes would begin a host
+    return f"{path}?{parts.query}" if parts.query else path
+
+
+class _NoForeignSites:
+    """Refuses requests by which a page of another site could read the console."""
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Sequence[str]) -> None:
+        self._app = app
+        self._names = {_name(host) for host in allowed_hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._refused(Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send)
+
+    def _refused(self, headers: Headers) -> Response | None:
+        if self._names and not self._is_known(headers.get("host", "")):
+            return PlainTextResponse(
+                "The console does not know the host name of this request (Host header). Use an IP address or "
+                "localhost; or, for a broker, add the name to its setting sparklog.console.hosts.\n",
+                400,
+            )
+        is_page = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+        if headers.get("sec-fetch-site") == "cross-site" and not is_page:
+            return PlainTextResponse("Pages of other sites may link to the console, not load it.\n", 403)
+        return None
+
+    def _is_known(self, host: str) -> bool:
+        name = _name(host)
+        return name in self._names or name == "localhost" or _is_address(name)
+
+
+def _name(host: str) -> str:
+    """Return the name or address in a Host header, without port, brackets and last dot, in small letters."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name = host if host.count(":") > 1 else host.partition(":")[0]
+    return name.lower().removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class _Failures:
+    """Answers in place of what failed for a reason that nobody expected, unless an answer has begun."""
+
+    def __init__(self, app: ASGIApp, answer: Callable[[Request], Response]) -> None:
+        self._app = app
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        except Exception:
+            if has_begun or scope["type"] != "http":
+                raise  # the server logs it, and cuts the answer off
+            request = Request(scope)
+            _log.exception("%s %a failed", request.method, request.url.path)
+            await self._answer(request)(scope, receive, send)
 
 
 class _Server:
@@ -265,6 +348,11 @@ class _Server:
 
     async def os_error(self, request: Request, error: Exception) -> Response:
         return self._failure(request, 503, "STORAGE", str(error), "look at the root's rights and its disk")
+
+    def internal_error(self, request: Request) -> Response:
+        return self._failure(
+            request, 500, "INTERNAL", "the console failed", "report it, with the traceback in the log"
+        )
 
     def _failure(self, request: Request, status: int, code: str, message: str, fix: str) -> Response:
         path = request.url.path.removeprefix(request.scope.get("root_path", ""))

@@ -6,6 +6,7 @@ Invariants: everything is escaped, and characters that no reader sees are shown 
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -28,8 +29,9 @@ _UNITS = {
 }
 
 
+@functools.cache
 def environment() -> jinja2.Environment:
-    """The templates of sparklog/console/templates."""
+    """The templates of sparklog/console/templates, all loaded: an upgrade may replace the files later."""
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("sparklog.console"),
         autoescape=True,
@@ -37,6 +39,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_visible,
+        auto_reload=False,
     )
     found.filters.update(
         bytes=human_bytes,
@@ -53,6 +56,8 @@ def environment() -> jinja2.Environment:
         part=lambda text: quote(text, safe=""),
     )
     found.globals.update(query_string=query_string, bar=bar, columns=columns, lines=lines)
+    for name in found.list_templates():
+        found.get_template(name)
     return found
 
 

@@ -4,7 +4,7 @@
 /ready: 200 if the broker serves: registered and not fenced, with a fresh image, its groups loaded, the root
     visible, accepting connections; else send it no clients. A broker without leaderships is ready too.
 /console: the web console of the root (sparklog/console), with the image that the broker follows; it samples
-    the lag of groups while the broker runs.
+    the lag of groups while the broker runs. Only by names of this broker (DNS rebinding); probes use any.
 Invariants: a probe waits for no other request; only the path, the query and headers are read from clients.
 Concurrency: uvicorn in the broker's event loop.
 """
@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -160,6 +160,7 @@ async def _send(text: bytes, content_type: str, send: Send) -> None:
 
 
 _SAMPLE_SECONDS = 1.0
+_NAME_SECONDS = 2.0  # for the resolver, which may not answer
 _log = logging.getLogger("sparklog_server.http")
 
 
@@ -178,8 +179,16 @@ class _Server(uvicorn.Server):
 class HttpEndpoint:
     """A component of the broker; inactive unless the listener is set."""
 
-    def __init__(self, settings: HttpSettings, parts: Parts, *, storage_threads: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: HttpSettings,
+        parts: Parts,
+        *,
+        storage_threads: Callable[[], int],
+        advertised_hosts: Sequence[str] = (),
+    ) -> None:
         self._settings = settings
+        self._advertised_hosts = advertised_hosts
         self._parts = parts
         self._utilization = Utilization(storage_threads)
         self._scrapes = Scrapes(Scraper(parts, self._utilization))
@@ -198,7 +207,12 @@ class HttpEndpoint:
         listening = self._listening = _bind(bind_host(wanted.host), wanted.port)
         self.address = listening.getsockname()[:2]
         root = self._parts.root
-        console = create_app(root.log, image=lambda: root.image, messages=self._message_rules())
+        console = create_app(
+            root.log,
+            image=lambda: root.image,
+            allowed_hosts=await self._console_hosts(wanted.host),
+            messages=self._message_rules(),
+        )
         self._end_streams = console.state.end_streams
         await self._sampling.enter_async_context(console.router.lifespan_context(console))
         app = Starlette(
@@ -207,6 +221,7 @@ class HttpEndpoint:
                 Route("/health", self._health),
                 Route("/ready", self._ready),
                 Route("/", lambda _request: RedirectResponse("/console/")),
+                Route("/console", lambda _request: RedirectResponse("/console/")),
                 Mount("/console", console),
             ]
         )
@@ -227,6 +242,13 @@ class HttpEndpoint:
             asyncio.create_task(self._sample()),
         ]
         _log.info("metrics at http://%s:%d/metrics, the console at /console", *self.address)
+
+    async def _console_hosts(self, host: str) -> list[str]:
+        """Return the names by which browsers may open the console; at least this machine's."""
+        names = [socket.gethostname(), host, *self._advertised_hosts, *self._settings.parsed_console_hosts()]
+        with contextlib.suppress(TimeoutError, OSError, UnicodeError):  # the broker serves without it too
+            names.append(await asyncio.wait_for(asyncio.to_thread(socket.getfqdn), _NAME_SECONDS))
+        return [name for name in names if name.strip("*")]
 
     def _message_rules(self) -> MessageRules | None:
         """Return the rules for records in the console; None: it shows none."""

@@ -25,6 +25,7 @@ from sparklog_server.settings.updating import INT_MAX, MIB
 _ADDRESS = re.compile(
     r"([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%a-z]{0,80}\]|\*|[0-9A-Za-z_.%-]{0,255}):([0-9]{1,5})"
 )
+_HOST_NAME = re.compile(r"[0-9A-Za-z_.-]{1,255}")
 _SHOWN = 100  # characters of a refused value
 _EVERYWHERE_IPV4, _EVERYWHERE = "0.0.0.0", "::"  # noqa: S104 - what an empty host means in Kafka
 _SECURE = {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}
@@ -192,6 +193,14 @@ class HttpSettings:
         host:port; an empty host means all addresses, port 0 any free port. Empty: nowhere. There is no login:
         keep it to a network you trust.""",
     )
+    console_hosts: str = setting(
+        "sparklog.console.hosts",
+        default="",
+        doc="""Further host names by which browsers may open the web console, separated by commas, such as
+        that of a proxy. Addresses, localhost, this machine's name, the host of sparklog.http.listener and
+        those of advertised.listeners always may; by any other name it answers 400, so that no other site
+        can read it through a name of its own (DNS rebinding).""",
+    )
     console_messages: bool = setting(
         "sparklog.console.messages",
         default=False,
@@ -210,8 +219,9 @@ class HttpSettings:
     )
 
     def __post_init__(self) -> None:
-        """Check the listener's text."""
+        """Check the texts of the listener and of hosts."""
         self.parsed_http_listener()
+        self.parsed_console_hosts()
 
     def parsed_http_listener(self) -> ListenerAddress | None:
         """Return the address of the metrics listener, if there is one."""
@@ -227,6 +237,18 @@ class HttpSettings:
                 fix="write localhost:9404",
             ) from None
         return address
+
+    def parsed_console_hosts(self) -> list[str]:
+        """Return the further names of the console."""
+        names = [name.strip() for name in self.console_hosts.split(",") if name.strip()]
+        for name in names:
+            if not _HOST_NAME.fullmatch(name):
+                raise _invalid(
+                    "sparklog.console.hosts",
+                    f"found {name[:_SHOWN]!r}, expected host names without port",
+                    "write logs.example.com,console.example.com",
+                )
+        return names
 
 
 # --- network -----------------------------------------------------------------------------------------
@@ -395,6 +417,10 @@ class NetworkSettings:
                 )
             limits[plain_host(host)] = int(limit)
         return limits
+
+    def advertised_hosts(self) -> list[str]:
+        """Return the hosts to which clients connect."""
+        return [self.advertised(one).host for one in self.parsed_listeners()]
 
     def _parsed_advertised(self) -> list[ListenerAddress]:
         text = self.advertised_listeners.strip()

@@ -3,15 +3,16 @@
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from sparklog.client import SparkLog
+from sparklog.client.lag import LagHistory
 from sparklog.clock import ManualClock
 from sparklog.console.app import HEADERS, SUBJECTS, create_app
 from sparklog.console.topics import topic_list
@@ -203,6 +204,80 @@ def test_another_sites_name_is_refused_where_names_are_given(log: SparkLog) -> N
     with TestClient(create_app(log, allowed_hosts=["localhost"]), base_url="http://localhost") as client:
         assert client.get("/").status_code == 200
         assert client.get("/", headers={"host": "evil.example"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((host, 200) for host in ("LOGS.example.:80", "localhost:1", "10.0.0.7:9404", "[::1]:80", "[::2]")),
+        *((host, 400) for host in ("logs.example.evil", "127.0.0.1.evil", "[evil]:80", "::evil", "", "*")),
+    ],
+)
+def test_a_host_is_an_address_or_a_known_name(host: str, status: int, log: SparkLog) -> None:
+    with TestClient(create_app(log, allowed_hosts=["logs.example"])) as client:
+        answer = client.get("/api/v1/topics", headers={"host": host})
+    assert answer.status_code == status
+    assert ("sparklog.console.hosts" in answer.text) == (status == 400)
+    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "dest", "status"),
+    [
+        ("cross-site", "navigate", "document", 200),
+        ("cross-site", "navigate", "iframe", 403),
+        ("cross-site", "no-cors", "script", 403),
+        ("cross-site", "cors", "empty", 403),
+        ("same-origin", "cors", "empty", 200),
+        ("none", "navigate", "document", 200),
+    ],
+)
+def test_other_sites_may_only_link(site: str, mode: str, dest: str, status: int, client: TestClient) -> None:
+    asked = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": dest}
+    answer = client.get("/api/v1/topics", headers=asked)
+    assert answer.status_code == status
+    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+
+
+def test_a_failure_that_nobody_expects_is_logged_not_shown(
+    log: SparkLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> Image:
+        raise RuntimeError("/secret/path")
+
+    with TestClient(create_app(log, image=fail, history=LagHistory())) as client:
+        page, document = client.get("/topics"), client.get("/api/v1/topics")
+    assert document.json()["code"] == "INTERNAL"
+    for answer in (page, document):
+        assert (answer.status_code, "INTERNAL" in answer.text) == (500, True)
+        assert "secret" not in answer.text
+        assert "Traceback" not in answer.text
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
+        "GET '/topics' failed",
+        "GET '/api/v1/topics' failed",
+    ]
+
+
+def test_a_failure_after_the_answer_began_cuts_it_off(log: SparkLog) -> None:
+    async def pieces() -> AsyncIterator[str]:
+        yield "half"
+        raise RuntimeError("no more")
+
+    def routes(_console: Console) -> list[Route]:
+        return [Route("/half", lambda _request: StreamingResponse(pieces()))]
+
+    subject = Subject(title="Half", views=SUBJECTS[0].views[:0], routes=routes, in_navigation=False)
+    with (
+        TestClient(create_app(log, subjects=[*SUBJECTS, subject])) as client,
+        pytest.raises(RuntimeError, match="no more"),
+    ):
+        client.get("/half")
+
+
+def test_a_redirect_names_no_host(client: TestClient) -> None:
+    answer = client.get("/topics/?sort=-size", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (307, "/topics?sort=-size")
 
 
 def test_the_description_names_every_path_and_its_answer(client: TestClient) -> None:

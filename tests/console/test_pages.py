@@ -80,3 +80,10 @@ def test_lines_break_where_nothing_is_known() -> None:
 
 def test_rates() -> None:
     assert [pages.rate(one) for one in (0, 0.25, 1234.5)] == ["0/s", "0.2/s", "1,234/s"]
+
+
+def test_templates_are_loaded_before_an_upgrade_replaces_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    templates = pages.environment()
+    monkeypatch.setattr(templates.loader, "get_source", None)
+    assert templates.get_template("topics.html")
+    assert templates.get_template("error.html")

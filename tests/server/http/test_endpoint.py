@@ -1,6 +1,7 @@
 """/metrics, /health and /ready of a running broker: every name is fed by something that happened."""
 
 import contextlib
+import http.client
 import json
 import re
 import shutil
@@ -364,6 +365,63 @@ def test_the_console_shows_what_the_broker_serves(broker: RunningBroker) -> None
     assert (status, json.loads(text)["records"]) == (200, 3)
     (row,) = json.loads(get(broker, "/console/api/v1/overview")[1])["brokers"]
     assert (row["state"], row["is_controller"]) == ("running", True)
+
+
+def test_the_console_answers_only_by_names_of_the_broker(
+    start_broker: Callable[..., RunningBroker],
+) -> None:
+    named = {
+        "sparklog.console.hosts": "logs.example, Other.example",
+        "advertised.listeners": "PLAINTEXT://kafka.example:9092",
+    }
+    broker = start_broker(ON | named)
+
+    def status(path: str, host: str) -> tuple[int, str]:
+        assert broker.broker.http.address is not None
+        connection = http.client.HTTPConnection(*broker.broker.http.address, timeout=30)
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers={"Host": host})
+            answer = connection.getresponse()
+            return answer.status, answer.headers.get("location", "") + answer.read().decode()
+
+    overview = "/console/api/v1/overview"
+    known = ("127.0.0.1:1", "[::1]", "localhost", socket.gethostname(), "kafka.example:9404", "other.example")
+    for host in known:
+        assert status(overview, host)[0] == 200, host
+    code, text = status(overview, "evil.example")
+    assert (code, "sparklog.console.hosts" in text) == (400, True)
+    for path in ("/metrics", "/health", "/ready"):
+        assert status(path, "a-service.example")[0] == 200, path
+    for path in ("/", "/console"):
+        assert status(path, "localhost") == (307, "/console/")
+    assert status("/console/topics/", "localhost") == (307, "/console/topics")
+
+
+def test_a_resolver_that_does_not_answer_stops_no_broker(
+    start_broker: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def getfqdn() -> str:
+        answers.wait(30)
+        raise UnicodeError("label empty or too long")
+
+    monkeypatch.setattr(endpoint, "_NAME_SECONDS", 0.01)
+    monkeypatch.setattr(socket, "getfqdn", getfqdn)
+    try:
+        for _ in range(2):  # late, then wrong
+            broker = start_broker(ON)
+            assert get(broker, "/console/api/v1/overview")[0] == 200
+            answers.set()
+            broker.stop()
+            monkeypatch.setattr(endpoint, "_NAME_SECONDS", 30)
+    finally:
+        answers.set()
+
+
+def test_names_of_the_console_are_checked() -> None:
+    with pytest.raises(InvalidRequestError, match=r"sparklog\.console\.hosts: found 'https://a'"):
+        ServerConfig.parse({"sparklog.console.hosts": "b, https://a"})
 
 
 def test_records_are_shown_only_if_they_are_asked_for(
