@@ -6,12 +6,12 @@ JSON is not 4.
 
 Invariants: masks apply to bytes, before filters and before anything is shown, so that neither another format
     (hex, a download) nor a filter reveals what a mask hides. A field with a rule of JSON paths that is not
-    JSON (cut, too large, or of a schema that is not given) is hidden whole.
+    JSON (cut, too large, too deeply nested, or of a schema that is not given) is hidden whole.
 Concurrency: pure.
 """
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -26,7 +26,10 @@ from sparklog.console.message_values import (
     Decoder,
     PathStep,
     ProtobufDecoder,
+    TooDeepError,
     UndecodableError,
+    checked,
+    no_check,
     parse_json,
     parse_json_path,
     replace_at,
@@ -104,11 +107,18 @@ class FieldMask:
         """True if what it returns is decoded already, as JSON."""
         return not self.is_empty and self._decoder is not None
 
-    def applied(self, column: pa.Array) -> pa.Array:
-        """Mask a binary column. A loop over its rows only for JSON paths and decoders."""
+    def applied(self, column: pa.Array, check: Callable[[], None] = no_check) -> pa.Array:
+        """Mask a binary column. A loop over its rows only for JSON paths and decoders.
+
+        Args:
+            check: raises to end it; it is called often.
+        """
         if self._paths or self.decodes:
             column = pa.array(
-                [None if value is None else self._masked_document(value) for value in column.to_pylist()],
+                [
+                    None if value is None else self._masked_document(value, check)
+                    for value in checked(column.to_pylist(), check)
+                ],
                 pa.binary(),
             )
         # As text, though it may not be UTF-8: RE2 matches bytes, and `.` matches no invalid ones.
@@ -117,11 +127,11 @@ class FieldMask:
             column = column.view(pa.binary())
         return column
 
-    def _masked_document(self, data: bytes) -> bytes:
+    def _masked_document(self, data: bytes, check: Callable[[], None]) -> bytes:
         try:
             document = self._parsed(data)
             for path in self._paths:
-                document = replace_at(document, path, HIDDEN)
+                document = replace_at(document, path, HIDDEN, check)
             return msgspec.json.encode(document)
         except (UndecodableError, RecursionError, ValueError):
             return _HIDDEN_BYTES if self._paths else data
@@ -141,6 +151,8 @@ class FieldMask:
 def _is_json_document(data: bytes) -> bool:
     try:
         return isinstance(parse_json(data), dict | list)
+    except TooDeepError:
+        return True
     except UndecodableError:
         return False
 
@@ -167,20 +179,21 @@ class Masks:
         """True if a rule applies to the topic."""
         return not (self.key.is_empty and self.value.is_empty and self._headers.is_empty)
 
-    def column(self, name: str, column: pa.Array) -> pa.Array:
-        """Mask the column key, value or headers."""
+    def column(self, name: str, column: pa.Array, check: Callable[[], None] = no_check) -> pa.Array:
+        """Mask the column key, value or headers; `check` as in FieldMask.applied."""
         if name == "headers":
-            return self._masked_headers(column)
+            return self._masked_headers(column, check)
         mask = self.key if name == "key" else self.value
-        return column if mask.is_empty else mask.applied(column)
+        return column if mask.is_empty else mask.applied(column, check)
 
-    def _masked_headers(self, column: pa.Array) -> pa.Array:
+    def _masked_headers(self, column: pa.Array, check: Callable[[], None]) -> pa.Array:
         if self._headers.is_empty:
             return column
         counts = pc.list_value_length(column)
         entries = column.flatten()
         masked = pa.StructArray.from_arrays(
-            [entries.field("key"), self._headers.applied(entries.field("value"))], fields=list(HEADER_TYPE)
+            [entries.field("key"), self._headers.applied(entries.field("value"), check)],
+            fields=list(HEADER_TYPE),
         )
         ends = pc.cumulative_sum(counts.fill_null(0).cast(pa.int32()))
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])

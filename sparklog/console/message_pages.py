@@ -233,9 +233,10 @@ class MessageView:
 
 
 class Shower:
-    """Shows the messages of a topic in a format."""
+    """Shows the messages of a topic in a format; `is_indented` as in show()."""
 
-    def __init__(self, rules: MessageRules, topic: str, wanted: Format) -> None:
+    def __init__(self, rules: MessageRules, topic: str, wanted: Format, *, is_indented: bool = False) -> None:
+        self._is_indented = is_indented
         self._decoders = rules.decoders_of(topic)
         self._wanted = wanted
 
@@ -258,7 +259,8 @@ class Shower:
     def _field(self, field: Bytes, name: str) -> FieldView:
         # Schemas are for keys and values.
         wanted: Format = "auto" if name == "header" and self._wanted == "schema" else self._wanted
-        shown = show(field.data, field.size, wanted, self._decoders.get(name))
+        decoder = self._decoders.get(name)
+        shown = show(field.data, field.size, wanted, decoder, is_indented=self._is_indented)
         return FieldView(
             size_bytes=field.size,
             format=shown.format,
@@ -367,9 +369,10 @@ def one_message(console: Console, given: Given) -> OneMessage:
     rows = read_row(console, given)
     state = console.image.partition(topic, given.number("partition", 0))
     (message,) = messages(rows, field_bytes=SHOWN_BYTES)
+    shower = Shower(console.rules, topic, format_of(given), is_indented=True)
     return OneMessage(
         topic=topic,
-        message=Shower(console.rules, topic, format_of(given)).view(message),
+        message=shower.view(message),
         log_start_offset=state.log_start_offset,
         log_end_offset=state.log_end_offset,
         subjects=console.rules.subjects_of(topic),

@@ -13,6 +13,7 @@ Concurrency: the event loop; each step runs in one of THREADS threads, which pag
 """
 
 import secrets
+import string
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
@@ -64,7 +65,7 @@ class Streams:
         self._templates = environment()
         self._limiter: anyio.CapacityLimiter | None = None
         self._open = 0
-        self._cancelled: dict[str, threading.Event] = {}
+        self._cancelled: dict[tuple[str, str], threading.Event] = {}  # by topic and id
         self._is_ending = False
         console.at_end(self.end)
 
@@ -82,8 +83,6 @@ class Streams:
     def end(self) -> None:
         """End tails and searches, since the server stops."""
         self._is_ending = True
-        for cancelled in self._cancelled.values():
-            cancelled.set()
 
     def _render(self, template: str, request: Request, **values: Any) -> str:
         base = quote(request.scope.get("root_path", ""))
@@ -112,14 +111,16 @@ class Streams:
                 "message_run.html", request, topic=given.name("topic"), id=secrets.token_hex(16)
             )
 
-        page = request.url.path.removesuffix("/run")
-        address = f"{page}?{request.url.query}" if request.url.query else page
+        base = request.scope.get("root_path", "")
+        address = quote(f"{base}/topics/{given.name('topic')}/messages")  # both are decoded
+        if query := request.scope["query_string"]:
+            address += f"?{quote(query, safe=string.punctuation)}"
         return HTMLResponse(await self._in_thread(part), headers={"hx-push-url": address})
 
     async def search(self, request: Request) -> Response:
         """Search; the events are described in the module's docstring."""
         given = _given(request)
-        topic, identity = given.name("topic"), given.text("id")[:64]
+        topic, identity = _identity(given)
         wanted = asked(topic, given)
         cancelled = threading.Event()
         masks = self._console.rules.masks_of(topic)
@@ -129,16 +130,18 @@ class Streams:
                 wanted.query,
                 masks,
                 image=self._console.image,
-                is_cancelled=cancelled.is_set,
+                is_cancelled=lambda: self._is_ending or cancelled.is_set(),
             )
         )
-        self._cancelled[identity] = cancelled
+        if identity:
+            self._cancelled[topic, identity] = cancelled
         while len(self._cancelled) > MAX_SEARCHES:
             del self._cancelled[next(iter(self._cancelled))]
 
         def end() -> None:
             cancelled.set()
-            self._cancelled.pop(identity, None)
+            if self._cancelled.get((topic, identity)) is cancelled:
+                del self._cancelled[topic, identity]
 
         return self._events(self._search_events(request, wanted, steps), end)
 
@@ -171,7 +174,7 @@ class Streams:
 
     async def cancel(self, request: Request) -> Response:
         """End a search."""
-        cancelled = self._cancelled.get(request.query_params.get("id", ""))
+        cancelled = self._cancelled.get(_identity(_given(request)))
         if cancelled is not None:
             cancelled.set()
         return Response(status_code=204)
@@ -337,6 +340,11 @@ def _nothing() -> None:
 
 def _given(request: Request) -> Given:
     return Given(request.path_params, request.query_params)
+
+
+def _identity(given: Given) -> tuple[str, str]:
+    """Return the topic, and the id of the search in it; empty: it cannot be cancelled by its id."""
+    return given.name("topic"), given.text("id")[:64]
 
 
 def _event(name: str, data: str) -> bytes:

@@ -2,7 +2,8 @@
 
 Invariants: a shown text has no control characters and no invalid UTF-8: both become escapes. Templates add
     the escapes of HTML.
-Bounds: MAX_JSON_BYTES is parsed, HEX_BYTES are dumped. Hostile bytes cannot exhaust the stack or the memory
+Bounds: MAX_JSON_BYTES is parsed, MAX_NESTING levels are searched, HEX_BYTES are dumped. Indented JSON is
+    at most about 10 times its bytes. Hostile bytes cannot exhaust the stack or the memory
     of a decoder: see AvroDecoder.
 Concurrency: pure.
 Sources: Confluent's wire format, https://docs.confluent.io/platform/current/schema-registry/.
@@ -12,16 +13,18 @@ import codecs
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import msgspec
+import numpy as np
 
 from sparklog.errors import InvalidRequestError
 from sparklog.wording import plain
 
 MAX_JSON_BYTES: Final = 4 << 20
+MAX_NESTING: Final = 200
 HEX_BYTES: Final = 4 << 10
 _HEX_ROW: Final = 16
 
@@ -79,53 +82,83 @@ def parse_json_path(text: str) -> tuple[PathStep, ...]:
     return tuple(steps)
 
 
-def values_at(document: object, path: tuple[PathStep, ...]) -> Iterator[object]:
-    """Yield the values at a path. RecursionError: the document is nested too deeply."""
-    if not path:
-        yield document
-        return
-    step, rest = path[0], path[1:]
-    if isinstance(step, Anywhere):
-        for child in _children(document):
-            yield from values_at(child, path)
-        step = step.name
-    if isinstance(document, dict):
-        if step is None:
-            for child in document.values():
-                yield from values_at(child, rest)
-        elif step in document:
-            yield from values_at(document[step], rest)
-    elif isinstance(document, list):
-        if step is None:
-            for child in document:
-                yield from values_at(child, rest)
-        elif isinstance(step, int) and step < len(document):
-            yield from values_at(document[step], rest)
+NODES_PER_CHECK: Final = 4096
 
 
-def replace_at(document: Any, path: tuple[PathStep, ...], new: object) -> Any:
-    """Return the document, changed in place, with `new` at the path."""
-    if not path:
-        return new
-    step, rest = path[0], path[1:]
-    if isinstance(step, Anywhere):
-        for key, child in _items(document):
-            document[key] = replace_at(child, path, new)
-        step = step.name
-    for key, child in _items(document):
-        if step is None or key == step:
-            document[key] = replace_at(child, rest, new)
+def no_check() -> None:
+    """Nothing ends the work."""
+
+
+def values_at(
+    document: object, path: tuple[PathStep, ...], check: Callable[[], None] = no_check
+) -> Iterator[object]:
+    """Yield the values at a path, in any order; `check` is called every NODES_PER_CHECK nodes."""
+    return (container[key] for container, key in _places(document, path, check))
+
+
+def replace_at(
+    document: Any, path: tuple[PathStep, ...], new: object, check: Callable[[], None] = no_check
+) -> Any:
+    """Return the document, changed in place, with `new` at the path; `check` as in values_at."""
+    for container, key in _places(document, path, check):
+        container[key] = new
     return document
 
 
-def _items(document: object) -> list[tuple[str | int, object]]:
-    if isinstance(document, dict):
-        return list(document.items())
-    return list(enumerate(document)) if isinstance(document, list) else []
+def _places(
+    document: object, path: tuple[PathStep, ...], check: Callable[[], None]
+) -> Iterator[tuple[Any, str | int]]:
+    """Yield (object or list, key or index) of each value at the path.
+
+    No recursion, and each node is visited once for each step of the path at most.
+    """
+    last, visited = len(path) - 1, 0
+    stack = [(document, 0)]
+    while stack:
+        container, at = stack.pop()
+        step = path[at]
+        anywhere = step.name if isinstance(step, Anywhere) else None
+        for key, child in _items(container, step):
+            visited += 1
+            if visited % NODES_PER_CHECK == 0:
+                check()
+            is_container = isinstance(child, (dict, list))
+            if anywhere is None or key == anywhere:
+                if at == last:
+                    yield container, key
+                elif is_container:
+                    stack.append((child, at + 1))
+            if anywhere is not None and is_container:
+                stack.append((child, at))
 
 
-def _children(document: object) -> Iterator[object]:
-    return (child for _, child in _items(document))
+def _items(container: object, step: PathStep) -> Iterable[tuple[str | int, object]]:
+    """Return the items that a step can lead to: one, or all."""
+    if step is None or isinstance(step, Anywhere):
+        if isinstance(container, dict):
+            return container.items()
+        return enumerate(container) if isinstance(container, list) else ()
+    if isinstance(container, dict):
+        return ((step, container[step]),) if step in container else ()
+    if isinstance(container, list) and isinstance(step, int) and step < len(container):
+        return ((step, container[step]),)
+    return ()
+
+
+_Value = TypeVar("_Value", bytes, bytes | None)
+_ROWS_PER_CHECK: Final = 256
+_BYTES_PER_CHECK: Final = 64 << 10
+
+
+def checked(values: Iterable[_Value], check: Callable[[], None]) -> Iterator[_Value]:
+    """Yield the values, with a check before the first, every 256 of them, and every 64 KiB."""
+    rows, size = _ROWS_PER_CHECK, 0
+    for value in values:
+        rows, size = rows + 1, size + len(value or b"")
+        if rows > _ROWS_PER_CHECK or size > _BYTES_PER_CHECK:
+            check()
+            rows, size = 1, 0
+        yield value
 
 
 # --- decoders ----------------------------------------------------------------------------------------
@@ -133,6 +166,13 @@ def _children(document: object) -> Iterator[object]:
 
 class UndecodableError(ValueError):
     """The bytes do not fit the schema; the message says why."""
+
+
+class TooDeepError(UndecodableError):
+    """The document is JSON, and nested too deeply."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {MAX_NESTING} levels are not searched")
 
 
 class Decoder(Protocol):
@@ -340,12 +380,20 @@ class Shown:
     notes: tuple[str, ...] = ()
 
 
-def show(data: bytes | None, size: int, wanted: Format = "auto", decoder: Decoder | None = None) -> Shown:
+def show(
+    data: bytes | None,
+    size: int,
+    wanted: Format = "auto",
+    decoder: Decoder | None = None,
+    *,
+    is_indented: bool = True,
+) -> Shown:
     """Show the bytes in a format, or, where they do not fit it, in one that they fit.
 
     Args:
         data: the first bytes of the field; None: null.
         size: of the whole field.
+        is_indented: JSON on several lines, unless it would be much larger than its bytes.
     """
     if data is None:
         return Shown(format="null", text="null")
@@ -359,7 +407,7 @@ def show(data: bytes | None, size: int, wanted: Format = "auto", decoder: Decode
             notes.append(f"too large to decode as {decoder.name}")
         else:
             try:
-                return _shown(decoder.name, _pretty(decoder.decode(data)), notes)
+                return _shown(decoder.name, _formatted(decoder.decode(data), is_indented=is_indented), notes)
             except UndecodableError as error:
                 notes.append(f"not {decoder.name} of the given schema: {plain(str(error))}")
     elif wanted == "schema":
@@ -376,7 +424,8 @@ def show(data: bytes | None, size: int, wanted: Format = "auto", decoder: Decode
         return _shown("text", text, notes)
     try:
         is_document = not is_cut and (wanted == "json" or data.lstrip()[:1] in {b"{", b"["})
-        return _shown("json", _pretty(data), notes) if is_document else _shown("text", text, notes)
+        name, text = ("json", _formatted(data, is_indented=is_indented)) if is_document else ("text", text)
+        return _shown(name, text, notes)
     except UndecodableError as error:
         if wanted == "json":
             notes.append(str(error))
@@ -399,14 +448,33 @@ def _text(data: bytes, *, is_cut: bool) -> str | None:
         return None
 
 
-def _pretty(data: bytes) -> str:
-    """Indent JSON; numbers and escapes stay as they are."""
+_MAX_INDENTED_NESTING: Final = 64
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
+
+
+def _formatted(data: bytes, *, is_indented: bool) -> str:
+    """Format JSON, on one line if indents would make it too large; numbers and escapes stay as they are."""
     if len(data) > MAX_JSON_BYTES:
         raise UndecodableError(f"more than {MAX_JSON_BYTES:,} bytes are not parsed")
     try:
-        return msgspec.json.format(data, indent=2).decode()
+        text = msgspec.json.format(data, indent=0)
+        if is_indented:
+            nesting, levels = _nesting(text)
+            if nesting <= _MAX_INDENTED_NESTING and levels <= 4 * len(data) + (64 << 10):
+                text = msgspec.json.format(text, indent=2)
+        return text.decode()
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise UndecodableError(f"not JSON: {error}"[:200]) from error
+
+
+def _nesting(data: bytes) -> tuple[int, int]:
+    """Return the nesting of a JSON document, and the sum of the levels of its separators."""
+    signs = np.frombuffer(_STRING.sub(b"", data), np.uint8)
+    opens = (signs == ord("[")) | (signs == ord("{"))
+    closes = (signs == ord("]")) | (signs == ord("}"))
+    levels = np.cumsum(opens.view(np.int8) - closes.view(np.int8), dtype=np.int32)
+    separators = levels[opens | closes | (signs == ord(","))]
+    return int(separators.max(initial=0)), int(separators.sum(dtype=np.int64))
 
 
 def hex_dump(data: bytes) -> str:
@@ -420,10 +488,20 @@ def hex_dump(data: bytes) -> str:
 
 
 def parse_json(data: bytes) -> object:
-    """Return the document. UndecodableError: not JSON, too large, or nested too deeply."""
+    """Return the document.
+
+    Raises:
+        TooDeepError: it is nested more than MAX_NESTING levels deep.
+        UndecodableError: not JSON, or too large.
+    """
     if len(data) > MAX_JSON_BYTES:
         raise UndecodableError(f"more than {MAX_JSON_BYTES:,} bytes are not parsed")
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        document: object = msgspec.json.decode(data)
+    except RecursionError as error:
+        raise TooDeepError from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UndecodableError(f"not JSON: {error}"[:200]) from error
+    if data.count(b"[") + data.count(b"{") > MAX_NESTING and _nesting(data)[0] > MAX_NESTING:
+        raise TooDeepError
+    return document

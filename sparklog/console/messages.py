@@ -31,7 +31,10 @@ from sparklog.console.message_values import (
     MAX_JSON_BYTES,
     Anywhere,
     Decoder,
+    TooDeepError,
     UndecodableError,
+    checked,
+    no_check,
     parse_json,
     parse_json_path,
     values_at,
@@ -108,7 +111,8 @@ class Progress:
     Args:
         stopped: why it stopped; empty: it goes on. `end`: everything was searched.
         bytes_total: the stored bytes from the starts to the ends of the partitions.
-        not_searched: values that were too large for a JSON path or a regular expression.
+        not_searched: values that were too large for a regular expression, or too large or too deeply nested
+            for a JSON path.
         problems: (partition, why it cannot be read).
     """
 
@@ -139,7 +143,7 @@ class Step:
 # --- filters -----------------------------------------------------------------------------------------
 
 
-_JSON_ROWS: Final = 256  # parsed between two checks
+_JSON_ROWS: Final = 256  # are Python objects at a time
 
 
 class Cancelled(Exception):  # noqa: N818 - no error
@@ -162,7 +166,7 @@ class Search:
         if filters.header_value and not filters.header:
             raise _invalid("a header's value without its name", "give the header's name, too")
         self._json_wanted: list[object] = [filters.json_equals]
-        with contextlib.suppress(msgspec.DecodeError):  # it is text only
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):  # it is text only
             self._json_wanted.append(msgspec.json.decode(filters.json_equals.encode(errors="replace")))
         self._regex_states = validated_size(filters.regex, of="values") if filters.regex else 0
         self.not_searched = 0
@@ -191,7 +195,7 @@ class Search:
         return self._masked_rest(rows)
 
     def _masked(self, rows: pa.RecordBatch, name: str) -> pa.RecordBatch:
-        masked = self._masks.column(name, rows.column(name))
+        masked = self._masks.column(name, rows.column(name), self._check)
         return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), masked)
 
     def _masked_rest(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -226,9 +230,9 @@ class Search:
         candidates = np.flatnonzero(pc.and_(may, is_small).to_numpy(zero_copy_only=False))
         matches = np.zeros(len(values), np.bool_)
         for start in range(0, len(candidates), _JSON_ROWS):
-            self._check()
             rows = candidates[start : start + _JSON_ROWS]
-            matches[rows] = [self._has_json(value, decoder) for value in values.take(rows).to_pylist()]
+            documents = checked(values.take(rows).to_pylist(), self._check)
+            matches[rows] = [self._has_json(data, decoder) for data in documents]
         return pa.array(matches)
 
     def _json_texts(self) -> Iterator[str]:
@@ -244,11 +248,14 @@ class Search:
             with contextlib.suppress(UndecodableError):  # perhaps it is JSON
                 data = decoder.decode(data)
         try:
-            found = values_at(parse_json(data), self._path)
+            found = values_at(parse_json(data), self._path, self._check)
             if not self._filters.json_equals:
                 return next(found, self) is not self
             return any(_is_same(value, wanted) for value in found for wanted in self._json_wanted)
-        except (UndecodableError, RecursionError):
+        except TooDeepError:
+            self.not_searched += 1
+            return False
+        except UndecodableError:
             return False
 
     def _regex_matches(self, values: pa.Array) -> pa.Array:
@@ -562,14 +569,10 @@ def read_message(
     reader = partition_reader(log.metadata, image, topic, partition)
     if not reader.state.log_start_offset <= offset < reader.state.log_end_offset:
         return None
-    search = Search(Filters(), masks or Masks((), topic), _nothing_to_check)
+    search = Search(Filters(), masks or Masks((), topic), no_check)
     for records in reader.read(offset, offset + 1, include_headers=True):
         return search.found(to_arrow_batch(records, topic, partition, include_headers=True))
     return None
-
-
-def _nothing_to_check() -> None:
-    """For one record."""
 
 
 # --- tail --------------------------------------------------------------------------------------------
@@ -630,7 +633,7 @@ class Tail:
         """
         self._newest = newest or log.refresh
         self._log, self._topic, self._lag_bytes = log, topic, lag_bytes
-        self._search = Search(filters or Filters(), masks or Masks((), topic), _nothing_to_check)
+        self._search = Search(filters or Filters(), masks or Masks((), topic), no_check)
         image = self._newest()
         self._topic_id = image.topic(topic).topic_id
         self._chosen = tuple(dict.fromkeys(partitions))

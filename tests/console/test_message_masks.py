@@ -83,6 +83,14 @@ def test_what_is_both_json_and_of_the_schema_is_hidden() -> None:
     assert masked(b"no JSON at all", PATH, decoder=decoder) == b'"no JSON at all"'
 
 
+@pytest.mark.parametrize("nesting", [201, 5000])
+def test_what_is_nested_too_deeply_is_hidden(nesting: int) -> None:
+    data = b"[" * nesting + b'{"card": 4111}' + b"]" * nesting
+    assert masked(data, PATH) == b"***"
+    decoder = AvroDecoder(json.dumps({"type": "fixed", "name": "F", "size": len(data)}))
+    assert masked(data, PATH, decoder=decoder) == b"***"
+
+
 def test_fields_and_topics_of_a_rule() -> None:
     rules = parse_masks(
         b'[{"topics": "pay*", "fields": ["value"], "regex": "4111"}, {"fields": ["headers"], "regex": "key"}]'

@@ -136,6 +136,80 @@ def test_a_search_is_cancelled(filled: SparkLog, client: TestClient, monkeypatch
         assert "The search was cancelled" in answer.result(60).text
 
 
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Callable[[], bool], threading.Event]]:
+    """Of each search that has begun: whether it is cancelled, and what lets it go on."""
+    begun: list[tuple[Callable[[], bool], threading.Event]] = []
+    scan = messages_module.scan
+
+    def holding(*args: Any, is_cancelled: Callable[[], bool], **named: Any) -> Iterator[Any]:
+        released = threading.Event()
+        begun.append((is_cancelled, released))
+
+        def is_cancelled_soon() -> bool:
+            deadline = time.monotonic() + 60
+            while not (is_cancelled() or released.wait(0.01)) and time.monotonic() < deadline:
+                pass
+            return is_cancelled()
+
+        return scan(*args, is_cancelled=is_cancelled_soon, **named)
+
+    monkeypatch.setattr(message_streams, "scan", holding)
+    return begun
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_only_a_search_of_the_same_topic_and_id_is_cancelled(
+    filled: SparkLog, held: list[tuple[Callable[[], bool], threading.Event]]
+) -> None:
+    assert filled.image.topics
+    app = create_app(filled, messages=MessageRules())
+    with TestClient(app) as client, ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(client.get, f"{PAGE}/stream?{query}") for query in ("", "id=mine")]
+        wait_until(lambda: len(held) == 2)
+        for path in (f"{PAGE}/cancel", f"{PAGE}/cancel?id=", "/topics/other/messages/cancel?id=mine"):
+            assert client.get(path).status_code == 204
+        assert not any(is_cancelled() for is_cancelled, _ in held)
+        app.state.end_streams()  # also those without an id
+        assert all("The search was cancelled" in answer.result(60).text for answer in answers)
+
+
+def test_a_search_that_ends_leaves_another_of_its_id(
+    filled: SparkLog, client: TestClient, held: list[tuple[Callable[[], bool], threading.Event]]
+) -> None:
+    assert filled.image.topics
+    with ThreadPoolExecutor(2) as pool:
+        answers = []
+        for number in range(2):
+            answers.append(pool.submit(client.get, f"{PAGE}/stream?id=mine"))
+            wait_until(lambda: len(held) == number + 1)  # noqa: B023 - called in this turn
+        held[0][1].set()
+        assert "The search was cancelled" not in answers[0].result(60).text
+        assert client.get(f"{PAGE}/cancel?id=mine").status_code == 204
+        assert "The search was cancelled" in answers[1].result(60).text
+
+
+@pytest.mark.parametrize(
+    ("asked", "pushed"),
+    [
+        ("%E6%97%A5/messages/run", "%E6%97%A5/messages"),
+        ("a%0bb/messages/run?key=%E6%97%A5", "a%0Bb/messages?key=%E6%97%A5"),
+        ("a%0D%0Ab%25/messages/run", "a%0D%0Ab%25/messages"),
+    ],
+)
+def test_the_address_of_a_search_is_quoted(
+    log: SparkLog, client: TestClient, asked: str, pushed: str
+) -> None:
+    assert log.image is not None
+    assert client.get(f"/topics/{asked}").headers["hx-push-url"] == f"/topics/{pushed}"
+
+
 def test_htmx_comes_before_its_extension(filled: SparkLog, client: TestClient) -> None:
     assert filled.image.topics
     for path in ("messages", "tail"):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sparklog.console.message_values import (
     FORMATS,
     HEX_BYTES,
+    NODES_PER_CHECK,
     Anywhere,
     AvroDecoder,
     Format,
@@ -97,6 +98,25 @@ def test_a_cut_text_ends_before_the_divided_character() -> None:
 
 def test_deeply_nested_json_is_text() -> None:
     assert shown(b"[" * 50_000 + b"]" * 50_000).format == "text"
+
+
+@pytest.mark.parametrize("nesting", [60, 900])
+def test_json_that_indents_would_make_much_larger_stays_on_its_lines(nesting: int) -> None:
+    data = b"[" * nesting + b",".join([b"0"] * 31_600) + b"]" * nesting
+    found = shown(data)
+    assert found.format == "json"
+    assert len(found.text) <= 2 * len(data)
+    assert json.loads(found.text) == json.loads(data)
+
+
+def test_brackets_in_texts_are_no_nesting() -> None:
+    data = json.dumps({'"[': "[{,\\" * 10_000, "b": ['\\"[' * 1000]}).encode()
+    assert len(shown(data).text.splitlines()) == 6
+
+
+def test_json_in_a_list_is_one_line() -> None:
+    data = b'{"a":1e5,\n"a":[]}'
+    assert show(data, len(data), is_indented=False).text == '{"a": 1e5, "a": []}'
 
 
 def test_a_long_hex_dump_is_cut() -> None:
@@ -280,7 +300,7 @@ def test_other_paths_are_refused(text: str) -> None:
 
 def test_values_and_replacements() -> None:
     document = {"a": [{"card": 1, "x": {"card": [2]}}, 3], "card": 4}
-    assert list(values_at(document, parse_json_path("$..card"))) == [[2], 1, 4]
+    assert sorted(values_at(document, parse_json_path("$..card")), key=str) == [1, 4, [2]]
     assert list(values_at(document, parse_json_path("a[1]"))) == [3]
     assert list(values_at(document, parse_json_path("a[5]"))) == []
     assert replace_at(document, parse_json_path("$..card"), "*") == {
@@ -288,3 +308,30 @@ def test_values_and_replacements() -> None:
         "card": "*",
     }
     assert replace_at([1, [2]], parse_json_path("[*][0]"), "*") == [1, ["*"]]
+
+
+@pytest.mark.parametrize("is_replacing", [False, True])
+def test_each_node_is_visited_once_and_checked_now_and_then(is_replacing: bool) -> None:
+    hits, nesting = 100_000, 190
+    document: object = [{"a": 0} for _ in range(hits)]
+    for _ in range(nesting):
+        document = [document]
+    path, checks = parse_json_path("$..a"), []
+
+    def check() -> None:
+        checks.append(1)
+
+    if is_replacing:
+        assert json.dumps(replace_at(document, path, "*", check)).count("*") == hits
+    else:
+        assert sum(1 for _ in values_at(document, path, check)) == hits
+    assert len(checks) == (2 * hits + nesting) // NODES_PER_CHECK
+
+
+def test_a_walk_needs_no_stack() -> None:
+    document: object = {"a": 1}
+    for _ in range(100_000):
+        document = [document]
+    assert list(values_at(document, parse_json_path("$..a"))) == [1]
+    while isinstance(document, list):  # level by level: no recursion
+        document = document.pop()

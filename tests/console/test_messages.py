@@ -293,6 +293,43 @@ def test_values_that_are_too_large_to_search_are_counted(
     assert (found, progress.not_searched) == ([(0, 2)], 1)
 
 
+NESTED = b"[" * 190 + b",".join([b'{"a":0}'] * 50_000) + b"]" * 190  # 100,190 nodes
+
+
+@pytest.mark.parametrize(
+    ("filters", "rules"),
+    [(Filters(json_path="$..a", json_equals="1"), ()), (ANYTHING, (MaskRule(json_path="$..a"),))],
+)
+def test_a_search_within_a_value_is_cancelled(
+    log: SparkLog, filters: Filters, rules: tuple[MaskRule, ...]
+) -> None:
+    log.create_topic(TOPIC, 1)
+    log.append(TOPIC, pa.table({"value": [NESTED]}))
+    calls: list[int] = []
+
+    def is_cancelled() -> bool:
+        calls.append(1)
+        return len(calls) > 9
+
+    *_, last = scan(log, Query(topic=TOPIC, filters=filters), Masks(rules, TOPIC), is_cancelled=is_cancelled)
+    assert (last.progress.stopped, len(calls)) == ("cancelled", 11)
+
+
+def test_values_that_are_nested_too_deeply_are_counted(log: SparkLog) -> None:
+    log.create_topic(TOPIC, 1, configs={"max.message.bytes": "10000000"})
+    deep = [b"[" * nesting + b",".join([b'{"a":1}'] * 400_000) + b"]" * nesting for nesting in (500, 200)]
+    least, text = b"[" * 199 + b'{"a":1}' + b"]" * 199, b'{"b": "' + b"[" * 300 + b'", "a": 1}'
+    log.append(TOPIC, pa.table({"value": [*deep, b"[" * 5000 + b'"a" 1', least, text]}))
+    found, progress = found_by(log, Filters(json_path="$..a", json_equals="1"))
+    assert (found, progress.not_searched) == ([(0, 3), (0, 4)], 3)
+
+
+def test_nested_text_is_no_json_to_look_for(log: SparkLog) -> None:
+    log.create_topic(TOPIC, 1)
+    log.append(TOPIC, pa.table({"value": [json.dumps({"a": "[" * 1500}).encode(), b'{"a": 1}']}))
+    assert found_by(log, Filters(json_path="a", json_equals="[" * 1500))[0] == [(0, 0)]
+
+
 # --- messages
 
 
