@@ -160,7 +160,7 @@ async def _send(text: bytes, content_type: str, send: Send) -> None:
 
 
 _SAMPLE_SECONDS = 1.0
-_NAME_SECONDS = 2.0  # for the resolver, which may not answer
+NAME_SECONDS = 2.0  # for the resolver, which may not answer
 _log = logging.getLogger("sparklog_server.http")
 
 
@@ -247,7 +247,7 @@ class HttpEndpoint:
         """Return the names by which browsers may open the console; at least this machine's."""
         names = [socket.gethostname(), host, *self._advertised_hosts, *self._settings.parsed_console_hosts()]
         with contextlib.suppress(TimeoutError, OSError, UnicodeError):  # the broker serves without it too
-            names.append(await asyncio.wait_for(asyncio.to_thread(socket.getfqdn), _NAME_SECONDS))
+            names.append(await asyncio.wait_for(asyncio.to_thread(socket.getfqdn), NAME_SECONDS))
         return [name for name in names if name.strip("*")]
 
     def _message_rules(self) -> MessageRules | None:

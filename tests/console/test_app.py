@@ -23,6 +23,7 @@ from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 from tests.console.conftest import HOSTILE, NOW_MS, rows
 from tests.support.cluster_root import ClusterRoot
+from tests.support.told import Told
 
 VIEWS = [view for subject in SUBJECTS for view in subject.views]
 PATHS = {
@@ -239,9 +240,7 @@ def test_other_sites_may_only_link(site: str, mode: str, dest: str, status: int,
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
 
 
-def test_a_failure_that_nobody_expects_is_logged_not_shown(
-    log: SparkLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failure_that_nobody_expects_is_logged_not_shown(log: SparkLog, told: Told) -> None:
     def fail() -> Image:
         raise RuntimeError("/secret/path")
 
@@ -253,7 +252,7 @@ def test_a_failure_that_nobody_expects_is_logged_not_shown(
         assert "secret" not in answer.text
         assert "Traceback" not in answer.text
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS
-    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
+    assert [record.getMessage() for record in told.records("sparklog.console") if record.exc_info] == [
         "GET '/topics' failed",
         "GET '/api/v1/topics' failed",
     ]

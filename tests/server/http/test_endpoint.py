@@ -406,7 +406,7 @@ def test_a_resolver_that_does_not_answer_stops_no_broker(
         answers.wait(30)
         raise UnicodeError("label empty or too long")
 
-    monkeypatch.setattr(endpoint, "_NAME_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "NAME_SECONDS", 0.01)
     monkeypatch.setattr(socket, "getfqdn", getfqdn)
     try:
         for _ in range(2):  # late, then wrong
@@ -414,7 +414,7 @@ def test_a_resolver_that_does_not_answer_stops_no_broker(
             assert get(broker, "/console/api/v1/overview")[0] == 200
             answers.set()
             broker.stop()
-            monkeypatch.setattr(endpoint, "_NAME_SECONDS", 30)
+            monkeypatch.setattr(endpoint, "NAME_SECONDS", 30)
     finally:
         answers.set()
 
