@@ -1,4 +1,4 @@
-"""`sparklog offsets`; and `sparklog groups`: committed offsets, lag and members, and changes of them.
+"""`sparklog groups`: committed offsets, lag and members, and changes of them.
 
 Headings are those of kafka-consumer-groups. With --bootstrap-server the groups' coordinators say who is a
 member, and make the changes. Without it groups have no members, and changes are written to the root; a root
@@ -317,7 +317,7 @@ def reset_offsets(
     log = current().open_log()
     coordinators = current().coordinators(log, timeout_ms=timeout_ms)
     if coordinators is None:
-        refuse_served_root(log, force=force)
+        refuse_served_root(log, force=force or not execute)
     wanted = _wanted(log, coordinators, names, all_groups)
     partitions = _partitions_of(log, topics) if topics else None
     described = coordinators.describe(wanted) if coordinators else {}

@@ -37,7 +37,7 @@ COMMANDS = {
         ("topics", "topics", "Create, list, describe, alter and delete topics."),
         ("produce", "produce", "Write lines from stdin as records."),
         ("consume", "consume", "Print records, and follow the log."),
-        ("offsets", "offsets", "Offsets of partitions; a group's offsets to and from a file."),
+        ("offsets", "offsets", "Offsets of partitions."),
         ("groups", "groups", "Consumer groups: offsets, lag, members; reset and delete."),
         ("records", "records", "Delete the records before an offset."),
         ("root", "root", "The root's identity and settings; sweep and restore it."),

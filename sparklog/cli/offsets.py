@@ -1,26 +1,19 @@
-"""`sparklog offsets`: offsets of partitions, and a group's committed offsets to and from a file.
+"""`sparklog offsets`: offsets of partitions, as kafka-get-offsets prints them.
 
-`get` prints what kafka-get-offsets prints. `export` writes, and `import` reads, the file of
-kafka-consumer-groups --export and --from-file: `topic,partition,offset`, a line for each partition.
-Invariants: `import` changes nothing without --execute, and a group's offsets are one commit.
-Not here: what groups are (groups.py).
+Not here: what groups have committed (groups.py).
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Sequence
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.framework import Group, current, note, require_topics
+from sparklog.cli.framework import Group, current, require_topics
 from sparklog.cli.inputs import parse_numbers
-from sparklog.cli.output import show, show_json, show_rows, tell
+from sparklog.cli.output import show
 from sparklog.cli.topics import pattern_option, topics_of
-from sparklog.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
@@ -39,10 +32,7 @@ _TIMES = {
 
 @click.group("offsets", cls=Group)
 def offsets() -> None:
-    """Offsets of partitions; a group's offsets to and from a file."""
-
-
-# --- get ---------------------------------------------------------------------------------------------
+    """Offsets of partitions."""
 
 
 def parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str) -> int:
@@ -162,155 +152,3 @@ def _matching(log: SparkLog, text: str) -> list[TopicPartition]:
         for partition in range(log.partition_count(topic))
         if partition >= low and (high is None or partition < high)
     ]
-
-
-# --- export and import -------------------------------------------------------------------------------
-
-COLUMNS = "group topic partition current_offset new_offset"
-
-
-class Line(NamedTuple):
-    """A line of a file of offsets."""
-
-    group: str
-    topic: str
-    partition: int
-    offset: int
-
-
-@offsets.command("export")
-@click.option("--group", "-g", "names", multiple=True, required=True, metavar="NAME", help="A group.")
-@click.option("--topic", "-t", "topics", multiple=True, metavar="NAME", help="Only of this topic.")
-def export(names: tuple[str, ...], topics: tuple[str, ...]) -> None:
-    """Print a group's committed offsets: topic,partition,offset; of several groups, the group first."""
-    log = current().open_log()
-    rows: list[dict[str, object]] = []
-    for group in dict.fromkeys(names):
-        committed = log.committed_offsets(group)
-        if not committed:
-            raise click.ClickException(f"Consumer group '{group}' has committed no offsets.")
-        rows += [
-            {"group": group, "topic": topic, "partition": partition, "offset": offset}
-            for (topic, partition), offset in sorted(committed.items())
-            if not topics or topic in topics
-        ]
-    if current().json:
-        show_json(rows)
-        return
-    fields = ["group", "topic", "partition", "offset"][len(set(names)) == 1 :]
-    for row in rows:
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow([row[field] for field in fields])
-        tell(line.getvalue())
-
-
-@offsets.command("import")
-@click.option("--group", "-g", "group", metavar="NAME", help="The group, if the file does not name groups.")
-@click.option(
-    "--file",
-    "--from-file",
-    "file",
-    type=click.File("r"),
-    required=True,
-    help="What `export` wrote; - is stdin.",
-)
-@click.option("--execute", is_flag=True, help="Commit the offsets; without it they are only shown.")
-@click.option("--force", is_flag=True, help="Also where a broker has served the root, and is gone for good.")
-def import_offsets(group: str | None, file: IO[str], execute: bool, force: bool) -> None:
-    """Commit the offsets of a file for a group; without --execute, show what would be committed.
-
-    Stop the group's consumers first: a running one commits its own offsets again.
-    """
-    lines = parse_lines(file, group)
-    log = current().open_log()
-    _refuse_brokers(log, force=force or not execute)
-    new = {line.group: _within(log, lines, line.group) for line in lines}
-    rows = [
-        {
-            "group": name,
-            "topic": topic,
-            "partition": partition,
-            "current_offset": log.committed_offsets(name).get((topic, partition)),
-            "new_offset": offset,
-        }
-        for name, found in new.items()
-        for (topic, partition), offset in sorted(found.items())
-    ]
-    if execute:
-        for name, found in new.items():
-            log.commit_offsets(name, found)
-    if current().json:
-        show_json({"executed": execute, "offsets": rows})
-        return
-    show_rows(COLUMNS, rows)
-    if not execute:
-        note("Nothing was changed: --execute commits these offsets.")
-
-
-def parse_lines(file: Iterable[str], group: str | None) -> list[Line]:
-    """The lines of a file: topic,partition,offset, or with the group before them.
-
-    Raises:
-        click.ClickException: not such a file; a partition twice; no group.
-    """
-    found: dict[tuple[str, str, int], Line] = {}
-    for number, fields in enumerate(csv.reader(file), 1):
-        if not fields:
-            continue
-        line = _parse_line(fields, group)
-        if line is None:
-            raise click.ClickException(
-                f"line {number}: found {','.join(fields)!r}, expected topic,partition,offset"
-                + (" or group,topic,partition,offset." if group is None else f" (of group {group}).")
-            )
-        key = line.group, line.topic, line.partition
-        if key in found:
-            raise click.ClickException(f"line {number}: {line.topic}-{line.partition} is there twice.")
-        found[key] = line
-    if not found:
-        raise click.ClickException("the file has no offsets.")
-    return list(found.values())
-
-
-def _parse_line(fields: Sequence[str], group: str | None) -> Line | None:
-    """None: this is no such line; a line that names another group is none, either."""
-    fields = [field.strip() for field in fields]
-    if len(fields) == 4 and group in {None, fields[0]}:
-        group, *fields = fields
-    if group is None or len(fields) != 3 or not all(map(_is_number, fields[1:])):
-        return None
-    return Line(group, fields[0], int(fields[1]), int(fields[2]))
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"\d{1,18}", text, re.ASCII) is not None
-
-
-def _refuse_brokers(log: SparkLog, *, force: bool) -> None:
-    """A broker knows which groups have members; their next commit would undo an import silently."""
-    brokers = sorted(log.refresh(force=True).brokers)
-    if brokers and not force:
-        raise InvalidRequestError(
-            "BROKER_COORDINATES",
-            f"{log.url}: broker {brokers[0]} coordinates its groups, and knows which have members",
-            fix="have it reset them (kafka-consumer-groups --reset-offsets --from-file FILE); "
-            "--force if there is no broker any more",
-        )
-
-
-def _within(log: SparkLog, lines: Sequence[Line], group: str) -> dict[TopicPartition, int]:
-    """A group's new offsets; as in Kafka, one outside of the log becomes its start or end, with a warning."""
-    mine = [line for line in lines if line.group == group]
-    require_topics(log, [line.topic for line in mine])
-    found: dict[TopicPartition, int] = {}
-    for line in mine:
-        start = log.log_start_offset(line.topic, line.partition)
-        end = log.log_end_offset(line.topic, line.partition)
-        offset = min(max(line.offset, start), end)
-        if offset != line.offset:
-            note(
-                f"Warning: {line.topic}-{line.partition}: found offset {line.offset}, and the log has "
-                f"{start} to {end}: {offset} is taken."
-            )
-        found[line.topic, line.partition] = offset
-    return found

@@ -198,11 +198,11 @@ def parse_plan_csv(text: str, groups: Collection[str]) -> dict[str, dict[TopicPa
             words = [word.strip() for word in row]
             if len(words) == 3 and len(groups) == 1:
                 words = [*groups, *words]
-            if len(words) != 4 or not (words[2].isdecimal() and words[3].isdecimal()):
+            if len(words) != 4 or not all(word.isdecimal() for word in words[2:]):
                 raise _invalid_file(reader.line_num, f"found {','.join(row)[:100]!r}")
-            group, at = words[0], (words[1], int(words[2]))
-            if int(words[2]) > MAX_PARTITION or int(words[3]) > MAX_OFFSET:
+            if not (_is_at_most(words[2], MAX_PARTITION) and _is_at_most(words[3], MAX_OFFSET)):
                 raise _invalid_file(reader.line_num, "found too large a number")
+            group, at = words[0], (words[1], int(words[2]))
             if at in found.setdefault(group, {}):
                 raise _invalid_file(reader.line_num, f"found {at[0]}-{at[1]} of group {group!r} again")
             found[group][at] = int(words[3])
@@ -212,6 +212,10 @@ def parse_plan_csv(text: str, groups: Collection[str]) -> dict[str, dict[TopicPa
     if missing:
         raise _invalid_file(reader.line_num, f"found nothing for group {missing[0]!r}")
     return {group: found[group] for group in groups}
+
+
+def _is_at_most(digits: str, most: int) -> bool:
+    return len(digits) <= len(str(most)) and int(digits) <= most  # int() refuses 4,300 digits
 
 
 def _invalid_file(line: int, problem: str) -> InvalidRequestError:

@@ -128,6 +128,7 @@ def test_an_exported_plan_is_gone_back_to(log: sparklog.SparkLog, run: Run, tmp_
         ["-g", "g", "--topic", "t", "--to-latest", "--dry-run", "--execute"],
         ["-g", "g", "--topic", "t", "--to-latest", "--export", "--output", "json"],
         ["-g", "g", "--topic", "t:x", "--to-latest"],
+        ["-g", "g", "--topic", f"t:{'9' * 5000}", "--to-latest"],
         ["-g", "g", "--topic", "t", "--to-offset", "-1"],
         ["-g", "g", "--topic", "t", "--to-datetime", "yesterday"],
         ["-g", "g", "--topic", "t", "--by-duration", "P"],
@@ -190,7 +191,6 @@ def test_offsets_are_deleted(log: sparklog.SparkLog, run: Run, run_json: RunJson
 @pytest.mark.parametrize(
     "words",
     [
-        ["reset-offsets", "-g", "g", "--all-topics", "--to-latest"],
         ["reset-offsets", "-g", "g", "--all-topics", "--to-latest", "--execute"],
         ["delete", "-g", "g"],
         ["delete-offsets", "-g", "g", "--topic", "u"],

@@ -147,6 +147,7 @@ def test_a_plan_is_read_as_it_was_written() -> None:
         ("t,0,5", ["g", "h"], "found 't,0,5'"),
         ("t,0,5\nt,0,6", ["g"], "line 2: found t-0 of group 'g' again"),
         (f"t,0,{1 << 63}", ["g"], "too large"),
+        (f"t,{'9' * 5000},5", ["g"], "too large"),
         ("h,t,0,5", ["g"], "found nothing for group 'g'"),
         ("", ["g"], "found nothing for group 'g'"),
         (f'"{"x" * 200_000}', ["g"], "field larger than"),
