@@ -24,7 +24,8 @@ class Tool(NamedTuple):
 
 _LIST = "topics list --names --include-internal"
 _DESCRIBE = "topics describe --as kafka-topics --include-internal"
-_CONFIGS = "kafka-configs"
+_CONFIGS, _CONSUMER = "kafka-configs", "kafka-console-consumer"
+_STARTS = ("--from-beginning", "--offset", "-o", "--group", "-G", "--help", "-h")
 _SERVERS = {"--broker-list": "--bootstrap-server"}
 TOOLS: Mapping[str, Tool] = {
     "kafka-topics": Tool(
@@ -49,7 +50,7 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-delete-records": Tool({"": "records delete"}),
     "kafka-get-offsets": Tool({"": "offsets get"}, _SERVERS),
     "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
-    "kafka-console-consumer": Tool({"": "consume"}),
+    _CONSUMER: Tool({"": "consume"}),
     "kafka-dump-log": Tool({"": "dump-log"}, {"--deep-iteration": "--deep"}),
     "kafka-producer-perf-test": Tool({"": "perf produce"}),
     "kafka-consumer-perf-test": Tool({"": "perf consume"}, _SERVERS | {"--messages": "--num-records"}),
@@ -150,6 +151,8 @@ def translate(args: Sequence[str]) -> list[str]:
             found += _topic(command, value)
         else:
             found.append(tool.options.get(option, option) + separator + value)
+    if name == _CONSUMER and not any(word.startswith(_STARTS) for word in words):
+        found += ["-o", "end"]  # Kafka's default; ours is the beginning
     return [*command.split(), *found]
 
 

@@ -128,6 +128,14 @@ def test_options_that_change_nothing_here_are_served(run: Run) -> None:
     assert "g      t" in run("kafka-consumer-groups", "--describe", "--group", "g").stdout
 
 
+def test_the_console_consumer_starts_at_the_end_as_kafkas(run: Run) -> None:
+    run("produce", "--topic", "t", stdin="one\n")
+    words = ("kafka-console-consumer", "--topic", "t", "-e")
+    assert run(*words).stdout == ""
+    for start in (["--from-beginning"], ["--offset=0"], ["-o-1"], ["--group", "g"]):
+        assert run(*words, *start).stdout == "one\n"
+
+
 def test_the_servers_of_older_tools_are_the_bootstrap_servers(run: Run) -> None:
     words = ("kafka-console-producer", "--broker-list", "127.0.0.1:1", "--topic", "t")
     assert "BROKER_UNREACHABLE" in run(*words, stdin="x\n", exit_code=1).stderr
