@@ -59,7 +59,7 @@ def console(port: int, host: str, messages: bool | None, masks: Path | None, sch
     rules = load_rules(masks, schemas)
     app = create_app(
         log,
-        allowed_hosts=("localhost", "127.0.0.1", "[::1]", host) if is_local else (),
+        allowed_hosts=("localhost", socket.gethostname(), host),  # and every IP address
         messages=rules if (is_local if messages is None else messages) else None,
     )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -74,7 +74,7 @@ def console(port: int, host: str, messages: bool | None, masks: Path | None, sch
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)
-        stop = server.shutdown
+        stop = server.shutdown  # waits for answers to end, which a live tail does not
 
         async def end_streams_and_stop(sockets: list[socket.socket] | None = None) -> None:
             app.state.end_streams()

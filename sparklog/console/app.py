@@ -169,7 +169,8 @@ class _NoForeignSites:
         if self._names and not self._is_known(headers.get("host", "")):
             return PlainTextResponse(
                 "The console does not know the host name of this request (Host header). Use an IP address or "
-                "localhost; or, for a broker, add the name to its setting sparklog.console.hosts.\n",
+                "localhost; or name the host: sparklog console --host NAME, or a broker's setting "
+                "sparklog.console.hosts.\n",
                 400,
             )
         is_page = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from tests.cli.conftest import Run
 
@@ -50,6 +52,18 @@ def test_a_root_is_served_until_ctrl_c(run: Run, root: Path) -> None:
 def unserved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Listening, and ending."""
     monkeypatch.setattr(uvicorn.Server, "run", lambda _server, sockets: None)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_no_foreign_name_leads_to_it(run: Run, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """A page of another site, whose name points here, would read the root."""
+    apps: list[Starlette] = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: apps.append(server.config.app))
+    run("topics", "create", "--topic", "orders")
+    run("console", "--port", "0", "--host", host)
+    for name, status in ((socket.gethostname(), 200), ("127.0.0.1", 200), ("evil.example", 400)):
+        with TestClient(apps[0], base_url=f"http://{name}") as client:
+            assert client.get("/topics").status_code == status
 
 
 @pytest.mark.usefixtures("unserved")
