@@ -49,7 +49,7 @@ TOPIC = "T" * 22
 
 
 class ModelStore(MemoryStore):
-    """As slow as S3; who loses a race waits for `loser_ms` besides."""
+    """As slow as S3; the loser of a race also waits for `loser_ms`."""
 
     def __init__(self, loser_ms: int) -> None:
         super().__init__("model", traits=StoreTraits(is_remote=True, appends_after_sync=False))

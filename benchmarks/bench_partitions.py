@@ -1,9 +1,9 @@
 """What a partition costs: appends of a few rows to each of many partitions, their commits, their replay.
 
-    python -m benchmarks.bench_partitions [--partitions 1024] [--rows 1] [--beside DIR ...] [--rounds 7]
+    python -m benchmarks.bench_partitions [--partitions 1024] [--rows 1] [--compare DIR ...] [--rounds 7]
 
 Each round runs every tree once, in a process of its own, in turns, the order turning too: this tree, and
-those given with --beside (worktrees of older commits). CPU is the process's, of all its threads. Figures are
+those given with --compare (worktrees of older commits). CPU is the process's, of all its threads. Figures are
 medians over the rounds, with the lowest and the highest.
 
     --profile      what an append's CPU goes into, function by function, instead of the figures
@@ -170,7 +170,7 @@ def one(options: argparse.Namespace) -> None:
 
 
 def rounds(options: argparse.Namespace, arguments: list[str]) -> None:
-    trees = [HERE, *(Path(name).resolve() for name in options.beside)]
+    trees = [HERE, *(Path(name).resolve() for name in options.compare)]
     found: dict[Path, list[dict[str, float]]] = {tree: [] for tree in trees}
     for number in range(options.rounds):
         for tree in trees if number % 2 == 0 else reversed(trees):
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--appends", type=int, default=10, help="that are measured together")
     parser.add_argument("--commits", type=int, default=100, help="that opening replays")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--beside", nargs="*", default=[], metavar="DIR", help="other trees to run in turns")
+    parser.add_argument("--compare", nargs="*", default=[], metavar="DIR", help="other trees to run in turns")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -214,7 +214,7 @@ def main() -> None:
         word for name in names for word in (f"--{name.replace('_', '-')}", str(getattr(options, name)))
     ]
     if options.profile:
-        for tree in [HERE, *(Path(name).resolve() for name in options.beside)]:
+        for tree in [HERE, *(Path(name).resolve() for name in options.compare)]:
             print(f"== {tree.name}\n{run(tree, [*arguments, '--profile'])}")
         return
     rounds(options, arguments)

@@ -194,7 +194,7 @@ def bench_model(processes: int, seconds: float, *, combine: bool) -> dict[str, o
 
 
 def bench_refresh(server: SeaweedServer, rounds: int) -> dict[str, object]:
-    """Following, with nothing new and with one new commit, beside a bare GET of something missing."""
+    """Following, with nothing new and with one new commit, compared with a bare GET of something missing."""
     root, options = server.new_root(), server.storage_options
     writer = opened(root, options, create=True)
     writer.create_topic("t", partitions=1)
@@ -254,7 +254,7 @@ def bench_read(server: SeaweedServer, megabytes: int, batch_mb: float) -> dict[s
 def bench_spark(server: SeaweedServer, rounds: int, megabytes: int) -> None:
     """Batch jobs, so that nothing but the data path counts; directory and S3 take turns.
 
-    The server's processor time is told beside them: where it and the job share all processors, S3 cannot be
+    The server's processor time is reported with them: where it and the job share all processors, S3 cannot be
     more than job / (job + server) of the directory, whatever our side does.
     """
     os.environ.update(server.environment)  # workers inherit it

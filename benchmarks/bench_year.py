@@ -1,11 +1,11 @@
-"""A year of a root in an hour: small publishes for ever, with maintenance beside them.
+"""A year of a root in an hour: small publishes without end, while maintenance runs.
 
 One process publishes `--publishes` times `--records` records of 100 bytes, spread over `--partitions`
 partitions: each time an extent in each, in the process's own segments. Its fsync is off: the disk is not
 measured. Another runs `sparklog maintain --watch`. Ten times on the way a third opens the root, as somebody
 would who comes along. At the end: what there is when nothing more is published, when the rounds have found
 nothing to do any more, and after a last round of everything (`optimize`, and a `vacuum` that keeps nothing
-for slow writers); and how long a scan takes beside the same data written at once, in turns.
+for slow writers); and how long a scan takes, compared in turns with the same data written at once.
 
     python -m benchmarks.bench_year [--publishes 500000] [--partitions 8] [--records 80] [--parent DIR]
                                     [--interval 10s] [--no-maintenance]
@@ -227,7 +227,7 @@ def run(parent: Path, options: argparse.Namespace) -> None:
         small, large = apart("--scan", str(root)), apart("--scan", str(at_once))
         assert small["records"] == large["records"] == options.publishes * options.records
         ratios.append(small["cpu"] / large["cpu"])
-    report("scan, CPU beside data written at once", {"median": round(float(np.median(ratios)), 2),
+    report("scan, CPU compared with data written at once", {"median": round(float(np.median(ratios)), 2),
            "least": round(min(ratios), 2), "most": round(max(ratios), 2)})  # fmt: skip
 
 

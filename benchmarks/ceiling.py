@@ -76,7 +76,7 @@ class CeilingReader(DataSourceReader):
 
 
 class TrivialStreamReader(DataSourceStreamReader):
-    """As many rows as asked for at each trigger, for ever or (rows=0) none at all."""
+    """As many rows as asked for at each trigger, forever or (rows=0) none at all."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.rows = int(options["rows"])

@@ -5,7 +5,7 @@ from benchmarks.hostile_broker import Broker, receive, send, with_topics
 from benchmarks.hostile_requests import plain_batch, produce, request
 
 
-@attack("state: Metadata of one id 2,800 times, another name beside each")
+@attack("state: Metadata of one id 2,800 times, with another name each")
 def metadata_by_id(broker: Broker) -> Frames:
     with_topic(broker, 10_000)
     found = broker.ask(

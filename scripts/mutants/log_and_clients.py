@@ -38,7 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/log/test_writer.py",
     ),
     edit(
-        "A writer goes on in a segment that is older than the sweep horizon: its publish fails for ever.",
+        "A writer keeps a segment that is older than the sweep horizon: all its publishes fail.",
         "sparklog/log/writer.py",
         "is_too_old = self._seen is not None and born_of(segment.name) < self._seen()[1]",
         "is_too_old = False",

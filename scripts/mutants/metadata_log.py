@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/metadata/test_log_replaced_roots.py",
     ),
     edit(
-        "A refresh beside a publish installs an older image: log ends move back.",
+        "A refresh that runs during a publish installs an older image: log ends move back.",
         "sparklog/metadata/log.py",
         "if image.commit >= self._image.commit:\n                self._image = image",
         "if True:\n                self._image = image",

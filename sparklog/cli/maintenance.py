@@ -271,13 +271,13 @@ def vacuum(dry_run: bool, retain_ms: int, force: bool, words: tuple[str, ...]) -
 
     if words:
         raise click.UsageError(
-            f"found {' '.join(words)!r}, expected no topic: a segment may hold several, so the "
-            "root is looked at as a whole. The time to keep is given as one word, such as --retain 168h."
+            f"found {' '.join(words)!r}, expected no topic: a segment may hold records of several, so the "
+            "whole root is checked. Write the time to keep as one word, such as --retain 168h."
         )
     if retain_ms < RETAIN_MS:
         confirm("Go on?", yes=force or dry_run, warning=_LESS_THAN_A_WEEK, required=True)
     log = current().open_log()
-    with byte_bar("looking at files") as show:
+    with byte_bar("checking files") as show:
         report = remove(
             log.metadata,
             log.clock,

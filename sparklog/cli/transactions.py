@@ -104,7 +104,7 @@ def abort(transactional_id: str | None, producer_id: int | None, yes: bool) -> N
         confirm(f"Abort the transaction of {name!r}, and fence its producer?", yes=yes)
     now_ms = log.clock.now_ms()
     result = log.metadata.publish(
-        # Not one that was begun since it was looked at.
+        # Not one that was begun since it was listed.
         lambda newest: (
             plan_abort_transactions(newest, [name], now_ms=now_ms) if _is_still(newest, one) else []
         )

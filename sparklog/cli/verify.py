@@ -159,15 +159,15 @@ class VerifiableProducer:
         try:
             places = self._append(keys, values)
         except SparklogError as error:
-            told = {"exception": f"SPARKLOG_{error.code}", "message": error.message}
-            self._events.show_all("producer_send_error", [one | told for one in fields])
+            reason = {"exception": f"SPARKLOG_{error.code}", "message": error.message}
+            self._events.show_all("producer_send_error", [record | reason for record in fields])
             raise
         self._acked += count
         self._events.show_all(
             "producer_send_success",
             [
-                one | {"partition": partition, "offset": offset}
-                for one, (partition, offset) in zip(fields, places, strict=True)
+                record | {"partition": partition, "offset": offset}
+                for record, (partition, offset) in zip(fields, places, strict=True)
             ],
         )
 

@@ -454,8 +454,8 @@ def _remaining(deadline: float) -> float:
 #
 # Two requests over one connection: Metadata v2 for the cluster id, DescribeLogDirs v1 for the directory. A
 # sparklog broker answers with one URL (file:///data/log); Apache Kafka with plain paths, of use to
-# itself only. The server at the address chooses what this process opens next, with the credentials that it
-# has. So the place is judged by rules (storage/root_rules.py) before anything of it is looked at.
+# itself only. The server at the address chooses what this process opens next, with this process's
+# credentials. So the rules (storage/root_rules.py) are checked before anything there is opened.
 # Invariants: what is returned is a root that this machine sees, and it is the broker's: the cluster id in
 #     its meta.properties is the one that the broker names. Every wait and every answer's size is bounded.
 # Not here: reading and writing of records, which go to the storage.
@@ -560,7 +560,7 @@ def _known(server: str, cluster_id: str | None) -> str:
 def _validate_visible(found: BrokerRoot) -> None:
     where = f"{found.root}/{META_PROPERTIES}"
     try:
-        # Only looked at here; who opens the log on it asks what its file system promises.
+        # Only read here: opening the log checks what its file system promises.
         options = {ALLOW_UNSAFE: True} if found.root.startswith("file:") else None
         store = open_store(found.root, storage_options=options)
         here = decode_properties(store.read(META_PROPERTIES, 0, 4096), where)

@@ -73,7 +73,8 @@ class Words:
     """
 
     def __init__(self, image: Image) -> None:
-        self._names = {topic.topic_id: name for name, topic in image.topics.items()}
+        self._image = image
+        self._names: dict[str, str] = {}  # of topics that were made in the commits
         controller = image.controller
         self._controllers = (
             {controller.controller_epoch: controller.node_id} if controller.node_id >= 0 else {}
@@ -190,7 +191,8 @@ class Words:
         return f"{str(action.__struct_config__.tag).replace('_', ' ')}: {', '.join(found)}"
 
     def _name(self, topic_id: str) -> str:
-        return self._names.get(topic_id, topic_id)
+        topic = self._image.topic_by_id.get(topic_id)
+        return self._names.get(topic_id, topic_id) if topic is None else topic.name
 
 
 def _at(column: int | tuple[int, ...], place: int) -> int:

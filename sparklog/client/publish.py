@@ -105,7 +105,7 @@ class WriterVersion:
 # What a request to publish says, as JSON: drafts, and either the topics that they need and the writer's
 # version, or whose they are and what must hold for each of them.
 #
-# Invariants: whoever reads it plans what its publisher would (metadata/model/conditions.py).
+# Invariants: every reader plans the same commit from it (metadata/model/conditions.py).
 # Not here: the document around it, and who reads it (metadata/requests.py, metadata/combining.py).
 # Sources: FORMAT.md, requests.
 
@@ -388,7 +388,7 @@ def publish(
         txn: (application, version); a rerun with the same pair publishes nothing in the topics that have it.
         content: what the version holds, as text, a checksum for example. The same version with other content
             is an error then; "" is compared with nothing.
-        now_ms: the time, to see what is past its retention; None: that is not looked at.
+        now_ms: the time, to see what is past its retention; None: retention is not checked.
 
     Raises:
         RetriableError: a planned topic turned out to have another number of partitions. Append again.

@@ -379,7 +379,7 @@ def _changed(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> 
 
 def _cluster_changes(before: Image, after: Image) -> Iterator[Change]:
     yield from _changed("setting", before.configs, after.configs)
-    yield from _changed("broker", *(_brokers(image) for image in (before, after)))
+    yield from _changed("broker", _brokers(before), _brokers(after))
 
 
 def _brokers(image: Image) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Consumer groups: committed offsets, and how far behind they are, in records and in time, now and before.
 
 The lag in records is the log's end less the committed offset, as in Kafka's tools. The lag in time is read
-from the storage (client/lag.py), so MAX_READ partitions are looked at for one answer. The last hour comes
-from the samples that the console takes while it runs.
+from the storage (client/lag.py), of at most MAX_READ partitions for one answer. The last hour comes from the
+samples that the console takes while it runs.
 Not here: members, which only the group's coordinator knows; changing offsets.
 """
 
@@ -66,7 +66,7 @@ class GroupRow:
     Fields:
         deleted_topics: those that are not there any more, or not with all partitions.
         lag: in records.
-        lag_ms: the largest of its partitions' that were looked at.
+        lag_ms: the largest of those of its partitions that were read.
         lost: as in OffsetRow.
         committed_ms: when it last committed.
         consumed_per_second: as in OffsetRow.
@@ -150,6 +150,7 @@ def group_page(console: Console, query: Query) -> GroupPage:
     ages = _ages(console, image, shown)
     since_ms = console.now_ms - _MINUTE_MS
     points = console.history.points(name)
+    minutes = _minutes(console, points)
     return GroupPage(
         group=_with_history(console, _group(name, rows), points, max(ages.values(), default=None)),
         paging=paging,
@@ -165,12 +166,8 @@ def group_page(console: Console, query: Query) -> GroupPage:
             for one in shown
         ),
         largest_lag=max((one.lag or 0 for one in rows), default=0),
-        consumed_minutes=tuple(
-            _mean(one.consumed_per_second for one in minute) for minute in _minutes(console, points)
-        ),
-        produced_minutes=tuple(
-            _mean(one.produced_per_second for one in minute) for minute in _minutes(console, points)
-        ),
+        consumed_minutes=tuple(_mean(one.consumed_per_second for one in minute) for minute in minutes),
+        produced_minutes=tuple(_mean(one.produced_per_second for one in minute) for minute in minutes),
     )
 
 

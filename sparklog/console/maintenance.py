@@ -19,7 +19,8 @@ from sparklog.maintenance.rounds import LAST_VACUUM_KEY, STEPS
 from sparklog.metadata import Image, Topic
 
 USAGE_MS: Final = 2_000
-_RECENT_MS: Final = 60_000  # how old the use of space may be
+_SPACE_MS: Final = 60_000  # how old the use of space may be
+_DUE_MS: Final = 5_000  # likewise what is due
 MAX_DUE: Final = 200  # rows
 LARGE_TOPICS: Final = 20
 
@@ -139,11 +140,11 @@ class StepRow:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """Data files, as far as they could be looked at in a short time.
+    """Data files, as far as they could be counted in USAGE_MS.
 
     Fields:
         dead_bytes: in live files, of no record any more.
-        is_whole: all files were looked at.
+        is_whole: all files were counted.
         problem: why it is not known; empty: it is.
     """
 
@@ -192,7 +193,7 @@ _DOCS = {
 def maintenance_page(console: Console, _query: Query) -> MaintenancePage:
     """What a round of maintenance would do now."""
     image, now_ms = console.image, console.now_ms
-    steps, due = console.recent("due", _RECENT_MS // 12, lambda: _due(image, now_ms))
+    steps, due = console.recent("due", _DUE_MS, lambda: _due(image, now_ms))
     last = image.configs.get(LAST_VACUUM_KEY, "")
     sizes = sorted(
         (
@@ -206,7 +207,7 @@ def maintenance_page(console: Console, _query: Query) -> MaintenancePage:
         steps=tuple(StepRow(step=one.name, is_due=one.name in steps, doc=_DOCS[one.name]) for one in STEPS),
         due=due[:MAX_DUE],
         due_count=len(due),
-        space=console.recent("space", _RECENT_MS, lambda: _space(console)),
+        space=console.recent("space", _SPACE_MS, lambda: _space(console)),
         last_vacuum_ms=int(last) if last.isdecimal() else None,
         file_delete_delay_ms=TopicConfig.parse({}, image.configs).file_delete_delay_ms,
         sweep_horizon=image.sweep_horizon,

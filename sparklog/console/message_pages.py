@@ -99,7 +99,7 @@ def asked(topic: str, given: Given) -> Asked:
     if start.kind == "latest" and wanted == Filters():  # no more can be shown
         start = Start("latest", min(start.number, records))
     limits = Limits(
-        # Of the latest, the newest of all partitions are shown, so all are looked at.
+        # Of the latest, the newest of all partitions are shown, so all are searched.
         records=None if start.kind == "latest" else records,
         bytes=_bounded(given, "mb", DEFAULT_MB, 1_000_000) * 1_000_000,
         seconds=_bounded(given, "seconds", DEFAULT_SECONDS, MAX_SECONDS),

@@ -12,6 +12,7 @@ Memory: a stream holds one step of its scan, and at most one event that the read
 Concurrency: the event loop; each step runs in one of THREADS threads, which pages do not share.
 """
 
+import dataclasses
 import secrets
 import string
 import threading
@@ -41,7 +42,7 @@ from sparklog.console.message_pages import (
     partitions_of,
     read_row,
 )
-from sparklog.console.messages import Limits, Progress, Query, Step, Tail, TailStep, scan
+from sparklog.console.messages import Limits, Progress, Step, Tail, TailStep, scan
 from sparklog.console.pages import environment
 from sparklog.console.views import Console, Subject
 from sparklog.console.views import Query as Given
@@ -245,13 +246,7 @@ class Streams:
             )
         query = asked(topic, given).query
         most = given.number("most", EXPORT_RECORDS)
-        query = Query(
-            topic=topic,
-            partitions=query.partitions,
-            start=query.start,
-            filters=query.filters,
-            limits=Limits(records=max(1, most), bytes=None, seconds=None),
-        )
+        query = dataclasses.replace(query, limits=Limits(records=max(1, most), bytes=None, seconds=None))
         cancelled = threading.Event()
         steps = await self._in_thread(
             lambda: scan(

@@ -293,8 +293,10 @@ class ProtobufDecoder:
     name = "Protobuf"
 
     def __init__(self, descriptor_set: bytes, message: str = "") -> None:
-        """Args:
-        message: its full name; empty: the first message of the last file.
+        """Read the set.
+
+        Args:
+            message: its full name; empty: the first message of the last file.
 
         Raises:
             InvalidRequestError: INVALID_OPTION, SCHEMAS_NOT_INSTALLED.

@@ -199,7 +199,7 @@ class Search:
         return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), masked)
 
     def _masked_rest(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Mask the columns that no filter has looked at."""
+        """Mask the columns that no filter has read."""
         filters = self._filters
         if not (filters.key or filters.key_contains):
             rows = self._masked(rows, "key")

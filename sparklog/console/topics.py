@@ -1,7 +1,7 @@
 """Topics: the list; and one, with partitions, settings, where its bytes are, and what maintenance would do.
 
-Invariants: for the segments of a very large topic MAX_EXTENTS extents of MAX_PARTITIONS partitions are looked
-    at, and the page says so.
+Invariants: for the segments of a very large topic only MAX_EXTENTS extents of MAX_PARTITIONS partitions are
+    counted, and the page says so.
 Not here: the records themselves (messages.py).
 """
 

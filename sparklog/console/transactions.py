@@ -134,13 +134,12 @@ def _row(one: Transaction, coordinator: int, now_ms: int) -> TransactionRow:
 
 
 def _staged(image: Image, one: Transaction) -> tuple[StagedRow, ...]:
-    names = {topic.topic_id: name for name, topic in image.topics.items()}
     rows = []
     for (topic_id, partition), extents in list(one.staged.items())[:MAX_PLACES]:
         records = extents.columns_between(0, len(extents)).column("record_count").sum()
         rows.append(
             StagedRow(
-                topic=names.get(topic_id, topic_id),
+                topic=image.topic_by_id[topic_id].name if topic_id in image.topic_by_id else topic_id,
                 partition=partition,
                 extents=len(extents),
                 records=int(records),

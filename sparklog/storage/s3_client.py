@@ -748,7 +748,7 @@ def _done_here(work: Callable[[], T]) -> "Future[T]":
     future: Future[T] = Future()
     try:
         future.set_result(work())
-    except Exception as error:  # noqa: BLE001 - for whoever asks for the result
+    except Exception as error:  # noqa: BLE001 - the future raises it
         future.set_exception(error)
     return future
 

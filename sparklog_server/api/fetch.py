@@ -92,9 +92,9 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
         )
         _count(services, fetched)
         nodes = _tell_leaders(answers_to_send, context, services) if version >= LEADER_HINT_VERSION else ()
-        told = [*answers_to_send, *refused]
-        chunks = encode_fetch_response(version, told, session_id=session_id, nodes=nodes)
-        del session, answers_to_send, refused, told, waiting  # sending may take long
+        sent = [*answers_to_send, *refused]
+        chunks = encode_fetch_response(version, sent, session_id=session_id, nodes=nodes)
+        del session, answers_to_send, refused, sent, waiting  # sending may take long
         fetched.answers = []
         await context.answer.hold(sum(len(one) for one in chunks if isinstance(one, bytearray)))
     except BaseException:

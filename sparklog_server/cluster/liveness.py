@@ -208,15 +208,15 @@ class Observer:
         answered_ms: Mapping[int, int] | None = None,
         unread: Container[int] = (),
     ) -> list[int]:
-        """Take notice of what was found; returns the node ids of those to be taken for dead.
+        """Take the heartbeats that were read; return the node ids of the brokers that are dead by them.
 
         Args:
             brokers: those to observe, by node id; the fenced ones are left out.
-            found: from read_heartbeats. A look that failed is none: do not call this.
-            now_ms: when the look was begun, by a monotonic clock.
-            answered_ms: when what was found of each was known; the same moment, if it is not said. Whoever
-                takes an interval's rest between an answer and the next look may say the end of it for both.
-            unread: whose objects could not be read, though others could: they stay as they were.
+            found: from read_heartbeats. Where reading failed, do not call this.
+            now_ms: when reading began, by a monotonic clock.
+            answered_ms: when each heartbeat was read; None: all at `now_ms`. A caller that pauses for an
+                interval between an answer and the next read may pass the end of the pause for both.
+            unread: the brokers whose objects could not be read, though others could: they stay as they were.
         """
         before, self._observed = self._observed, {}
         dead = []

@@ -60,7 +60,7 @@ def leader_tag(tag: int, leader: LeaderHint) -> bytes:
 
 def endpoints_tags(nodes: Iterable[Node]) -> bytes:
     """Return the tagged fields of a response: the nodes, or none."""
-    told = [
+    entries = [
         b"".join(
             (
                 _I32.pack(one.node_id),
@@ -72,9 +72,9 @@ def endpoints_tags(nodes: Iterable[Node]) -> bytes:
         )
         for one in nodes
     ]
-    if not told:
+    if not entries:
         return _NO_TAGS
-    inside = compact_length(len(told)) + b"".join(told)
+    inside = compact_length(len(entries)) + b"".join(entries)
     return b"\x01" + _NODE_ENDPOINTS_TAG + uvarint(len(inside)) + inside
 
 

@@ -557,9 +557,9 @@ def _tags(cls: type, tagged: Mapping[int, FieldLayout]) -> Write:
         if get_all(entity) == defaults:
             out.data += b"\0"
             return
-        told = [one for one in several if one[2](entity) != one[1]]
-        out.data += uvarint(len(told))
-        for tag, _, get, write_value in told:
+        present = [one for one in several if one[2](entity) != one[1]]
+        out.data += uvarint(len(present))
+        for tag, _, get, write_value in present:
             inside = _Output(out.repeated)
             write_value(get(entity), inside)
             pieces = inside.end()

@@ -184,9 +184,9 @@ class Pace:
             await asyncio.sleep(0)
 
 
-def by_topic(told: Mapping[tuple[str, int], T], made: Callable[[int, T], A]) -> dict[str, list[A]]:
+def by_topic(values: Mapping[tuple[str, int], T], made: Callable[[int, T], A]) -> dict[str, list[A]]:
     """Return `made(number, value)` of each partition, in a list for each topic."""
     topics: dict[str, list[A]] = {}
-    for (topic, number), one in told.items():
+    for (topic, number), one in values.items():
         topics.setdefault(topic, []).append(made(number, one))
     return topics

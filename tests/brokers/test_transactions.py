@@ -31,7 +31,7 @@ GROUP = "copy"
 
 
 def load(bootstrap: str, root: str) -> list[tuple[str, str, str, str]]:
-    # kafka-python 3.0.12 forgets an EndTxn whose coordinator refuses the connection, and waits for ever.
+    # kafka-python 3.0.12 forgets an EndTxn whose coordinator refuses the connection, and waits forever.
     words = [("transacting", "librdkafka", bootstrap, f"txn-{number}") for number in range(2)]
     words += [("transforming", "librdkafka", bootstrap, f"{GROUP}.{number}") for number in range(2)]
     words += [("producing", "librdkafka", bootstrap, "plain")]

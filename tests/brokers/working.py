@@ -42,7 +42,7 @@ def group_of(name: str) -> str:
 def within(seconds: float, step: Callable[[], None]) -> None:
     """Do it in a thread, which is left behind if it takes longer, and may end the process when it likes.
 
-    librdkafka 2.16 waits for ever in send_offsets_to_transaction, whatever time-out it is given, when the
+    librdkafka 2.16 waits forever in send_offsets_to_transaction, whatever time-out it is given, when the
     group's coordinator has gone from the metadata (its issue 5511).
     """
     failed: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Golden files: bytes written once, by kafka-python and by us, and read the same way for ever."""
+"""Golden files: bytes written once, by kafka-python and by us, and read the same way forever."""
 
 import importlib.util
 import warnings

@@ -155,7 +155,7 @@ def lost(
 
 
 def test_files_that_went_with_their_extents_are_no_error(table: SparkLog, put: Put) -> None:
-    """And nobody tries for ever beside somebody who is always faster."""
+    """And nobody tries forever beside somebody who is always faster."""
     put((b"a", b"1"), (b"a", b"2"))
 
     def somebody_else() -> None:

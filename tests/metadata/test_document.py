@@ -1,4 +1,4 @@
-"""Commit documents: the same bytes for ever, and no damaged byte goes unnoticed."""
+"""Commit documents: the same bytes forever, and no damaged byte goes unnoticed."""
 
 from collections.abc import Callable
 from functools import partial

@@ -142,7 +142,7 @@ def in_child(work: Callable[[], bool]) -> bool:
     if child == 0:
         status = 1
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(20)  # a child that waits for ever fails, and is gone
+        signal.alarm(20)  # a child that waits forever fails, and is gone
         try:
             status = 0 if work() else 2
         finally:

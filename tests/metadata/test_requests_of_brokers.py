@@ -300,7 +300,7 @@ def lose_a_dear_race(one: Broker, two: Broker, store: MemoryStore, clock: Sleepy
 def test_a_broker_posts_for_as_long_as_it_pays_to_believe_that_races_are_dear(
     brokers: list[Broker], store: MemoryStore, clock: SleepyClock
 ) -> None:
-    """Others' requests alone do not make it post, or two that met once would do so for ever."""
+    """Others' requests alone do not make it post, or two that met once would do so forever."""
     one, two, _ = brokers
     lose_a_dear_race(one, two, store, clock)
     posted = []

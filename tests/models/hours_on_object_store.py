@@ -318,7 +318,7 @@ class Hours(Model):
         if s.ages[commit] >= 0 and s.owners[commit] == (i, p.left) and self.rules.knows_itself:
             return self._done(s, i, p, is_confirmed=False)
         if s.ages[commit] == REMOVED and p.is_unsure:
-            return self._with(s, i, self._next_call(p))  # told that it is unknown, for ever
+            return self._with(s, i, self._next_call(p))  # told that it is unknown, forever
         return self._with(s, i, p._replace(at="lost", asked=None, is_unsure=False))
 
     def _done(self, s: State, i: int, p: Process, *, is_confirmed: bool = True) -> State | Violation:

@@ -24,8 +24,8 @@ LARGE: dict[str, dict[str, Any]] = {
 }
 # What is missing; where it shows; and as what.
 MUTANTS: dict[str, tuple[Rules, dict[str, Any], str]] = {
-    "requests live for ever": (Rules(is_bounded=False), {"commits": 5}, "applied twice"),
-    "requests live for ever, and publishers are counted": (
+    "requests live forever": (Rules(is_bounded=False), {"commits": 5}, "applied twice"),
+    "requests live forever, and publishers are counted": (
         Rules(is_bounded=False, memory=1 << 30, remembered=1),
         {"commits": 5},
         "applied twice",

@@ -1,7 +1,7 @@
 """What plans of replacements and their effect make of each other, over images and replacements at random.
 
 The plan leaves out what does not apply, since one that is refused would take the others of its commit with
-it; and nothing that would apply, since its work would be done again for ever.
+it; and nothing that would apply, since its work would be done again forever.
 """
 
 from collections.abc import Sequence

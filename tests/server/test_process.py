@@ -192,7 +192,7 @@ def test_a_thousand_clients_that_announce_much_cost_little(start_process: Start)
 def test_one_that_does_not_end_says_where_it_stands(
     start_process: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no test waits for it for ever: what a hanging broker does comes once in a hundred runs."""
+    """And no test waits for it forever: what a hanging broker does comes once in a hundred runs."""
     broker = start_process()
     monkeypatch.setattr(broker_process, "END_SECONDS", 0.1)
     with pytest.raises(AssertionError, match="the broker did not end") as told:

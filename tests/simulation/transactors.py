@@ -102,7 +102,7 @@ class Transactor(Role):
         return True
 
     def _lets_others(self, image: Image) -> bool:
-        """So that they get something done; but not for ever."""
+        """So that they get something done; but not forever."""
         known = image.transactions.get(self.application)
         is_busy = known is not None and known.is_ongoing
         return self.setting.dice.random() < (0.97 if is_busy else 0.8)

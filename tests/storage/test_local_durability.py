@@ -216,7 +216,7 @@ def test_a_name_is_synced_unless_its_put_was_done(local: LocalStore, events: lis
 def test_a_name_is_synced_where_links_are_not_counted(
     local: LocalStore, monkeypatch: pytest.MonkeyPatch, events: list[str]
 ) -> None:
-    """Not known before the first put; some file systems say 1 for ever."""
+    """Not known before the first put; some file systems say 1 forever."""
     other = LocalStore(Path(local.root))
     other.put_if_absent("d/a", b"x")
     events.clear()

@@ -366,7 +366,7 @@ def test_a_failed_early_sync_is_not_forgotten(local: LocalStore, monkeypatch: py
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "directory link"])
 def test_only_regular_files_are_opened(local: LocalStore, tmp_path: Path, kind: str) -> None:
-    """Whoever may write to a root could lead us out of it, or have us wait for ever."""
+    """Whoever may write to a root could lead us out of it, or have us wait forever."""
     outside = tmp_path / "outside"
     outside.write_bytes(b"secret")
     local.put_if_absent("there", b"x")

@@ -44,8 +44,8 @@ NONSENSE = {
 LISTINGS = {
     "truncated without a token": listing(truncated="true"),
     "not said whether truncated": listing(entry("root/a"), truncated=""),
-    "the same page for ever": listing(entry("root/a") + entry("root/b"), token="more"),
-    "empty pages for ever": listing(token="more"),
+    "the same page forever": listing(entry("root/a") + entry("root/b"), token="more"),
+    "empty pages forever": listing(token="more"),
     "a key twice": listing(entry("root/a") + entry("root/a")),
     "keys in no order": listing(entry("root/b") + entry("root/c") + entry("root/a")),
     "a key of another root": listing(entry("other/a")),
@@ -70,8 +70,8 @@ UPLOADS = {
     "truncated without markers": Answer(
         body="<ListMultipartUploadsResult><IsTruncated>true</IsTruncated></ListMultipartUploadsResult>"
     ),
-    "the same page for ever": uploads(upload_entry("root/a", "1"), markers=("root/a", "1")),
-    "empty pages for ever": uploads(markers=("root/a", "1")),
+    "the same page forever": uploads(upload_entry("root/a", "1"), markers=("root/a", "1")),
+    "empty pages forever": uploads(markers=("root/a", "1")),
     "no id": uploads("<Upload><Key>root/a</Key></Upload>"),
     "no date": uploads("<Upload><Key>root/a</Key><UploadId>1</UploadId></Upload>"),
     "a date that is none": uploads(upload_entry("root/a", "1", date="yesterday")),
@@ -281,7 +281,7 @@ def test_a_date_that_is_none_leaves_the_clock_alone(small: SmallS3) -> None:
     assert store.storage_now_ms(here_ms) == expected
 
 
-@pytest.mark.parametrize("what", ["truncated without a token", "the same page for ever", "no size"])
+@pytest.mark.parametrize("what", ["truncated without a token", "the same page forever", "no size"])
 def test_opening_and_vacuum(small: SmallS3, what: str) -> None:
     options = {**small.storage_options, "retry_timeout": 0.1}
     with sparklog.open("s3://bucket/root", storage_options=options) as log:

@@ -132,7 +132,7 @@ class BrokerProcess:
         return socket.create_connection((self.host, self.port), timeout=timeout_seconds)
 
     def _collect(self) -> int:
-        """One that does not end says where it stands, and is killed: a test must not wait for ever."""
+        """One that does not end says where it stands, and is killed: a test must not wait forever."""
         try:
             code = self.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:

@@ -50,7 +50,7 @@ def subscribe(
     Else its JoinGroup may be answered before that Metadata. Then it assigns nothing and joins again, for the
     one reason that what it assigned from is stale; that reason is gone as soon as it assigns anew, before
     SyncGroup is answered. Should a poll end in between, nobody ever takes what SyncGroup answers: no
-    partitions, no heartbeats, no error, for ever (kafka-python 3.0.12, ConsumerCoordinator.need_rejoin).
+    partitions, no heartbeats, no error, forever (kafka-python 3.0.12, ConsumerCoordinator.need_rejoin).
     """
     consumer.subscribe([topic], listener=listener)
     consumer.topics()

@@ -150,7 +150,7 @@ def test_what_kafka_connect_and_streams_ask_for(asker: WireClient, running_broke
 
 
 def test_one_request_makes_ten_thousand_partitions_at_most(asker: WireClient, log: sparklog.SparkLog) -> None:
-    """As Kafka: they are there for ever, for the price of 46 bytes."""
+    """As Kafka: they are there forever, for the price of 46 bytes."""
     for topics in ([topic("a", 10_001)], [topic(f"t{number}", 101) for number in range(100)]):
         for result in create(asker, *topics):
             assert result.error_code is ErrorCode.policy_violation

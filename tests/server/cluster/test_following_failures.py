@@ -64,7 +64,7 @@ def followed(
 def test_a_failed_fsync_and_a_damaged_or_restored_log_stop_the_broker_and_all_else_is_tried_again(
     error: SparklogError, log: SparkLog, store: MemoryStore, clock: ManualClock, told: Told
 ) -> None:
-    """Its heartbeats go on: it would lead for ever what it can neither read nor write."""
+    """Its heartbeats go on: it would lead forever what it can neither read nor write."""
     lifecycle, failed = Lifecycle(), 0
     with opened(store, clock) as other:
         other.create_topic("by-another", 1)

@@ -1,4 +1,4 @@
-"""Who asks for what a transaction has committed waits until it is applied, and not for ever."""
+"""Who asks for what a transaction has committed waits until it is applied, and not forever."""
 
 import asyncio
 

@@ -62,7 +62,7 @@ def test_sessions_have_a_bound_on_bytes() -> None:
 def test_illegal_names_are_answered_and_not_remembered(
     client: WireClient, broker: RunningBroker, stored: StoredLog
 ) -> None:
-    """Up to 32 KB each: a session kept them for ever."""
+    """Up to 32 KB each: a session kept them forever."""
     stored.append(1)
     bad = "!" * 30_000
     response = fetch(client, [*asked((0, 0)), *asked((7, 0), topic=bad)], session_epoch=0, max_wait=30_000)

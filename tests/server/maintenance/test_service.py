@@ -132,7 +132,7 @@ def test_stopping_is_no_fault() -> None:
 
 
 def test_what_can_wait_waits_while_the_broker_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes one commit does not; and the rest does not wait for ever."""
+    """What takes one commit does not; and the rest does not wait forever."""
     asked: list[tuple[str, ...]] = []
     over = threading.Event()
 

@@ -219,7 +219,7 @@ def test_records_of_a_transaction_that_is_ended_while_they_are_written_are_not_s
 def test_a_fenced_producer_is_not_asked_to_send_again(
     committer: GroupCommitter, log: SparkLog, store: MemoryStore, producer: TransactionalProducer
 ) -> None:
-    """It would, for ever."""
+    """It would, forever."""
     producer.add(0)
     old = of(producer)
     producer.begin()

@@ -160,7 +160,7 @@ def test_refused_requests_leave_nothing_without_a_collector(running_broker: Runn
 
 
 def test_a_reservation_that_grows_gives_back_first() -> None:
-    """Two that hold half each, and want more, would wait for each other for ever."""
+    """Two that hold half each, and want more, would wait for each other forever."""
     memory = CheckMemory(100)
     begun, done = threading.Barrier(2), []
 
