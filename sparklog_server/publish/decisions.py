@@ -197,8 +197,8 @@ def group_missing(image: Image, part: AppendPart) -> SparklogError | None:
         return None
     return InvalidRequestError(
         "TRANSACTION_STATE",
-        f"transactional id {said.transactional_id!r}: found offsets of group {said.group!r}, which was not "
-        "added to its transaction",
+        f"transactional id {said.transactional_id[:MOST_SHOWN]!r}: found offsets of group "
+        f"{said.group[:MOST_SHOWN]!r}, which was not added to its transaction",
         fix="abort the transaction: it has ended concurrently, or its client has a bug",
     )
 

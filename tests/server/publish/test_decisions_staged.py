@@ -330,11 +330,13 @@ def offsets_of(producer: TransactionalProducer, group: str | None, opens_ms: int
     )
 
 
-def test_a_long_transactional_id_is_not_repeated_for_each_part(
+def test_a_long_name_is_not_repeated_for_each_part(
     committer: GroupCommitter, producer: TransactionalProducer
 ) -> None:
     producer.add(0)
     (outcome,) = committer.write([of(producer, transactional_id="x" * 30_000)])
+    assert 100 < len(str(outcome.error)) < 500
+    (outcome,) = committer.write([offsets_of(producer, "g" * 30_000)])
     assert 100 < len(str(outcome.error)) < 500
 
 
