@@ -251,24 +251,20 @@ class GroupCoordinators:
         """By coordinator the groups that it has, as far as they have one now."""
         server, _ = self._cluster(deadline, problems)
         keys = varint_bytes(len(groups) + 1) + b"".join(map(compact_string_bytes, groups))
+        wanted = set(groups)
         found: dict[_Coordinator, list[str]] = {}
         try:
             with _connect(server, deadline) as connection:
                 body = b"\0" + keys + NO_TAGS  # 0: of groups
-                reader = connection.ask(_FIND_COORDINATOR, 4, body, is_flexible=True)
+                answers = _read_coordinators(connection.ask(_FIND_COORDINATOR, 4, body, is_flexible=True))
         except (NotKafkaError, OSError) as error:
             problems[_text(server, error)] = None
             return found
-        reader.skip(4)  # throttle time
-        for _ in range(reader.compact_count()):
-            name = reader.compact_string() or ""
-            node_id, host, port = reader.int32(), reader.compact_string() or "", reader.int32()
-            code, message = reader.int16(), reader.compact_string()
-            reader.skip_tags()
-            if code == _NO_ERROR and name in groups:
-                found.setdefault(_Coordinator(node_id, (host, port)), []).append(name)
+        for name, coordinator, problem in answers:
+            if problem is None and name in wanted:
+                found.setdefault(coordinator, []).append(name)
             else:
-                problems[_text(server, message or error_name(code) or "")] = None
+                problems[_text(server, problem or "")] = None
         return found
 
     def _cluster(self, deadline: float, problems: dict[str, None]) -> tuple[Address, Cluster]:
@@ -345,6 +341,20 @@ def _read_partitions(reader: AnswerReader) -> tuple[int, dict[TopicPartition, st
             codes[topic, partition] = reader.int16()
     again = next((code for code in codes.values() if code in _AGAIN), _NO_ERROR)
     return again, {at: error_name(code) for at, code in codes.items()}
+
+
+def _read_coordinators(reader: AnswerReader) -> list[tuple[str, _Coordinator, str | None]]:
+    """Of FindCoordinatorResponse v4: each group's name, its coordinator, and a problem, if there is one."""
+    reader.skip(4)  # throttle time
+    found = []
+    for _ in range(reader.compact_count()):
+        name, node_id = reader.compact_string() or "", reader.int32()
+        address = reader.compact_string() or "", reader.int32()
+        code, message = reader.int16(), reader.compact_string()
+        reader.skip_tags()
+        problem = None if code == _NO_ERROR else message or error_name(code)
+        found.append((name, _Coordinator(node_id, address), problem))
+    return found
 
 
 def _read_listed(reader: AnswerReader) -> tuple[int, set[str]]:

@@ -217,6 +217,20 @@ def test_who_is_no_broker_is_unreachable(ask: Ask, raw: bytes) -> None:
     assert raised.value.code == "COORDINATOR_UNREACHABLE"
 
 
+def test_an_answer_that_ends_too_early_is_a_coordinator_that_is_not_found() -> None:
+    with serving({DELETE_GROUPS: [deleted(("g", 0))]}) as (coordinator, _):
+
+        def cut(key: int) -> bytes:
+            whole = coordinator.answer(key)
+            return whole[:-3] if key == FIND_COORDINATOR else whole
+
+        with fake_broker(cut) as address:
+            client = GroupCoordinators(CLUSTER, ManualClock(), address, timeout_ms=300)
+            with pytest.raises(RetriableError) as raised:
+                client.delete_groups(["g"])
+    assert raised.value.code == "COORDINATOR_UNREACHABLE"
+
+
 def test_the_next_server_is_asked_where_one_is_silent() -> None:
     with serving({DELETE_GROUPS: [deleted(("g", 0))]}) as (coordinator, _), reserved_port() as taken:
         servers = f"127.0.0.1:{taken.getsockname()[1]},{coordinator.address}"
