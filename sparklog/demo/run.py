@@ -217,8 +217,8 @@ class Reporter:
             return
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._last_line_ms >= LINE_INTERVAL_MS:
-            share = f" {step.done:,} of {step.total:,}" if step.total else ""
-            self.line(f"  {step.title}:{share} {detail}".rstrip())
+            share = f"{step.done:,} of {step.total:,}" if step.total else ""
+            self.line(f"  {step.title}: {', '.join(filter(None, (share, detail)))}")
 
     def line(self, text: str) -> None:
         self._last_line_ms = self._clock.monotonic_ms()

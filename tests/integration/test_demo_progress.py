@@ -16,7 +16,7 @@ def test_off_a_terminal_events_are_lines_and_updates_are_thinned() -> None:
         step.result = "10 batches"
     lines = stream.getvalue().splitlines()
     assert lines[0] == "[  0.0 s] Stream ..."
-    assert lines[1] == "[  5.0 s]   Stream: 4 of 10 batch"
+    assert lines[1] == "[  5.0 s]   Stream: 4 of 10, batch"
     assert lines[-1] == "[ 12.5 s] done: Stream: 10 batches (12.5 s)"
     assert len(lines) == 4
 
