@@ -68,7 +68,8 @@ def console(port: int, host: str, messages: bool | None, masks: Path | None, sch
         note(f"The console of {log.url} is at http://{at}:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
         config = uvicorn.Config(
             app,
-            log_level="warning",
+            log_config=None,  # warnings go to stderr
+            access_log=False,
             server_header=False,
             ws="none",
             timeout_graceful_shutdown=5,

@@ -299,7 +299,7 @@ def served(log: SparkLog) -> Iterator[int]:
     """Serve the console on a port of this machine."""
     app = create_app(log, messages=MessageRules())
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
