@@ -37,8 +37,11 @@ from sparklog_server.settings.network import AdvertisedListener
 # Sources: Kafka ApiKeys, RequestContext.
 
 
+ANONYMOUS = "User:ANONYMOUS"  # Kafka's principal of a connection without authentication
+
+
 class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The context of a request, in addition to its body."""
+    """The context of a request, in addition to its body. `principal`: in Kafka's text form, `User:alice`."""
 
     api_key: int
     api_version: int
@@ -49,6 +52,7 @@ class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
     listener: AdvertisedListener
     types: ModuleType
     answer: HeldAnswer
+    principal: str = ANONYMOUS
 
 
 Handle = Callable[[Any, RequestContext], Awaitable[Any]]
