@@ -41,7 +41,7 @@ MATRIX_PYSPARK ?= 4.0.5 4.1.4 4.2.1 4.3.0
 MATRIX_PYTHON ?=
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs format clean
+.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs site format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -79,6 +79,7 @@ check: $(VENV)/.dev ## Lint, formatting, types and the layers' imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@test ! -e $(VENV)/.docs || $(MAKE) --no-print-directory site
 
 bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput (BENCH_ARGS=--quick)
 	@sh scripts/preflight.sh --java >/dev/null
@@ -133,6 +134,10 @@ notebooks: $(VENV)/.dev ## Execute the notebooks and save their outputs
 docs: $(VENV)/.dev ## Write the reference pages of docs/ from the declarations in the code
 	$(BIN)/python scripts/generate_docs.py
 
+site: $(VENV)/.docs ## Build the documentation as a site (build/site/index.html); warnings are errors
+	$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees -c docs . build/site
+	@echo "build/site/index.html"
+
 format: $(VENV)/.dev ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -151,6 +156,10 @@ $(VENV)/.demo: $(INSTALL_INPUTS)
 	@sh scripts/preflight.sh --java >/dev/null
 	@if [ -f $(VENV)/.dev ]; then $(MAKE) --no-print-directory $(VENV)/.dev; \
 	else $(MAKE) --no-print-directory install EXTRA=demo; fi
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	@$(MAKE) --no-print-directory install EXTRA=docs
 	@touch $@
 
 .venv-pyspark-%/.dev: $(INSTALL_INPUTS)

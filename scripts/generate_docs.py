@@ -3,6 +3,7 @@
 usage: python scripts/generate_docs.py [--check]     --check: fail if a page is out of date
 """
 
+import ast
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -49,18 +50,57 @@ SINK_COLUMNS = (
         "A bigint is milliseconds since 1970; null or missing, the time of the write. Kafka's sink has none.",
     ),
 )
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+PROJECT = Path(__file__).resolve().parent.parent
+DOCS = PROJECT / "docs"
+PACKAGES = ("sparklog", "sparklog_server")
+MOST_REMEDIES = 3  # of one code
 
 
 def errors_page() -> str:
-    """Every error code."""
-    rows = [(f"`SPARKLOG_{code}`", f"`{state}`", meaning) for code, (state, meaning) in sorted(CODES.items())]
+    """Every error code, with the remedies that the code gives where it raises it."""
+    remedies = _remedies()
+    parts = [
+        f"## SPARKLOG_{code}\n\n{_sentence(meaning)} SQLSTATE {state}.\n"
+        + "".join(f"\n- {_sentence(remedy)}" for remedy in remedies.get(code, [])[:MOST_REMEDIES])
+        for code, (state, meaning) in sorted(CODES.items())
+    ]
     return (
         "# Error codes\n\n"
         "Messages read `[SPARKLOG_CODE] where, what was found, what was expected. Fix: what to do. "
-        "SQLSTATE: ...`. Through Spark only the text arrives, so it holds everything.\n\n"
-        + table(("code", "SQLSTATE", "meaning"), rows)
+        "SQLSTATE: ...`. Through Spark only the text arrives, so it holds everything. Below a code is what "
+        "its messages recommend, by the place that raises it; `…` stands for a name or number.\n\n"
+        + "\n\n".join(part.rstrip() for part in parts)
+        + "\n"
     )
+
+
+def _sentence(text: str) -> str:
+    text = text.strip().rstrip(".")
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _remedies() -> dict[str, list[str]]:
+    """Return the texts given as `fix` with each error code, in the order of the source files."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(file for package in PACKAGES for file in (PROJECT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)):
+                continue
+            texts = [_text(keyword.value) for keyword in node.keywords if keyword.arg == "fix"]
+            for text in filter(None, texts):
+                known = found.setdefault(str(node.args[0].value), [])
+                if text.lower() not in (other.lower() for other in known):
+                    known.append(text)
+    return found
+
+
+def _text(node: ast.expr) -> str:
+    """Return a text of the source, with `…` for what is filled in; empty if it is computed elsewhere."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    return ""
 
 
 def options_page() -> str:

@@ -82,8 +82,8 @@ SOURCE_OPTIONS = (
         name="subscribePattern",
         default="",
         doc="Regular expression of Python's re. As with Kafka's connector it may match any part of a topic's "
-        "name (^name$ is one topic). Syntax with another meaning in Java ([a-z&&[^b]]) is refused. Internal "
-        "topics never match.",
+        "name (^name$ is one topic). Syntax with another meaning in Java (`[a-z&&[^b]]`) is refused. "
+        "Internal topics never match.",
     ),
     Option(name="assign", default="", doc='Partitions to read, as JSON: {"topic": [0, 1]}.'),
     Option(

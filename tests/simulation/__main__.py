@@ -1,4 +1,4 @@
-"""Simulate histories: python -m tests.simulation [--seed N [--store KIND] [--trace]] [--operations N]."""
+"""Simulate histories: python -m tests.simulation [--seed N [--store KIND]] [--operations N]."""
 
 import argparse
 import os
