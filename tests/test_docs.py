@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,22 @@ def test_every_raised_code_is_declared() -> None:
 def test_tables_are_not_inside_code_blocks(path: Path) -> None:
     fenced = path.read_text().split("\n```")[1::2]
     assert not [block for block in fenced if re.search(r"^\|[-|: ]+\|$", block, re.MULTILINE)]
+
+
+def sentences(path: Path) -> Iterator[str]:
+    """The sentences of a page: without blocks, tables and headings, with the texts of links only."""
+    text = re.sub(r"```.*?```|^[|#].*?$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        yield from re.split(r"(?<=[.!?:])\s+", " ".join(paragraph.split()))
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "docs/concepts.md", "docs/comparison.md"])
+def test_pages_for_newcomers_are_easy_to_read(name: str) -> None:
+    page = PROJECT / name
+    assert not [sentence for sentence in sentences(page) if len(sentence.split()) > 25]
+    assert not [line for line in page.read_text().splitlines() if line.startswith("|") and len(line) > 300]
+
+
+def test_the_readme_is_short() -> None:
+    assert len((PROJECT / "README.md").read_text().splitlines()) <= 150
