@@ -41,6 +41,7 @@ from sparklog_server.runtime.crypto_threads import CryptoThreads
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timing import Timer
 from sparklog_server.security.access import Access
+from sparklog_server.security.sasl import Authenticator
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.network import AdvertisedListener
 from sparklog_server.transactions.coordinator import TransactionCoordinator
@@ -262,6 +263,14 @@ class Broker:
             leadership=self.leadership,
             controller=self.controller,
             access=Access(),
+            authenticator=Authenticator(
+                self.config.security,
+                self.config.secured_listeners(),
+                lambda: self.root.image.scram,
+                self._crypto.run,
+                clock=self.clock,
+                metrics=self.metrics,
+            ),
             publisher=self.publisher,
             topic_rules=self.topic_rules,
             producer_ids=ProducerIds(self.publisher),

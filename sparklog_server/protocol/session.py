@@ -44,7 +44,16 @@ class Session:
         expires_ms: by the monotonic clock; None: never.
     """
 
-    __slots__ = ("exchange", "expires_ms", "is_again", "listener", "mechanism", "phase", "principal")
+    __slots__ = (
+        "began_ms",
+        "exchange",
+        "expires_ms",
+        "is_again",
+        "listener",
+        "mechanism",
+        "phase",
+        "principal",
+    )
 
     def __init__(self, listener: str, *, has_sasl: bool = False) -> None:
         self.listener = listener
@@ -53,6 +62,7 @@ class Session:
         self.mechanism = ""
         self.exchange: Any = None
         self.expires_ms: int | None = None
+        self.began_ms = 0  # the last exchange, by the monotonic clock
         self.is_again = False  # this exchange is a re-authentication
 
     @property
