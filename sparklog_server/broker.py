@@ -37,9 +37,11 @@ from sparklog_server.publish.first_batches import FirstBatches
 from sparklog_server.publish.produced_batches import TopicRules
 from sparklog_server.publish.publisher import ProducerIds, Publisher
 from sparklog_server.root.live_root import Attention, LiveRoot, SettingsInForce
+from sparklog_server.runtime.crypto_threads import CryptoThreads
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timing import Timer
 from sparklog_server.security.access import Access
+from sparklog_server.security.sasl import Authenticator
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.network import AdvertisedListener
 from sparklog_server.transactions.coordinator import TransactionCoordinator
@@ -72,6 +74,7 @@ class Broker:
         self.root = self._make_root(log)
         self.settings = SettingsInForce(config, self.root)
         self.attention = Attention()
+        self._crypto = CryptoThreads()
         assigning = Assigning(lambda image: self.root.root_config_of(FACTORS, image))
         self.membership = Membership(
             self.root, self.lifecycle, assigning, config.broker, advertised=self._advertised
@@ -97,7 +100,11 @@ class Broker:
             self.root, self.publisher, config.transactions, clock=clock, metrics=self.metrics
         )
         self.dispatcher = Dispatcher(
-            config.network, bind_apis(self._services()), self.attention, metrics=self.metrics
+            config.network,
+            bind_apis(self._services()),
+            self.attention,
+            metrics=self.metrics,
+            clock=clock,
         )
         self.network = self._make_network()
         self.http = HttpEndpoint(
@@ -111,6 +118,7 @@ class Broker:
         self.settings.on_change(self._apply_settings)
         # In the order of starting.
         self.components: list[Component] = [
+            self._crypto,
             self.http,
             self.membership,
             self.controller,
@@ -230,6 +238,9 @@ class Broker:
             metrics=self.metrics,
             run_blocking=self.root.run,
             on_closed=self.fetches.sessions.end_of,
+            run_crypto=self._crypto.run,
+            security=self.config.security,
+            secured=self.config.secured_listeners(),
         )
         self.membership.on_resumed(self._accept_clients)
         return network
@@ -252,6 +263,14 @@ class Broker:
             leadership=self.leadership,
             controller=self.controller,
             access=Access(),
+            authenticator=Authenticator(
+                self.config.security,
+                self.config.secured_listeners(),
+                lambda: self.root.image.scram,
+                self._crypto.run,
+                clock=self.clock,
+                metrics=self.metrics,
+            ),
             publisher=self.publisher,
             topic_rules=self.topic_rules,
             producer_ids=ProducerIds(self.publisher),

@@ -35,6 +35,7 @@ class Setting:
     doc: str
     may_be_empty: bool = False
     excluded: tuple[float, ...] = ()
+    is_secret: bool = False
 
     @property
     def bounds(self) -> str:
@@ -114,12 +115,14 @@ def setting(
     choices: tuple[str, ...] = (),
     may_be_empty: bool = False,
     excluded: tuple[float, ...] = (),
+    is_secret: bool = False,
 ) -> Any:
     """Declare a field of a configuration class.
 
     Args:
         unit: by default that with which the key ends, ms or bytes.
         excluded: values between the bounds that are not allowed.
+        is_secret: the value is in no answer, log, error or repr, and not taken from a command line.
     """
     declared = Setting(
         key=key,
@@ -132,8 +135,9 @@ def setting(
         doc=" ".join(doc.split()),
         may_be_empty=may_be_empty,
         excluded=excluded,
+        is_secret=is_secret,
     )
-    return dataclasses.field(default=default, metadata={"setting": declared})
+    return dataclasses.field(default=default, repr=not is_secret, metadata={"setting": declared})
 
 
 def _unit_of(key: str) -> str:

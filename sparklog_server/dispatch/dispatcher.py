@@ -11,6 +11,8 @@
    does not catch is a bug: it is logged, and closes that connection only.
 5. After the answer is sent, all resources are freed, and the request is counted.
 
+A request that the connection's session does not allow (not authenticated, or no longer) ends the connection
+before 2 (protocol/session.py).
 Authorization would be before 3, throttling before 4; neither is in this version.
 Invariants: the resources of a request are freed once, however it ends.
 Not here: sockets, the order of answers (network/connection.py), what handlers do (api/).
@@ -24,6 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sparklog.clock import Clock, SystemClock
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.connection import Answer, Origin, Times, WaitForTurn
 from sparklog_server.network.frames import Frame
@@ -31,6 +34,7 @@ from sparklog_server.protocol.apis import ApiEntry, ApiKey, RequestContext
 from sparklog_server.protocol.messages import (
     Examined,
     MessageCodec,
+    UnsupportedRequestError,
     codec_for,
     encode_response,
     examine_request,
@@ -145,8 +149,10 @@ class Dispatcher:
         attention: Attention,
         *,
         metrics: Metrics,
+        clock: Clock | None = None,
     ) -> None:
         self.apis = apis
+        self._monotonic_ms = (clock or SystemClock()).monotonic_ms
         self.attention = attention
         self.metrics = metrics
         self.answers = Budget(settings.queued_max_response_bytes)
@@ -160,6 +166,11 @@ class Dispatcher:
         """Read a request, and wait until there is room for it; see network/connection.py, `Dispatch`."""
         received = asyncio.get_running_loop().time()
         header = parse_header(frame.data)
+        session = origin.session
+        if not session.is_authenticated or session.expires_ms is not None:
+            refusal = session.why_refused(header.api_key, self._monotonic_ms())
+            if refusal is not None:
+                raise UnsupportedRequestError(refusal)
         entry = self.apis.get(header.api_key)
         codec = codec_for(entry, header)
         assert entry is not None
@@ -196,6 +207,8 @@ class Dispatcher:
             listener=origin.listener,
             types=codec.types,
             answer=HeldAnswer(self.answers, origin.peer_host, slot.give_back),
+            principal=session.principal,
+            session=session,
         )
         return DispatchedRequest(
             self, entry, codec, context, body, frame, work, slot, origin, received, wants_news

@@ -40,11 +40,19 @@ from sparklog_server.network.frames import (
     SocketReceiver,
     has_ended,
 )
+from sparklog_server.network.tls import Certificates, HandshakeError, TlsSocket
 from sparklog_server.protocol.apis import ApiEntry
 from sparklog_server.protocol.messages import MalformedRequestError, UnsupportedRequestError
+from sparklog_server.protocol.session import Phase, Session
 from sparklog_server.protocol.wire import Chunk
 from sparklog_server.runtime.budget import Budget
-from sparklog_server.settings.network import AdvertisedListener, NetworkSettings
+from sparklog_server.settings.network import AdvertisedListener, NetworkSettings, SecurityProtocol
+from sparklog_server.settings.security import (
+    ListenerSecurity,
+    PrincipalRules,
+    SecuredListener,
+    SecuritySettings,
+)
 
 # --- exchange ----------------------------------------------------------------------------------------
 #
@@ -61,6 +69,7 @@ class Origin:
     number: int
     peer_host: str
     listener: AdvertisedListener
+    session: Session
 
     def __str__(self) -> str:
         return f"connection {self.number} from {self.peer_host}"
@@ -128,8 +137,31 @@ class Shared:
     clock: Clock
     metrics: Metrics
     run_blocking: RunBlocking  # work that would hold up the loop
+    run_crypto: RunBlocking  # handshakes
+    security: SecuritySettings
+    handshakes: Budget  # their bytes
     budget: Budget  # bytes of requests
     quota: ConnectionQuota
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """How a listener's connections are secured."""
+
+    name: str
+    secured: SecuredListener
+    certificates: Certificates | None = None  # None: no TLS
+
+    @property
+    def rules(self) -> PrincipalRules:
+        """The names of users by their certificates."""
+        return PrincipalRules(self.secured.settings.ssl_principal_mapping_rules)
+
+
+NO_SECURITY = Channel(
+    name=SecurityProtocol.PLAINTEXT.value,
+    secured=SecuredListener(protocol=SecurityProtocol.PLAINTEXT, settings=ListenerSecurity()),
+)
 
 
 # --- connection --------------------------------------------------------------------------------------
@@ -137,7 +169,7 @@ class Shared:
 
 MAX_PIPELINED = 64
 _log = logging.getLogger("sparklog_server.network")
-_Closing = (FrameError, MalformedRequestError, UnsupportedRequestError)
+_Closing = (FrameError, HandshakeError, MalformedRequestError, UnsupportedRequestError)
 
 
 class Connection:
@@ -150,16 +182,23 @@ class Connection:
         number: int,
         peer_host: str,
         listener: AdvertisedListener,
+        channel: Channel = NO_SECURITY,
     ) -> None:
         self._shared = shared
-        self._sock = sock
+        self._channel = channel
+        self._sock = sock if channel.certificates is None else TlsSocket(sock)
         self.number = number
         self.peer_host = peer_host
-        self._origin = Origin(number=number, peer_host=peer_host, listener=listener)
+        self.session = Session(channel.name, has_sasl=channel.secured.protocol.has_sasl)
+        self._origin = Origin(number=number, peer_host=peer_host, listener=listener, session=self.session)
         max_bytes = shared.settings.socket_request_max_bytes
-        self.receiver = SocketReceiver(sock)
+        if not self.session.is_authenticated:
+            max_bytes = min(max_bytes, channel.secured.settings.sasl_server_max_receive_size)
+        self.receiver = SocketReceiver(self._sock)
         self.reader = FrameReader(self.receiver, shared.budget, shared.clock, max_bytes, peer_host)
-        self.writer = FrameWriter(sock, shared.clock, shared.run_blocking)
+        self.writer = FrameWriter(self._sock, shared.clock, shared.run_blocking)
+        self.began_ms = shared.clock.monotonic_ms()
+        self._is_secured = channel.certificates is None
         self._task: asyncio.Task[None] | None = None
         self._entry: ApiEntry | None = None  # of the request that is being handled, if not pipelined
         self._pipelined: set[asyncio.Task[None]] = set()
@@ -182,6 +221,11 @@ class Connection:
         )
 
     @property
+    def is_authenticating(self) -> bool:
+        """True until the TLS handshake and the authentication of the client are over."""
+        return not (self._is_secured and self.session.is_authenticated)
+
+    @property
     def is_waiting(self) -> bool:
         """True if it is in a handler that may be cancelled."""
         return self._entry is not None and self._entry.waits
@@ -190,6 +234,7 @@ class Connection:
         """Serve until the client leaves, breaks the rules, or the server closes."""
         self._task = asyncio.current_task()
         try:
+            await self._shake_hands()
             while not self._draining and (frame := await self.reader.read()) is not None:
                 self._serving = True
                 await self._serve(frame)
@@ -206,6 +251,23 @@ class Connection:
             self.writer.abort()  # a pipelined request may be sending
             self.receiver.close()
             self._sock.close()
+
+    async def _shake_hands(self) -> None:
+        certificates = self._channel.certificates
+        if certificates is None or not isinstance(self._sock, TlsSocket):
+            return
+        shared = self._shared
+        try:
+            principal = await self._sock.handshake(
+                certificates, self._channel.rules, shared.handshakes, self.peer_host, shared.run_crypto
+            )
+        except HandshakeError:
+            shared.metrics.connection_refused("authentication")
+            await asyncio.sleep(shared.security.failed_authentication_delay_ms / 1000)
+            raise
+        if not self._channel.secured.protocol.has_sasl:
+            self.session.principal = principal
+        self._is_secured = True
 
     def drain(self, why: str) -> None:
         """Read no more requests; answer those in progress, then close the connection."""
@@ -303,6 +365,7 @@ class Connection:
                 is_counted = request.is_counted
                 if turn is None:
                     await self.writer.send(answer.chunks, is_counted=is_counted)
+                    self._follow_session()
                 else:
                     sending = self.writer.queue(answer.chunks, is_counted=is_counted)
                     turn.set_result(None)
@@ -315,6 +378,13 @@ class Connection:
             if answer.release is not None:
                 answer.release()
         request.count(answer, Times(began=began, handled=handled, in_turn=in_turn, sent=clock()))
+
+    def _follow_session(self) -> None:
+        """After an answer: a client that is authenticated now may send larger requests."""
+        if self.session.phase is Phase.FAILED:
+            self.close("authentication failed")
+        elif self.session.is_authenticated:
+            self.reader.max_bytes = self._shared.settings.socket_request_max_bytes
 
     async def _wait_for_turn(self, entry: ApiEntry) -> None:
         if not entry.pipelined:

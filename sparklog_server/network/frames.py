@@ -16,11 +16,13 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from sparklog.clock import Clock
 from sparklog.errors import as_value
+from sparklog_server.network.tls import TlsSocket, finished
 from sparklog_server.protocol.wire import Chunk, FileRegion
 from sparklog_server.runtime.budget import Budget, Held
 from sparklog_server.settings.network import is_loopback
@@ -46,7 +48,7 @@ IN_A_ROW = 8  # receptions without a turn of the loop: two requests of a usual p
 _CLOSE, _CLOSE_WAIT = 7, 8  # Linux: reset or gone; the peer has ended its stream
 
 
-def has_ended(sock: socket.socket) -> bool:
+def has_ended(sock: socket.socket | TlsSocket) -> bool:
     """True if the peer has ended its stream, or is lost. Unread bytes stay readable."""
     if sys.platform == "linux":
         try:
@@ -64,9 +66,13 @@ def has_ended(sock: socket.socket) -> bool:
 
 
 class SocketReceiver:
-    """Receives from a non-blocking socket."""
+    """Receives from a non-blocking socket.
 
-    def __init__(self, sock: socket.socket) -> None:
+    With TLS, bytes may wait in OpenSSL while the descriptor is not readable, so the socket is tried before
+    each wait.
+    """
+
+    def __init__(self, sock: socket.socket | TlsSocket) -> None:
         self._sock = sock
         self._loop: asyncio.AbstractEventLoop | None = None  # while it watches the socket
         self._wanted: memoryview | None = None
@@ -80,6 +86,9 @@ class SocketReceiver:
 
     async def receive_into(self, buffer: memoryview) -> int:
         """Return how many bytes were received, at least one; 0: end of stream. OSError: it is lost."""
+        if self._in_a_row >= IN_A_ROW and isinstance(self._sock, TlsSocket):
+            await asyncio.sleep(0)
+            self._in_a_row = 0
         if self._in_a_row < IN_A_ROW:
             self._in_a_row += 1
             try:
@@ -189,7 +198,8 @@ _GROWTH = 4
 RATE_WINDOW_MS = 5_000
 _MAX_CHUNKS_PER_CALL = 256  # sendmsg takes IOV_MAX = 1024
 _SENDFILE_BYTES = 4 << 20
-RunBlocking = Callable[..., Awaitable[int]]
+_ENCRYPTED_BYTES = 64 << 10  # of a file, held by each connection with TLS while it is sent
+RunBlocking = Callable[..., Awaitable[Any]]
 
 
 class FrameError(Exception):
@@ -245,7 +255,7 @@ class FrameReader:
         self._owner = owner
         self._budget = budget
         self._clock = clock
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes  # a frame's; may change between two frames
         self._buffer = memoryview(bytearray(_SMALL_BYTES))
         self._start = 0
         self._end = 0
@@ -278,8 +288,8 @@ class FrameReader:
                     return None
                 raise FrameError("the connection ended within a frame's length")
         (size,) = _LENGTH.unpack_from(self._buffer, self._start)
-        if not 0 < size <= self._max_bytes:
-            raise FrameError(f"a frame of {size} bytes, expected 1 to {self._max_bytes}")
+        if not 0 < size <= self.max_bytes:
+            raise FrameError(f"a frame of {size} bytes, expected 1 to {self.max_bytes}")
         frame = Frame(self._budget, self._owner)
         try:
             await self._read_body(frame, size)
@@ -368,7 +378,7 @@ class FrameWriter:
     one system call: `queue` waits for one turn of the event loop, and for the send in progress.
     """
 
-    def __init__(self, sock: socket.socket, clock: Clock, run_blocking: RunBlocking) -> None:
+    def __init__(self, sock: socket.socket | TlsSocket, clock: Clock, run_blocking: RunBlocking) -> None:
         self._sock = sock
         self._clock = clock
         self._run_blocking = run_blocking
@@ -471,13 +481,31 @@ class FrameWriter:
                 first += 1
             if count:
                 buffers[first] = buffers[first][count:]
+        if isinstance(self._sock, TlsSocket):
+            await self._flush(self._sock)
         return total
+
+    async def _flush(self, sock: TlsSocket) -> None:
+        while True:
+            try:
+                sock.flush()
+            except BlockingIOError:
+                await self._wait_writable()
+            else:
+                return
 
     async def _send_file(self, region: FileRegion) -> int:
         sent = 0
         while sent < region.size:
-            size = min(region.size - sent, _SENDFILE_BYTES)
             position = region.position + sent
+            if isinstance(self._sock, TlsSocket):
+                size = min(region.size - sent, _ENCRYPTED_BYTES)
+                data = await self._run_blocking(os.pread, region.descriptor, size, position)
+                sent += await self._send_buffers([memoryview(data)] if data else [])
+                if not data:
+                    raise FrameError(f"a file ended {region.size - sent} bytes early, within a response")
+                continue
+            size = min(region.size - sent, _SENDFILE_BYTES)
             try:
                 count = await self._sendfile(region.descriptor, position, size)
             except (BlockingIOError, InterruptedError):
@@ -495,18 +523,8 @@ class FrameWriter:
         2. a new connection is accepted and gets the same descriptor;
         3. the thread sends one client's records to the other.
         """
-        sending = asyncio.ensure_future(
-            self._run_blocking(os.sendfile, self._sock.fileno(), descriptor, position, size)
-        )
-        try:
-            return await asyncio.shield(sending)
-        except asyncio.CancelledError:
-            await asyncio.wait([sending])
-            if not sending.cancelled():
-                sending.exception()
-            raise
-        finally:
-            del sending  # it may hold the exception that holds this frame
+        sending = self._run_blocking(os.sendfile, self._sock.fileno(), descriptor, position, size)
+        return int(await finished(asyncio.ensure_future(sending)))
 
     async def _wait_writable(self) -> None:
         loop = asyncio.get_running_loop()

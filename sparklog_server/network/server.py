@@ -11,13 +11,21 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparklog.clock import Clock
 from sparklog_server.metrics import Gauge, Metrics
-from sparklog_server.network.connection import Connection, Dispatch, RunBlocking, Shared
+from sparklog_server.network.connection import (
+    NO_SECURITY,
+    Channel,
+    Connection,
+    Dispatch,
+    RunBlocking,
+    Shared,
+)
 from sparklog_server.network.frames import ConnectionQuota
+from sparklog_server.network.tls import Certificates, finished, handshake_budget
 from sparklog_server.runtime.budget import Budget
 from sparklog_server.settings.network import (
     AdvertisedListener,
@@ -27,6 +35,7 @@ from sparklog_server.settings.network import (
     new_socket,
     plain_host,
 )
+from sparklog_server.settings.security import SecuredListener, SecuritySettings
 
 # --- listener ----------------------------------------------------------------------------------------
 #
@@ -42,15 +51,18 @@ from sparklog_server.settings.network import (
 _BACKLOG = 1024
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _RETRY_SECONDS = 0.1
-OnAccept = Callable[[socket.socket, str, AdvertisedListener], None]
+OnAccept = Callable[[socket.socket, str, AdvertisedListener, Channel], None]
 
 
 class Listener:
     """One listening socket. Each connection is counted against the quota before it gets any resources."""
 
-    def __init__(self, shared: Shared, address: ListenerAddress, on_accept: OnAccept) -> None:
+    def __init__(
+        self, shared: Shared, address: ListenerAddress, on_accept: OnAccept, channel: Channel = NO_SECURITY
+    ) -> None:
         self._shared = shared
         self._on_accept = on_accept
+        self.channel = channel
         self.address = address
         self.advertised = AdvertisedListener(address.host, address.port)
         self._socket: socket.socket | None = None
@@ -131,7 +143,7 @@ class Listener:
                 continue
             metrics.connection_accepted()
             self._set_options(sock)
-            self._on_accept(sock, host, self.advertised)
+            self._on_accept(sock, host, self.advertised, self.channel)
 
     async def _next(self, listening: socket.socket) -> tuple[socket.socket, Any]:
         """As asyncio's sock_accept, which leaks a socket that it accepts while it is cancelled."""
@@ -216,6 +228,7 @@ def _bind_reused(sock: socket.socket, address: tuple[str, int]) -> None:
 
 _log = logging.getLogger("sparklog_server.network")
 LOOK_MS = 1000
+RELOAD_SECONDS = 5
 ANSWERED_WITHIN_S = 1.0  # requests in progress when the broker begins to refuse clients
 
 
@@ -231,14 +244,25 @@ class Network:
         metrics: Metrics,
         run_blocking: RunBlocking,
         on_closed: Callable[[int], None],
+        run_crypto: RunBlocking | None = None,
+        security: SecuritySettings | None = None,
+        secured: Mapping[str, SecuredListener] | None = None,
     ) -> None:
-        """`on_closed`: called with a connection's number when it is gone."""
+        """`on_closed`: called with a connection's number when it is gone.
+
+        Args:
+            run_crypto: for handshakes, if there are listeners with TLS.
+            secured: by the listener's name; None: all are plain.
+        """
         self.shared = Shared(
             settings=settings,
             dispatch=dispatch,
             clock=clock,
             metrics=metrics,
             run_blocking=run_blocking,
+            run_crypto=run_crypto or run_blocking,
+            security=security or SecuritySettings(),
+            handshakes=handshake_budget(),
             budget=Budget(settings.queued_max_request_bytes),
             quota=ConnectionQuota(
                 settings.max_connections, settings.max_connections_per_ip, settings.per_ip_overrides()
@@ -247,6 +271,7 @@ class Network:
         self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}
         self._on_closed = on_closed
+        self._secured = secured or {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_number = 1
         self._refuses = self._accepts = False
@@ -254,11 +279,22 @@ class Network:
         metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
 
     def bind(self) -> None:
-        """Bind the listeners' ports, so that they are known. Clients are still refused."""
+        """Bind the listeners' ports, so that they are known. Clients are still refused.
+
+        Raises:
+            InvalidRequestError: INVALID_CONFIG_VALUE; certificates that cannot be read.
+        """
         for one in self.shared.settings.parsed_listeners():
-            listener = Listener(self.shared, one, self.add_connection)
+            listener = Listener(self.shared, one, self.add_connection, self._channel(one.name))
             listener.bind()
             self.listeners.append(listener)
+
+    def _channel(self, name: str) -> Channel:
+        secured = self._secured.get(name)
+        if secured is None:
+            return NO_SECURITY
+        certificates = Certificates(name, secured) if secured.protocol.has_tls else None
+        return Channel(name=name, secured=secured, certificates=certificates)
 
     def change(self, settings: NetworkSettings) -> None:
         """Apply these limits of connections."""
@@ -274,6 +310,8 @@ class Network:
         for listener in self.listeners:
             self._keep(asyncio.create_task(listener.accept()))
         self._keep(asyncio.create_task(self._look_after_connections()))
+        if any(listener.channel.certificates is not None for listener in self.listeners):
+            self._keep(asyncio.create_task(self._look_after_certificates()))
 
     def listen(self) -> None:
         """Accept clients again; only between start and stop."""
@@ -317,11 +355,17 @@ class Network:
         """Return the addresses under which clients reach this broker, per listener."""
         return [listener.advertised for listener in self.listeners]
 
-    def add_connection(self, sock: socket.socket, peer_host: str, listener: AdvertisedListener) -> None:
+    def add_connection(
+        self,
+        sock: socket.socket,
+        peer_host: str,
+        listener: AdvertisedListener,
+        channel: Channel = NO_SECURITY,
+    ) -> None:
         """Serve an accepted socket that is counted in the quota."""
         number = self._next_number
         self._next_number += 1
-        connection = Connection(self.shared, sock, number, peer_host, listener)
+        connection = Connection(self.shared, sock, number, peer_host, listener, channel)
         self.connections[number] = connection
         self._keep(asyncio.create_task(self._run(connection), name=f"connection-{number}"))
 
@@ -346,17 +390,32 @@ class Network:
         idle_ms = self.shared.settings.connections_max_idle_ms
         patience_ms = self.shared.settings.socket_request_timeout_ms
         while True:
-            await asyncio.sleep(min(LOOK_MS, idle_ms / 4, patience_ms / 4) / 1000)
+            limit_ms = self.shared.security.authentication_timeout_ms
+            await asyncio.sleep(min(LOOK_MS, idle_ms / 4, patience_ms / 4, limit_ms / 4) / 1000)
             now_ms = self.shared.clock.monotonic_ms()
             for connection in list(self.connections.values()):
                 self._look_after(connection, now_ms, idle_ms, patience_ms)
             self.looks += 1
 
-    @staticmethod
-    def _look_after(connection: Connection, now_ms: int, idle_ms: int, patience_ms: int) -> None:
+    async def _look_after_certificates(self) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_SECONDS)
+            await self.reload_certificates()
+
+    async def reload_certificates(self) -> None:
+        """Read certificates whose files have changed; new connections get them."""
+        for listener in self.listeners:
+            if listener.channel.certificates is not None:
+                reloading = self.shared.run_crypto(listener.channel.certificates.reload)
+                await finished(asyncio.ensure_future(reloading))
+
+    def _look_after(self, connection: Connection, now_ms: int, idle_ms: int, patience_ms: int) -> None:
+        limit_ms = self.shared.security.authentication_timeout_ms
         started_ms = connection.reader.started_ms
         stuck_ms = connection.writer.waiting_since_ms
-        if started_ms is not None and now_ms - started_ms > patience_ms:
+        if connection.is_authenticating and now_ms - connection.began_ms > limit_ms:
+            connection.close(f"not authenticated after {limit_ms} ms")
+        elif started_ms is not None and now_ms - started_ms > patience_ms:
             connection.close(f"a request not complete after {patience_ms} ms")
         elif connection.reader.is_too_slow(now_ms, patience_ms):
             connection.close("a large request that comes too slowly for the memory that it holds")

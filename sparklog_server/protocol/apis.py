@@ -24,6 +24,7 @@ from sparklog.errors import (
     UnknownTopicError,
     UnsupportedVersionError,
 )
+from sparklog_server.protocol.session import ANONYMOUS, Session
 from sparklog_server.protocol.wire import HeldAnswer
 from sparklog_server.settings.network import AdvertisedListener
 
@@ -35,9 +36,6 @@ from sparklog_server.settings.network import AdvertisedListener
 # other part of a broker.
 # Not here: which APIs there are (api/), reading and writing of bytes (messages.py).
 # Sources: Kafka ApiKeys, RequestContext.
-
-
-ANONYMOUS = "User:ANONYMOUS"  # Kafka's principal of a connection without authentication
 
 
 class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +51,7 @@ class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
     types: ModuleType
     answer: HeldAnswer
     principal: str = ANONYMOUS
+    session: Session | None = None  # None: in tests of handlers that need none
 
 
 Handle = Callable[[Any, RequestContext], Awaitable[Any]]
@@ -89,7 +88,7 @@ class ApiEntry:
 # Sources: Kafka Errors.java (retriable or not), sparklog/errors.py.
 
 
-__all__ = ["ErrorCode", "error_code"]
+__all__ = ["ANONYMOUS", "ErrorCode", "error_code"]
 
 BY_CODE = {
     "APPEND_TOO_LARGE": ErrorCode.record_list_too_large,
@@ -170,6 +169,7 @@ class ApiKey(enum.IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -186,6 +186,7 @@ class ApiKey(enum.IntEnum):
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -193,6 +194,8 @@ class ApiKey(enum.IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61

@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, Self
 
-from sparklog.errors import SparklogError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.config import TopicConfig, broker_configs, broker_key
 from sparklog.log.setting import TYPE_NAMES, Setting, declared_settings, parse_settings, validate_settings
 from sparklog_server.settings.broker import (
@@ -33,6 +33,14 @@ from sparklog_server.settings.groups import (
     TransactionSettings,
 )
 from sparklog_server.settings.network import HttpSettings, NetworkSettings
+from sparklog_server.settings.security import (
+    OAUTHBEARER,
+    PREFIX,
+    ListenerSecurity,
+    SecuredListener,
+    SecuritySettings,
+    parse_override,
+)
 from sparklog_server.settings.updating import DYNAMIC, ROOT_KEYS, TOPIC_DEFAULTS, update_of
 
 
@@ -51,12 +59,51 @@ class ServerConfig:
     maintenance: MaintenanceSettings
     http: HttpSettings
     logs: LogSettings
+    security: SecuritySettings
+    listener_security: ListenerSecurity  # of the listeners that have none of their own
+    # By listener and field: what has the prefix listener.name.<name>.
+    own_security: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> Self:
         """Return typed settings; missing keys have their defaults."""
-        validate_settings(configs, SETTINGS, "broker")
-        return cls(**{name: parse_settings(area, configs, {}) for name, area in _AREAS.items()})
+        own: dict[str, dict[str, Any]] = {}
+        shared = {key: text for key, text in configs.items() if not key.startswith(PREFIX)}
+        for key, text in configs.items():
+            if key.startswith(PREFIX):
+                name, field, value = parse_override(key, text)
+                own.setdefault(name, {})[field] = value
+        validate_settings(shared, SETTINGS, "broker")
+        areas = {name: parse_settings(area, shared, {}) for name, area in _AREAS.items()}
+        config = cls(**areas, own_security=own)
+        config.validate_security()
+        return config
+
+    def secured_listeners(self) -> dict[str, SecuredListener]:
+        """Return the protocol and the security settings of each listener, by its name."""
+        return {
+            name: SecuredListener.of(name, protocol, self.listener_security, self.own_security.get(name, {}))
+            for name, protocol in self.network.protocols().items()
+        }
+
+    def validate_security(self) -> None:
+        """Refuse settings of a listener that does not exist, and listeners that lack what they need."""
+        secured = self.secured_listeners()
+        if strangers := sorted(set(self.own_security) - set(secured)):
+            raise InvalidRequestError(
+                "INVALID_CONFIG_VALUE",
+                f"{PREFIX}{strangers[0].lower()}.*: no such listener, only {', '.join(secured)}",
+                fix="use a listener's name, in lower case",
+            )
+        allowed = self.security.allowed_urls()
+        for name, one in secured.items():
+            url = one.settings.oauth_jwks_endpoint_url
+            if OAUTHBEARER in one.mechanisms and url not in allowed:
+                raise InvalidRequestError(
+                    "INVALID_CONFIG_VALUE",
+                    f"listener {name}: sasl.oauthbearer.jwks.endpoint.url {url[:200]} is not allowed",
+                    fix="add it to org.apache.kafka.sasl.oauthbearer.allowed.urls",
+                )
 
     def with_values(self, values: Mapping[str, str]) -> Self:
         """Return the settings with these values replaced; texts by declared keys."""
@@ -92,7 +139,9 @@ class ServerConfig:
         return {key: self.text_of(name) for name, key in ROOT_KEYS.items() if name in names}
 
 
-_AREAS: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(ServerConfig)}
+_AREAS: dict[str, Any] = {
+    field.name: field.type for field in dataclasses.fields(ServerConfig) if field.name != "own_security"
+}
 # Key -> (area.field, declaration), sorted by key.
 SETTINGS: dict[str, tuple[str, Setting]] = {
     key: (f"{area}.{field}", one)

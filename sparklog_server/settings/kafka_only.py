@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 
 from sparklog.log.config import TopicConfig
+from sparklog.log.setting import declared_settings
+from sparklog_server.settings.security import ListenerSecurity, SecuritySettings
 
 _ON_THE_ROOT = (
     "a default of topics, which Spark must know too: set {} on the root instead (sparklog root alter)"
@@ -17,7 +19,10 @@ _REPLICAS = "replicas share one copy, which the storage under the root keeps saf
 _ELECTION = "brokers elect one of them controller, in the root's metadata log"
 _CLEAN = "no election is unclean: every replica has all that was acknowledged"
 _SYNCED = "everything is synced before it is acknowledged"
-_SECURITY = "this version speaks PLAINTEXT only, without authentication"
+_SECURITY = "there is no authorization in this version"
+_TLS = "the stores are PEM files, read by Python's own TLS; see docs/security.md"
+_SASL = "mechanisms are SCRAM, PLAIN and OAUTHBEARER, with the users of the root; see docs/security.md"
+_PEM_STORE = "a PEM store has no password, only its key: ssl.key.password"
 _CLEANER_THREADS = "one process of low priority maintains a root"
 _CLEANER_MEMORY = (
     "a separate process reads segments unbuffered; log.cleaner.dedupe.buffer.size bounds its keys"
@@ -62,9 +67,7 @@ _REASONS: dict[str, str] = {
     "unclean.leader.election.enable": _CLEAN,
     "authorizer.class.name": _SECURITY + "; " + _CLASSES,
     "principal.builder.class": _SECURITY + "; " + _CLASSES,
-    "connection.failed.authentication.delay.ms": _SECURITY,
-    "connections.max.reauth.ms": _SECURITY,
-    "early.start.listeners": _SECURITY,
+    "early.start.listeners": "all listeners start when the broker can answer",
     "create.topic.policy.class.name": _CLASSES,
     "alter.config.policy.class.name": _CLASSES,
     "super.users": _SECURITY,
@@ -125,11 +128,13 @@ _REASONS: dict[str, str] = {
     "transaction.partition.verification.enable": _VERIFIED,
     "transaction.two.phase.commit.enable": _TWO_PHASES,
     "share.coordinator.": "share groups are not served in this version",
-    "ssl.": _SECURITY,
-    "sasl.": _SECURITY,
-    "security.": _SECURITY,
-    "delegation.token.": _SECURITY,
-    "password.encoder.": _SECURITY,
+    "ssl.keystore.password": _PEM_STORE,
+    "ssl.truststore.password": _PEM_STORE,
+    "ssl.": _TLS,
+    "sasl.": _SASL,
+    "security.": _CLASSES,
+    "delegation.token.": "delegation tokens are not served",
+    "password.encoder.": "secrets are not stored in the root",
     "quota.": "there are no quotas in this version",
     "client.quota.": "there are no quotas in this version",
     "replication.quota.": _REPLICAS,
@@ -177,6 +182,12 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "process.roles": (lambda text: "broker" in re.split(r"\s*,\s*", text), _ELECTION),
     "controller.listener.names": (_is_any, _ELECTION + "; listeners of these names are left out"),
     "inter.broker.listener.name": (_is_any, _REASONS["inter.broker.listener.name"]),
+    "security.inter.broker.protocol": (_is_any, _NO_OTHERS),
+    "sasl.mechanism.inter.broker.protocol": (_is_any, _NO_OTHERS),
+    "ssl.protocol": (lambda text: text in {"TLS", "TLSv1.2", "TLSv1.3"}, _TLS),
+    "ssl.endpoint.identification.algorithm": (_is_any, "clients check the broker's name, not the reverse"),
+    "config.providers": (_is_any, "${env:NAME} and ${file:PATH:KEY} always work, other providers do not"),
+    "config.providers.": (_is_any, "${env:NAME} and ${file:PATH:KEY} always work, other providers do not"),
     "num.network.threads": (_is_any, _REASONS["num.network.threads"]),
     "background.threads": (_is_any, _REASONS["background.threads"]),
     "num.recovery.threads.per.data.dir": (_is_any, _REASONS["num.recovery.threads.per.data.dir"]),
@@ -212,6 +223,8 @@ def why_harmless(key: str, text: str) -> str | None:
 
 def why_kafka_only(key: str) -> str | None:
     """Return the reason why a Kafka key has no meaning here; None if it is no such key."""
+    if key in declared_settings(ListenerSecurity) or key in declared_settings(SecuritySettings):
+        return None  # the other keys of its prefix mean nothing
     if key in _REASONS:
         return _REASONS[key]
     return next(

@@ -4,6 +4,7 @@ Sources: Kafka SocketServerConfigs.
 """
 
 import dataclasses
+import enum
 import ipaddress
 import re
 import socket
@@ -17,8 +18,8 @@ from sparklog_server.settings.updating import INT_MAX, MIB
 #
 # The text form of listeners: name://host:port, several separated by commas.
 #
-# Invariants: names of listeners are unique; only PLAINTEXT is supported; a host is a valid DNS name or
-#     address, so that advertised listeners are valid for clients.
+# Invariants: names of listeners are unique; a host is a valid DNS name or address, so that advertised
+#     listeners are valid for clients.
 # Sources: Kafka EndPoint, SocketServerConfigs (listeners, advertised.listeners).
 
 
@@ -28,7 +29,26 @@ _ADDRESS = re.compile(
 _HOST_NAME = re.compile(r"[0-9A-Za-z_.-]{1,255}")
 _SHOWN = 100  # characters of a refused value
 _EVERYWHERE_IPV4, _EVERYWHERE = "0.0.0.0", "::"  # noqa: S104 - what an empty host means in Kafka
-_SECURE = {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}
+
+
+class SecurityProtocol(enum.Enum):
+    """What a listener speaks: with or without TLS, with or without SASL."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
+
+    @property
+    def has_sasl(self) -> bool:
+        return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
+
+
+_PROTOCOLS = {one.value: one for one in SecurityProtocol}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,22 +109,27 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
     return protocols
 
 
-def validate_protocols(key: str, addresses: Sequence[ListenerAddress], protocols: dict[str, str]) -> None:
-    """Refuse protocols other than PLAINTEXT."""
+def protocols_of(
+    key: str, addresses: Sequence[ListenerAddress], protocols: dict[str, str]
+) -> dict[str, SecurityProtocol]:
+    """Return the protocol of each listener; a name that is a protocol's need not be in the map."""
+    found = {}
     for one in addresses:
-        protocol = protocols.get(one.name, one.name if one.name in _SECURE else None)
-        if protocol is None:
+        text = protocols.get(one.name, one.name if one.name in _PROTOCOLS else None)
+        if text is None:
             raise _invalid(
                 key,
                 f"found listener {one.name}, without a protocol",
-                f"add {one.name}:PLAINTEXT to listener.security.protocol.map",
+                f"add {one.name}:SASL_SSL, or another protocol, to listener.security.protocol.map",
             )
-        if protocol != "PLAINTEXT":
+        if text not in _PROTOCOLS:
             raise _invalid(
                 key,
-                f"found listener {one} of protocol {protocol}, this version speaks PLAINTEXT only",
-                "use PLAINTEXT on a network you trust, or put a TLS proxy in front",
+                f"found listener {one} of protocol {text[:_SHOWN]}, expected one of {', '.join(_PROTOCOLS)}",
+                "correct listener.security.protocol.map",
             )
+        found[one.name] = _PROTOCOLS[text]
+    return found
 
 
 def bind_host(host: str) -> str:
@@ -262,7 +287,8 @@ class NetworkSettings:
         "listeners",
         default="PLAINTEXT://localhost:9092",
         doc="""Addresses of the listeners: name://host:port, several separated by commas. An empty host means
-        all addresses, port 0 any free port. Only PLAINTEXT so far: keep it to a network you trust.""",
+        all addresses, port 0 any free port. PLAINTEXT listeners let everybody in: keep them to a network you
+        trust.""",
     )
     advertised_listeners: str = setting(
         "advertised.listeners",
@@ -272,9 +298,9 @@ class NetworkSettings:
     )
     listener_security_protocol_map: str = setting(
         "listener.security.protocol.map",
-        default="PLAINTEXT:PLAINTEXT",
-        doc="""The protocol of each listener's name, such as INTERNAL:PLAINTEXT. Only PLAINTEXT so
-        far.""",
+        default="PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        doc="""The protocol of each listener's name, such as INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL: PLAINTEXT,
+        SSL, SASL_PLAINTEXT or SASL_SSL.""",
     )
     socket_request_max_bytes: int = setting(
         "socket.request.max.bytes",
@@ -378,9 +404,8 @@ class NetworkSettings:
 
     def __post_init__(self) -> None:
         """Check settings that depend on each other."""
-        protocols = parse_protocol_map("listener.security.protocol.map", self.listener_security_protocol_map)
         listeners = self.parsed_listeners()
-        validate_protocols("listeners", listeners, protocols)
+        self.protocols()
         validate_advertised("advertised.listeners", listeners, self._parsed_advertised())
         overrides = self.per_ip_overrides()
         if not self.max_connections_per_ip and not any(overrides.values()):
@@ -394,6 +419,11 @@ class NetworkSettings:
     def parsed_listeners(self) -> list[ListenerAddress]:
         """Return the addresses of the listeners."""
         return parse_addresses("listeners", self.listeners)
+
+    def protocols(self) -> dict[str, SecurityProtocol]:
+        """Return each listener's protocol, by its name."""
+        protocols = parse_protocol_map("listener.security.protocol.map", self.listener_security_protocol_map)
+        return protocols_of("listeners", self.parsed_listeners(), protocols)
 
     def advertised(self, bound: ListenerAddress) -> AdvertisedListener:
         """Return the address to which clients of a listener connect; `bound`: with the actual port."""

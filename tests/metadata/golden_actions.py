@@ -32,7 +32,9 @@ from sparklog.metadata import (
     RequireFeatures,
     RestoreRoot,
     RetireSegments,
+    ScramCredential,
     SetConfigs,
+    SetScramCredential,
     StageExtents,
     UnregisterBroker,
     WriterTxn,
@@ -197,4 +199,17 @@ ACTIONS: tuple[Action, ...] = (
         births_ahead=1 << 50,
         time_ms=1_700_000_000_005,
     ),
+    RequireFeatures(readers=("scram",)),
+    SetScramCredential(
+        user="alice",
+        mechanism="SCRAM-SHA-256",
+        credential=ScramCredential(
+            "c2FsdA==",
+            "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=",
+            "QkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkI=",
+            4096,
+        ),
+        decoy_key="Q0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0M=",
+    ),
+    SetScramCredential(user="bob", mechanism="SCRAM-SHA-512"),
 )

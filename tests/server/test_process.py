@@ -85,7 +85,7 @@ def test_a_second_signal_ends_it_at_once(start_process: Start) -> None:
         (["--override", "log.dirs=/a,/b"], "Give exactly one root"),
         (["--override", "x"], "expected key=value"),
         (["--root", "/r", "--override", "num.partitions=x"], "flags: num.partitions: found 'x'"),
-        (["--root", "/r", "--listeners", "SASL_SSL://h:1"], "PLAINTEXT only"),
+        (["--root", "/r", "--listeners", "SASL_SSL://h:1"], "ssl.keystore.location is missing"),
         (["--root", "/r", "--config", "/does/not/exist"], "No such file"),
         (["/does/not/exist", "--root", "/r"], "No such file"),
         (["a", "--config", "b"], "Give the file once"),

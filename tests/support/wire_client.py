@@ -5,6 +5,7 @@ Requests are made, and answers read, by kio: what the broker writes by hand is c
 
 import io
 import socket
+import ssl
 import struct
 from typing import Any
 
@@ -21,8 +22,12 @@ TIMEOUT_SECONDS = 60
 class WireClient(Closing):
     """See the module's docstring."""
 
-    def __init__(self, host: str, port: int, client_id: str | None = "test") -> None:
+    def __init__(
+        self, host: str, port: int, client_id: str | None = "test", *, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.socket = socket.create_connection((host, port), timeout=TIMEOUT_SECONDS)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._client_id = client_id
         self._correlation_id = 0
 

@@ -50,6 +50,7 @@ from sparklog.metadata.model.image import (
     NO_CONTROLLER,
     NO_HORIZON,
     NO_NODE,
+    NO_USERS,
     NOTHING_FORGOTTEN,
     UNASSIGNED,
     Cleaned,
@@ -64,6 +65,7 @@ from sparklog.metadata.model.image import (
     PublisherState,
     RegisteredBroker,
     Replayed,
+    ScramUsers,
     Topic,
     WriterTxnState,
     why_illegal_topic_name,
@@ -451,6 +453,7 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     transactions: tuple[StoredTransaction, ...] = ()
     retired: StoredRetired | None = None
     incarnation: Incarnation = FIRST_INCARNATION
+    scram: ScramUsers = NO_USERS
 
 
 def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
@@ -520,6 +523,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
             state.transactions, staged, {topic.topic_id: len(topic.partitions) for topic in topics}, where
         ),
         incarnation=state.incarnation,
+        scram=state.scram,
         cluster_changed=commit,
         newest_ms=header.timestamp_ms,
         replayed=Replayed(commit),
@@ -626,6 +630,7 @@ def _state(image: Image) -> SnapshotState:
         stored_transactions(image.transactions),
         _stored_retired(image.retired),
         image.incarnation,
+        image.scram,
     )
 
 

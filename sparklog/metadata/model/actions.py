@@ -19,6 +19,7 @@ from sparklog.metadata.model import (
     sweeping,
     topics,
     transactions,
+    users,
     writers,
 )
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError
@@ -47,6 +48,7 @@ from sparklog.metadata.model.transactions import (
     EndTransaction,
     ForgetTransactions,
 )
+from sparklog.metadata.model.users import SetScramCredential
 from sparklog.metadata.model.writers import RequestApplied, WriterTxn
 
 Action = (
@@ -79,6 +81,7 @@ Action = (
     | RetireSegments
     | RestoreRoot
     | RequireFeatures
+    | SetScramCredential
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
@@ -113,6 +116,7 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     RetireSegments: sweeping.retire_segments,
     RestoreRoot: restoring.restore_root,
     RequireFeatures: settings.require_features,
+    SetScramCredential: users.set_scram_credential,
 }
 
 # What changes who serves the root, what is in it to be served, and who does so.

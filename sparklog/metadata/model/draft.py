@@ -399,6 +399,7 @@ class ImageDraft:
         self.producers_marked_ms = image.producers_marked_ms
         self.transactions = TransactionsDraft(image.transactions)
         self.incarnation = image.incarnation
+        self.scram = image.scram  # replaced, not changed
         self.cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() replaces them.
         self._by_name = dict(image.topics)
@@ -540,6 +541,7 @@ class ImageDraft:
             producers_marked_ms=self.producers_marked_ms,
             transactions=self.transactions.transactions(),
             incarnation=self.incarnation,
+            scram=self.scram,
             cluster_changed=self.cluster_changed,
             newest_ms=self.newest_ms,
             replayed=replayed,

@@ -90,6 +90,42 @@ class PartitionLeadership(msgspec.Struct, frozen=True, array_like=True):
 UNASSIGNED = PartitionLeadership()
 
 
+# --- user values -------------------------------------------------------------------------------------
+#
+# Users who authenticate with SCRAM, as values.
+#
+# Not here: the action that changes them (users.py).
+
+
+class ScramCredential(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Salt, stored key and server key, in Base64; and the iterations."""
+
+    salt: str
+    stored_key: str
+    server_key: str
+    iterations: Int64
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(iterations={self.iterations})"
+
+
+class ScramUsers(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """All credentials: by user, then by mechanism."""
+
+    decoy_key: str = ""
+    credentials: dict[str, dict[str, ScramCredential]] = {}
+
+    def __repr__(self) -> str:
+        return f"ScramUsers({list(self.credentials)})"
+
+    def find(self, user: str, mechanism: str) -> ScramCredential | None:
+        """Return the credential of a user, or None."""
+        return self.credentials.get(user, {}).get(mechanism)
+
+
+NO_USERS = ScramUsers()
+
+
 # --- topic names -------------------------------------------------------------------------------------
 #
 # Kafka's rules for topic names; they keep names safe in paths, and metrics unambiguous.
@@ -337,6 +373,8 @@ class Image:
     # By transactional id (transactions.py).
     transactions: Transactions = NO_TRANSACTIONS
     incarnation: Incarnation = FIRST_INCARNATION
+    # Users who authenticate with SCRAM (users.py).
+    scram: ScramUsers = NO_USERS
     # The rest is not part of the state, and not compared. The last commit that changed the cluster: brokers,
     # controller, topics, partitions, or leaders.
     cluster_changed: int = field(default=NO_COMMIT, compare=False)

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -37,8 +38,10 @@ class Served:
         self.port = network.advertised()[0].port
         self._writers: list[asyncio.StreamWriter] = []
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def connect(
+        self, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=tls)
         self._writers.append(writer)
         return reader, writer
 
@@ -104,6 +107,8 @@ async def serving(
         metrics=dispatcher.metrics,
         run_blocking=run_blocking,
         on_closed=lambda _: None,
+        security=config.security,
+        secured=config.secured_listeners(),
     )
     network.bind()
     if starts:
@@ -123,6 +128,7 @@ async def _nothing_is_held(network: Network, dispatcher: Dispatcher) -> None:
             await asyncio.sleep(0)
     shared = network.shared
     assert shared.budget.used_bytes == dispatcher.work.used_bytes == dispatcher.answers.used_bytes == 0
+    assert shared.handshakes.used_bytes == 0
     assert not dispatcher.attention.is_active
     for _ in range(shared.settings.queued_max_requests):
         assert not dispatcher.slots.locked()

@@ -67,7 +67,7 @@ def test_the_variable_that_names_the_file_is_no_setting(tmp_path: Path) -> None:
         ("unclean.leader.election.enable=true", {}, "no election is unclean"),
         ("share.coordinator.state.topic.replication.factor=3", {}, "share groups are not served"),
         ("transaction.two.phase.commit.enable=true", {}, "KIP-939"),
-        ("ssl.keystore.location=/k", {}, "PLAINTEXT only"),
+        ("ssl.cipher.suites=TLS_X", {}, "PEM files"),
         ("num.partitions=many", {}, "found 'many', expected integer"),
         ("num.partitions=0", {}, "outside the minimum 1"),
         ("broker.id=1\nnode.id=2", {}, "means the same"),
