@@ -33,6 +33,7 @@ from sparklog.metadata.documents.document import (
     encode_document,
 )
 from sparklog.metadata.documents.properties import SNAPSHOT_HINT, manifest_name, snapshot_directory
+from sparklog.metadata.model.access import checked_access
 from sparklog.metadata.model.action import (
     ActionRefusedError,
     Column,
@@ -52,6 +53,7 @@ from sparklog.metadata.model.image import (
     NO_NODE,
     NOTHING_FORGOTTEN,
     UNASSIGNED,
+    Acl,
     Cleaned,
     Controller,
     Forgotten,
@@ -62,6 +64,7 @@ from sparklog.metadata.model.image import (
     PartitionState,
     ProducerState,
     PublisherState,
+    QuotaEntity,
     RegisteredBroker,
     Replayed,
     Topic,
@@ -451,6 +454,8 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     transactions: tuple[StoredTransaction, ...] = ()
     retired: StoredRetired | None = None
     incarnation: Incarnation = FIRST_INCARNATION
+    acls: tuple[Acl, ...] = ()
+    quotas: tuple[tuple[QuotaEntity, dict[str, float]], ...] = ()
 
 
 def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
@@ -500,6 +505,10 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
     columns = decode_extents(_read_part(store, commit, body.extents), f"{where}/{body.extents.name}")
     published, staged = split_rows(columns, state.transactions, where)
     topics = _topics(state, published, where)
+    try:
+        acls, quotas = checked_access(state.acls, state.quotas)
+    except ValueError as error:
+        raise corrupt(_CODE, where, str(error)) from error
     return Image(
         commit=commit,
         commit_uuid=header.uuid,
@@ -520,6 +529,8 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
             state.transactions, staged, {topic.topic_id: len(topic.partitions) for topic in topics}, where
         ),
         incarnation=state.incarnation,
+        acls=acls,
+        quotas=quotas,
         cluster_changed=commit,
         newest_ms=header.timestamp_ms,
         replayed=Replayed(commit),
@@ -626,6 +637,8 @@ def _state(image: Image) -> SnapshotState:
         stored_transactions(image.transactions),
         _stored_retired(image.retired),
         image.incarnation,
+        tuple(sorted(image.acls)),
+        tuple((entity, dict(quotas)) for entity, quotas in image.quotas.items()),
     )
 
 

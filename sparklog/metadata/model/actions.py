@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from sparklog.metadata.model import (
+    access,
     extents,
     registry,
     restoring,
@@ -21,6 +22,7 @@ from sparklog.metadata.model import (
     transactions,
     writers,
 )
+from sparklog.metadata.model.access import ChangeAcls, SetQuotas
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.extents import AdvanceLogStart, AppendExtents, ReplaceExtents
@@ -79,6 +81,8 @@ Action = (
     | RetireSegments
     | RestoreRoot
     | RequireFeatures
+    | ChangeAcls
+    | SetQuotas
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
@@ -113,6 +117,8 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     RetireSegments: sweeping.retire_segments,
     RestoreRoot: restoring.restore_root,
     RequireFeatures: settings.require_features,
+    ChangeAcls: access.change_acls,
+    SetQuotas: access.set_quotas,
 }
 
 # What changes who serves the root, what is in it to be served, and who does so.
