@@ -96,6 +96,7 @@ class Broker:
         self.transactions = TransactionCoordinator(
             self.root, self.publisher, config.transactions, clock=clock, metrics=self.metrics
         )
+        self.access = Access(config.access, lambda: self.root.image, clock)
         self.dispatcher = Dispatcher(
             config.network, bind_apis(self._services()), self.attention, metrics=self.metrics
         )
@@ -251,7 +252,7 @@ class Broker:
             membership=self.membership,
             leadership=self.leadership,
             controller=self.controller,
-            access=Access(),
+            access=self.access,
             publisher=self.publisher,
             topic_rules=self.topic_rules,
             producer_ids=ProducerIds(self.publisher),

@@ -254,6 +254,19 @@ class AclFilter(NamedTuple):
     permission: str | None = None
     matches: bool = False
 
+    @property
+    def exact(self) -> Acl | None:
+        """Return the only ACL that it can take; None if it may take several."""
+        wanted = self[:7]
+        return None if self.matches or None in wanted else Acl(*wanted)  # type: ignore[arg-type]
+
+    def found_in(self, acls: frozenset[Acl]) -> list[Acl]:
+        """Return the ACLs that it takes, in order. Cost: all of them, unless it is exact."""
+        exact = self.exact
+        if exact is not None:
+            return [exact] if exact in acls else []
+        return sorted(filter(self.takes, acls))
+
     def takes(self, acl: Acl) -> bool:
         """True if the ACL is meant."""
         wanted = (

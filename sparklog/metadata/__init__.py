@@ -23,6 +23,7 @@ from sparklog.metadata.model.access import (
     validate_acl,
     why_illegal_acl,
     why_illegal_entity,
+    why_illegal_quotas,
 )
 from sparklog.metadata.model.action import MAX_PARTITIONS_OF_ACTION, ActionRefusedError, new_id
 from sparklog.metadata.model.actions import Action, apply_actions
@@ -381,6 +382,7 @@ __all__ = [
     "which_hold",
     "why_illegal_acl",
     "why_illegal_entity",
+    "why_illegal_quotas",
     "why_illegal_topic_name",
     "why_illegal_writer_txn",
     "why_no_new_topic_name",

@@ -100,12 +100,12 @@ def test_acls_are_bounded(image: Image, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_quotas_are_set_and_removed(image: Image) -> None:
     after = applied(
-        image, *plan_set_quotas(image, ALICE, {"producer_byte_rate": 10, "request_percentage": 0.5})
+        image, *plan_set_quotas(image, {ALICE: {"producer_byte_rate": 10, "request_percentage": 0.5}})
     )
     assert after.quotas == {ALICE: {"producer_byte_rate": 10, "request_percentage": 0.5}}
     assert after.reader_features == after.writer_features == {"quotas"}
-    assert plan_set_quotas(after, ALICE, {"producer_byte_rate": 10, "consumer_byte_rate": None}) == []
-    (action,) = plan_set_quotas(after, ALICE, {"producer_byte_rate": None})
+    assert plan_set_quotas(after, {ALICE: {"producer_byte_rate": 10, "consumer_byte_rate": None}}) == []
+    (action,) = plan_set_quotas(after, {ALICE: {"producer_byte_rate": None}})
     after = applied(after, action)
     assert after.quotas == {ALICE: {"request_percentage": 0.5}}
     assert applied(after, SetQuotas(entity=ALICE, quotas={"request_percentage": None})).quotas == {}
@@ -133,7 +133,7 @@ def test_illegal_quotas(
     image: Image, entity: QuotaEntity, quotas: dict[str, float | None], message: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=message):
-        plan_set_quotas(image, entity, quotas)
+        plan_set_quotas(image, {entity: quotas})
     with pytest.raises(ActionRefusedError, match=message):
         applied(image, SetQuotas(entity=entity, quotas=quotas))
 
@@ -144,10 +144,10 @@ def test_quotas_are_bounded(image: Image, monkeypatch: pytest.MonkeyPatch) -> No
     full = applied(image, SetQuotas(entity=ALICE, quotas={"producer_byte_rate": 1.0}))
     bob: QuotaEntity = (("user", "bob"),)
     with pytest.raises(InvalidRequestError, match="expected at most 1"):
-        plan_set_quotas(full, bob, {"producer_byte_rate": 1.0})
+        plan_set_quotas(full, {bob: {"producer_byte_rate": 1.0}})
     with pytest.raises(ActionRefusedError, match="expected at most 1"):
         applied(full, SetQuotas(entity=bob, quotas={"producer_byte_rate": 1.0}))
-    assert plan_set_quotas(full, ALICE, {"producer_byte_rate": 2.0})
+    assert plan_set_quotas(full, {ALICE: {"producer_byte_rate": 2.0}})
 
 
 def test_a_snapshot_has_them() -> None:
@@ -155,7 +155,9 @@ def test_a_snapshot_has_them() -> None:
     log = opened(store)
     log.publish(lambda image: plan_change_acls(image, added=[ACL]))
     log.publish(
-        lambda image: plan_set_quotas(image, (("client-id", None), ("user", "a")), {"producer_byte_rate": 5})
+        lambda image: plan_set_quotas(
+            image, {(("client-id", None), ("user", "a")): {"producer_byte_rate": 5}}
+        )
     )
     log.write_snapshot()
     found = opened(store)

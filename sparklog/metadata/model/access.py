@@ -235,25 +235,28 @@ def why_illegal_quotas(entity: QuotaEntity, quotas: Mapping[str, float | None]) 
 
 
 def plan_set_quotas(
-    image: Image, entity: QuotaEntity, quotas: Mapping[str, float | None]
+    image: Image, wanted: Mapping[QuotaEntity, Mapping[str, float | None]]
 ) -> list[RequireFeatures | SetQuotas]:
-    """Plan quotas of an entity. Empty: nothing changes.
+    """Plan quotas of entities. Empty: nothing changes.
 
     Raises: InvalidRequestError INVALID_QUOTA, or TOO_MANY_QUOTAS.
     """
-    if reason := why_illegal_quotas(entity, quotas):
-        raise InvalidRequestError("INVALID_QUOTA", reason, fix="Fix the quota; nothing was changed")
-    own = image.quotas.get(entity, {})
-    changed = {key: value for key, value in quotas.items() if own.get(key) != value}
-    if not changed:
-        return []
-    if len(image.quotas) >= MAX_QUOTAS and not own:
+    actions = []
+    for entity, quotas in wanted.items():
+        if reason := why_illegal_quotas(entity, quotas):
+            raise InvalidRequestError("INVALID_QUOTA", reason, fix="Fix the quota; nothing was changed")
+        own = image.quotas.get(entity, {})
+        changed = {key: value for key, value in quotas.items() if own.get(key) != value}
+        if changed:
+            actions.append(SetQuotas(entity=entity, quotas=changed))
+    count = len({*image.quotas, *(one.entity for one in actions)})
+    if count > MAX_QUOTAS and count > len(image.quotas):
         raise InvalidRequestError(
             "TOO_MANY_QUOTAS",
-            f"{len(image.quotas):,} entities have quotas, expected at most {MAX_QUOTAS:,}",
+            f"{count:,} entities with quotas, expected at most {MAX_QUOTAS:,}",
             fix="Use defaults of users or client ids, or remove quotas that no client needs",
         )
-    return [*_needed(image, QUOTAS_FEATURE), SetQuotas(entity=entity, quotas=changed)]
+    return [*_needed(image, QUOTAS_FEATURE), *actions] if actions else []
 
 
 def checked_access(

@@ -5,6 +5,7 @@ import itertools
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,7 @@ from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.protocol.apis import ApiEntry, ApiKey, RequestContext
 from sparklog_server.root.live_root import Attention
+from sparklog_server.security.access import Access
 from sparklog_server.settings.config import ServerConfig
 
 METADATA_V0 = struct.pack(">i", 0)
@@ -93,7 +95,7 @@ async def serving(
     )
     dispatcher = Dispatcher(
         config.network,
-        {3: entry, 18: bind_apis(cast("Services", None))[18]},
+        {3: entry, 18: bind_apis(cast("Services", SimpleNamespace(access=Access())))[18]},
         attention,
         metrics=Metrics(),
     )
