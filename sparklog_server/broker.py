@@ -99,6 +99,7 @@ class Broker:
         self.transactions = TransactionCoordinator(
             self.root, self.publisher, config.transactions, clock=clock, metrics=self.metrics
         )
+        self.access = Access(config.access, lambda: self.root.image, clock)
         self.dispatcher = Dispatcher(
             config.network,
             bind_apis(self._services()),
@@ -262,7 +263,7 @@ class Broker:
             membership=self.membership,
             leadership=self.leadership,
             controller=self.controller,
-            access=Access(),
+            access=self.access,
             authenticator=Authenticator(
                 self.config.security,
                 self.config.secured_listeners(),

@@ -22,6 +22,7 @@ from sparklog.metadata import (
     AppendExtents,
     AssignReplicas,
     BeginControlledShutdown,
+    ChangeAcls,
     CreateTopic,
     DeleteTopic,
     ElectController,
@@ -29,9 +30,11 @@ from sparklog.metadata import (
     FenceBroker,
     Image,
     JoinBroker,
+    QuotaEntity,
     ReplaceExtents,
     RequestApplied,
     SetConfigs,
+    SetQuotas,
     StageExtents,
     UnregisterBroker,
     WriterTxn,
@@ -39,6 +42,7 @@ from sparklog.metadata import (
 from sparklog.metadata.documents.document import Header
 from sparklog.wording import counted, human_bytes
 
+_PAST = {"ALLOW": "allowed", "DENY": "denied"}
 SHOWN = 3  # of the items of a list, and of the actions in a line
 
 
@@ -156,7 +160,7 @@ class Words:
                 return f"broker {action.node_id} is controller, epoch {action.controller_epoch}"
             case AssignReplicas() | ElectLeaders() | AddToTransaction():
                 return self._of_partitions(action)
-        return self._fields(action)
+        return _access_words(action) or self._fields(action)
 
     def _of_partitions(self, action: AssignReplicas | ElectLeaders | AddToTransaction) -> str:
         found = []
@@ -193,6 +197,33 @@ class Words:
     def _name(self, topic_id: str) -> str:
         topic = self._image.topic_by_id.get(topic_id)
         return self._names.get(topic_id, topic_id) if topic is None else topic.name
+
+
+def _access_words(action: Action) -> str | None:
+    match action:
+        case ChangeAcls():
+            return f"ACLs: {_listed(_acl_words(action))}"
+        case SetQuotas():
+            changes = [
+                f"{key} removed" if value is None else f"{key}={value:g}"
+                for key, value in action.quotas.items()
+            ]
+            return f"quotas of {entity_words(action.entity)}: {_listed(changes)}"
+    return None
+
+
+def _acl_words(action: ChangeAcls) -> list[str]:
+    return [
+        f"{sign}{acl.principal} {_PAST[acl.permission]} {acl.operation} on "
+        f"{acl.resource_type}:{acl.pattern_type}:{acl.name}"
+        for sign, acls in (("+", action.added), ("-", action.removed))
+        for acl in acls
+    ]
+
+
+def entity_words(entity: QuotaEntity) -> str:
+    """Return `user alice, client-id default`."""
+    return ", ".join(f"{kind} {'default' if name is None else name}" for kind, name in reversed(entity))
 
 
 def _at(column: int | tuple[int, ...], place: int) -> int:

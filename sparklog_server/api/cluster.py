@@ -192,7 +192,9 @@ async def handle_describe_cluster(request: Any, context: RequestContext, service
         error_code=ErrorCode.none,
         endpoint_type=_BROKERS,
         cluster_id=services.root.cluster_id,
-        cluster_authorized_operations=services.access.cluster_operations if asked_for else NOT_ASKED_FOR,
+        cluster_authorized_operations=(
+            services.access.caller(context).visible_cluster_operations() if asked_for else NOT_ASKED_FOR
+        ),
         controller_id=services.leadership.controller_id,
         brokers=sorted(brokers, key=lambda one: int(one.broker_id)),
     )
@@ -372,24 +374,3 @@ class _Unregistering:
             image.brokers[self._node_id].broker_epoch,
             controller_epoch=image.controller.controller_epoch,
         )
-
-
-# --- DescribeAcls ------------------------------------------------------------------------------------
-
-
-@api(ApiKey.DESCRIBE_ACLS, versions=range(1, 4))
-async def handle_describe_acls(_request: Any, context: RequestContext, _services: Services) -> Any:
-    """DescribeAcls (key 29), versions 1-3.
-
-    Does: answer SECURITY_DISABLED, as a Kafka broker without an authorizer: there are no ACLs here.
-        MirrorMaker copies ACLs of topics by default (sync.topic.acls.enabled); it logs this answer once, but
-        without the API an error with a stack trace in each round.
-    Does not: CreateAcls, DeleteAcls.
-    Versions: 1 prefixed patterns (KIP-290); 2 flexible; 3 user principals of delegation tokens.
-    """
-    return make(
-        context.types.DescribeAclsResponse,
-        error_code=ErrorCode.security_disabled,
-        error_message="No Authorizer is configured.",
-        resources=(),
-    )

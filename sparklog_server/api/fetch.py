@@ -14,10 +14,11 @@ Versions: 5 log start offset; 7 sessions (KIP-227); 9 current leader epoch (KIP-
     directory of a follower (KIP-853).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sparklog.metadata import why_illegal_topic_name
+from sparklog.metadata import AclOperation, ResourceType, why_illegal_topic_name
 from sparklog_server.api.cluster import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -37,6 +38,7 @@ from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.metadata_response import LeaderHint, Node
 from sparklog_server.protocol.responses import field, topic_id_text
 from sparklog_server.protocol.wire import Response
+from sparklog_server.security.access import Caller
 
 CONSUMER = -1
 READ_COMMITTED = 1
@@ -76,16 +78,19 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
     )
     if session.error is not ErrorCode.none:
         return Response(chunks=encode_fetch_response(version, (), error_code=session.error.value))
+    # All of the session, each time: permissions change, and the id of a session is no secret.
+    fetches, forbidden = _readable(session.fetches, services.access.caller(context))
     waiting = service.fetch(
-        session.fetches,
+        fetches,
         min_bytes=request.min_bytes,
         max_bytes=request.max_bytes,
-        max_wait_ms=0 if refused else field(request, "max_wait", 0),
+        max_wait_ms=0 if refused or (forbidden and not fetches) else field(request, "max_wait", 0),
         is_read_committed=request.isolation_level == READ_COMMITTED,
         rack=request.rack_id if version >= PREFERRED_REPLICA_VERSION else None,
     )
-    del request, wanted  # it may wait for weeks
+    del request, wanted, fetches  # it may wait for weeks
     fetched = await waiting
+    fetched.answers += _refused(forbidden, ErrorCode.topic_authorization_failed)
     try:
         session_id, answers_to_send = service.sessions.finish(
             session, fetched.answers, now_ms=services.clock.monotonic_ms()
@@ -106,6 +111,26 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
 def _replica_id(request: Any) -> int:
     state = field(request, "replica_state")  # since version 15
     return int(request.replica_id if state is None else state.replica_id)
+
+
+def _readable(
+    fetches: Sequence[PartitionFetch], caller: Caller
+) -> tuple[Sequence[PartitionFetch], Sequence[PartitionFetch]]:
+    """Return the partitions that the client may read, and the others; unknown topic ids stay."""
+    if not caller.is_limited:
+        return fetches, ()
+    counts = Counter(one.key[0] for one in fetches)
+    forbidden = set()
+    for one in {fetch.key[0]: fetch for fetch in fetches}.values():
+        topic = caller.image.topic_by_id.get(one.topic_id) if one.topic_id else None
+        name = one.topic if topic is None else topic.name
+        count = counts[one.key[0]]
+        if name and not caller.may(AclOperation.READ, ResourceType.TOPIC, name, count=count):
+            forbidden.add(one.key[0])
+    if not forbidden:
+        return fetches, ()
+    allowed = [one for one in fetches if one.key[0] not in forbidden]
+    return allowed, [one for one in fetches if one.key[0] in forbidden]
 
 
 def _refused(fetches: Sequence[PartitionFetch], error: ErrorCode) -> list[PartitionAnswer]:

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from sparklog.client.cluster_view import coordinators
+from sparklog.metadata import ResourceType
 from sparklog_server.api.cluster import node_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -25,7 +26,7 @@ from sparklog_server.groups.messages import (
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.responses import field, make, maker
 from sparklog_server.protocol.wire import in_slices, text_bytes
-from sparklog_server.security.access import NOT_ASKED_FOR
+from sparklog_server.security.access import NOT_ASKED_FOR, Caller
 
 # --- JoinGroup ---------------------------------------------------------------------------------------
 
@@ -280,13 +281,13 @@ async def handle_describe_groups(request: Any, context: RequestContext, services
     """DescribeGroups (key 15), versions 0-5.
 
     Does: state, protocol and members of groups; a group that has only offsets (Spark) is Empty, an unknown
-        one Dead, as in Kafka; authorized operations, on request: all, since there is no authorization yet.
+        one Dead, as in Kafka; authorized operations, on request.
     Beyond 32 MiB of members the rest of the groups is answered UNKNOWN_SERVER_ERROR: request fewer.
     Versions: 3 authorized operations; 4 static members; 5 flexible.
     """
     types = context.types
     asked_for = field(request, "include_authorized_operations", default=False)
-    operations = services.access.group_operations if asked_for else NOT_ASKED_FOR
+    caller = services.access.caller(context) if asked_for else None
     names = dict.fromkeys(request.groups)
     fitting = {name for name in names if context.answer.fits(_description_bytes(services.groups.find(name)))}
     await context.answer.reserve()
@@ -294,7 +295,9 @@ async def handle_describe_groups(request: Any, context: RequestContext, services
     return make(
         types.DescribeGroupsResponse,
         groups=await in_slices(
-            _described_group(types, services, group_id, operations, known, fits=group_id in fitting)
+            _described_group(
+                types, services, group_id, _operations(caller, group_id), known, fits=group_id in fitting
+            )
             for group_id in names
         ),
     )
@@ -305,8 +308,12 @@ def _description_bytes(group: Group | None) -> int:
     return 0 if group is None else group.members.held_bytes + _DESCRIBED_MEMBER_BYTES * len(group.members)
 
 
-# Constructors of groups without members, by error and state: a request may name thousands.
-_WithoutMembers = dict[tuple[ErrorCode, str], Callable[[str], Any]]
+# Constructors of groups without members, by error, state and operations: a request may name thousands.
+_WithoutMembers = dict[tuple[ErrorCode, str, int], Callable[[str], Any]]
+
+
+def _operations(caller: Caller | None, group_id: str) -> int:
+    return NOT_ASKED_FOR if caller is None else caller.operations(ResourceType.GROUP, group_id)
 
 
 def _described_group(
@@ -325,8 +332,8 @@ def _described_group(
     if group is None:
         exists = not error and services.groups.exists(group_id)
         state = "" if error else (GroupState.EMPTY if exists else GroupState.DEAD).value
-        if (error, state) not in known:
-            known[error, state] = maker(
+        if (error, state, operations) not in known:
+            known[error, state, operations] = maker(
                 types.DescribedGroup,
                 "group_id",
                 error_code=error,
@@ -335,7 +342,7 @@ def _described_group(
                 protocol_data="",
                 authorized_operations=operations,
             )
-        return known[error, state](group_id)
+        return known[error, state, operations](group_id)
     # During a rebalance the members' metadata and assignments are not those of any generation.
     is_stable = group.state is GroupState.STABLE
     return make(

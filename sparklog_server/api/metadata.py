@@ -6,9 +6,18 @@ Not here: the cached answer about all topics (listings.py); offsets (log_offsets
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from sparklog.metadata import Image, Topic, is_internal, why_illegal_topic_name
+from sparklog.metadata import (
+    AclOperation,
+    Image,
+    ResourceType,
+    Topic,
+    is_internal,
+    why_illegal_topic_name,
+    why_no_new_topic_name,
+)
 from sparklog_server.admin.topics import create_missing
 from sparklog_server.api.cluster import nodes_of
 from sparklog_server.api.registry import api
@@ -25,7 +34,7 @@ from sparklog_server.protocol.metadata_response import (
 )
 from sparklog_server.protocol.responses import field, make, maker, topic_id_text
 from sparklog_server.protocol.wire import Pace, Response, held_bytes, in_slices, text_bytes
-from sparklog_server.security.access import NOT_ASKED_FOR
+from sparklog_server.security.access import NOT_ASKED_FOR, Caller
 
 # --- Metadata ----------------------------------------------------------------------------------------
 
@@ -54,21 +63,24 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
     asked, version = request.topics, context.api_version
     # Another process may just have changed topics; after "unknown" a client only retries in a second.
     await services.root.look()
-    operations = services.access.topic_operations
-    if not field(request, "include_topic_authorized_operations", False):
-        operations = NOT_ASKED_FOR
+    caller = services.access.caller(context)
+    with_operations = field(request, "include_topic_authorized_operations", False)
+    operations = caller.all_operations(ResourceType.TOPIC) if with_operations else NOT_ASKED_FOR
     listing = services.topic_listing
     is_of_all = asked is None or (version == 0 and not asked)
-    errors: dict[str, ErrorCode] = {}
+    errors: _Errors = {}
+    if is_of_all and caller.is_limited:
+        found = services.root.image.topics.values()
+        visible = await caller.visible(found, AclOperation.DESCRIBE, ResourceType.TOPIC, _name)
+        asked, is_of_all = [_Listed(one.name) for one in visible], False
+    elif not is_of_all:
+        create = field(request, "allow_auto_topic_creation", True)
+        asked, errors = await _permitted(_each_once(asked), caller, services, create=create)
+        await _until_assigned(asked, services)
     refused: set[Any] = set()
     if is_of_all:
         size = held_bytes(await listing.of(services.root.image, version, operations))
     else:
-        asked = _each_once(asked)
-        if field(request, "allow_auto_topic_creation", True):
-            names = dict.fromkeys(one.name for one in asked if one.name and _topic_id(one) is None)
-            errors = await create_missing(services.root, services.changes, names)
-        await _until_assigned(asked, services)
         size, refused = await _counted(asked, context, services)
     await context.answer.hold(size)
     # The answer is of one image, and not of one from before a wait for room.
@@ -76,12 +88,73 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
     if is_of_all:
         chunks = await listing.of(image, version, operations)
     else:
-        answer = _Topics(services, image, version, errors, operations)
+        answer = _Topics(services, image, version, errors, caller if with_operations else None)
         chunks = encode_topics(await answer.topics(asked, refused), version)
-    cluster = field(request, "include_cluster_authorized_operations", False)
-    return _response(
-        context, services, brokers, chunks, services.access.cluster_operations if cluster else NOT_ASKED_FOR
-    )
+    return _response(context, services, brokers, chunks, _cluster_operations(request, context, caller))
+
+
+_Errors = dict[Any, ErrorCode]  # by topic id or name
+_OF_CLUSTER_UNTIL = 10  # DescribeCluster has them since
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A topic of a listing, as an entry of a request."""
+
+    name: str
+    __version__: ClassVar[int] = _BY_ID_SINCE
+
+
+def _name(topic: Topic) -> str:
+    return topic.name
+
+
+def _cluster_operations(request: Any, context: RequestContext, caller: Caller) -> int:
+    if not field(request, "include_cluster_authorized_operations", False):
+        return NOT_ASKED_FOR
+    if context.api_version > _OF_CLUSTER_UNTIL:
+        return NOT_ASKED_FOR
+    return caller.visible_cluster_operations()
+
+
+async def _permitted(
+    asked: list[Any], caller: Caller, services: Services, *, create: bool
+) -> tuple[list[Any], _Errors]:
+    """Create missing topics; return the entries of the request, and the errors of some of them."""
+
+    def is_visible(one: Any) -> bool:
+        name = _name_of(services.root.image, one)
+        return not name or caller.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+
+    visible, hidden = await caller.split(asked, is_visible)
+    errors: _Errors = {}
+    if create:
+        names = dict.fromkeys(one.name for one in visible if one.name and _topic_id(one) is None)
+        creatable, forbidden = await caller.split(names, lambda name: _may_create(name, caller, services))
+        errors |= await create_missing(services.root, services.changes, creatable)
+        errors |= dict.fromkeys(forbidden, ErrorCode.topic_authorization_failed)
+    errors |= {_topic_id(one) or one.name: ErrorCode.topic_authorization_failed for one in hidden}
+    return asked, errors
+
+
+def _may_create(name: str, caller: Caller, services: Services) -> bool:
+    """True if the client may create a missing topic, or nobody could."""
+    if name in services.root.image.topics or why_no_new_topic_name(name) is not None:
+        return True
+    if not services.root.root_config().auto_create_topics_enable:
+        return True
+    if caller.may(AclOperation.CREATE, ResourceType.CLUSTER, is_filter=True):
+        return True
+    return caller.may(AclOperation.CREATE, ResourceType.TOPIC, name)
+
+
+def _name_of(image: Image, one: Any) -> str | None:
+    """Return the name of a requested topic; None for an unknown id."""
+    by_id = _topic_id(one)
+    if by_id is None:
+        return str(one.name or "")
+    topic = image.topic_by_id.get(topic_id_text(by_id))
+    return None if topic is None else topic.name
 
 
 async def _until_assigned(asked: Any, services: Services) -> None:
@@ -155,13 +228,14 @@ class _Topics:
     """The topics of one request, as of one image."""
 
     def __init__(
-        self, services: Services, image: Image, version: int, errors: dict[str, ErrorCode], operations: int
+        self, services: Services, image: Image, version: int, errors: _Errors, caller: Caller | None
     ) -> None:
+        """`caller`: None: the answer has no authorized operations."""
         self._topics = services.topic_listing.as_of(image)
         self._image = image
         self._version = version
         self._errors = errors
-        self._operations = operations
+        self._caller = caller
         self._pace = Pace()
 
     async def topics(self, asked: list[Any], refused: set[Any]) -> list[list[bytes]]:
@@ -169,7 +243,11 @@ class _Topics:
         topics = []
         for one in asked:
             topic = _found(self._image, one)
-            if _is_misplaced(one) or topic is None:
+            code = self._errors.get(_topic_id(one) or one.name)
+            if code is ErrorCode.topic_authorization_failed and not _is_misplaced(one):
+                by_id = _topic_id(one)
+                topics.append(self._error(code, None if by_id else one.name, by_id))
+            elif _is_misplaced(one) or topic is None:
                 topics.append(self._why_not(one))
             elif one in refused:
                 topics.append(self._error(ErrorCode.unknown_server_error, topic.name, _topic_id(one)))
@@ -179,7 +257,10 @@ class _Topics:
         return topics
 
     async def _topic(self, topic: Topic) -> list[bytes]:
-        return await self._topics.topic(self._image, topic, self._version, self._operations, self._pace)
+        operations = NOT_ASKED_FOR
+        if self._caller is not None:
+            operations = self._caller.operations(ResourceType.TOPIC, topic.name)
+        return await self._topics.topic(self._image, topic, self._version, operations, self._pace)
 
     def _why_not(self, one: Any) -> list[bytes]:
         by_id, name = _topic_id(one), one.name or ""
@@ -232,20 +313,27 @@ async def handle_describe_topic_partitions(request: Any, context: RequestContext
     image = services.root.image
     types, cursor = context.types, request.cursor
     asked = {one.name for one in request.topics}
+    caller = services.access.caller(context)
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
-        error_of = _Errors(types, services)
+        error_of = _TopicErrors(types)
         refused = (error_of(name, ErrorCode.invalid_request) for name in sorted(asked))
         return make(types.DescribeTopicPartitionsResponse, topics=await in_slices(refused))
     first = "" if cursor is None else cursor.topic_name
     names = sorted(name for name in asked or image.topics if name >= first)
+    names, hidden = await caller.split(
+        names,
+        lambda name: caller.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_filter=not asked),
+    )
     start = 0 if cursor is None or names[:1] != [first] else cursor.partition_index
     limit = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     pages = _Pages(image, names, start, limit)
-    error_of = _Errors(types, services)
+    error_of = _TopicErrors(types)
     topics = await in_slices(
-        _unknown(error_of, name) if topic is None else _topic(types, services, image, topic, numbers)
+        _unknown(error_of, name) if topic is None else _topic(types, caller, image, topic, numbers)
         for name, topic, numbers in pages.taken()
     )
+    if asked:
+        topics += [error_of(name, ErrorCode.topic_authorization_failed) for name in hidden]
     fields: dict[str, Any] = {}
     if pages.next is not None:
         name, number = pages.next
@@ -280,7 +368,7 @@ class _Pages:
             start = 0
 
 
-def _topic(types: Any, services: Services, image: Image, topic: Topic, numbers: range) -> Any:
+def _topic(types: Any, caller: Caller, image: Image, topic: Topic, numbers: range) -> Any:
     return make(
         types.DescribeTopicPartitionsResponseTopic,
         error_code=ErrorCode.none,
@@ -288,7 +376,7 @@ def _topic(types: Any, services: Services, image: Image, topic: Topic, numbers: 
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
         partitions=[_partition(types, image, topic, number) for number in numbers],
-        topic_authorized_operations=services.access.topic_operations,
+        topic_authorized_operations=caller.operations(ResourceType.TOPIC, topic.name),
     )
 
 
@@ -308,19 +396,18 @@ def _partition(types: Any, image: Image, topic: Topic, number: int) -> Any:
     )
 
 
-def _unknown(error_of: "_Errors", name: str) -> Any:
+def _unknown(error_of: "_TopicErrors", name: str) -> Any:
     illegal = why_illegal_topic_name(name) is not None
     return error_of(
         name, ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition
     )
 
 
-class _Errors:
+class _TopicErrors:
     """Constructors of topics with an error only: thousands may have the same."""
 
-    def __init__(self, types: Any, services: Services) -> None:
+    def __init__(self, types: Any) -> None:
         self._types = types
-        self._operations = services.access.topic_operations
         self._makers: dict[tuple[ErrorCode, bool], Callable[[str], Any]] = {}
 
     def __call__(self, name: str, code: ErrorCode) -> Any:
@@ -331,6 +418,6 @@ class _Errors:
                 "name",
                 error_code=code,
                 is_internal=key[1],
-                topic_authorized_operations=self._operations,
+                topic_authorized_operations=NOT_ASKED_FOR,
             )
         return self._makers[key](name)

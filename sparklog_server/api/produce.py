@@ -30,7 +30,14 @@ import msgspec
 
 from sparklog.errors import SparklogError, as_value
 from sparklog.format.record_batch import HEADER, NO_PRODUCER_ID
-from sparklog.metadata import MOST_STAGED_WEIGHT, Image, Topic, is_internal
+from sparklog.metadata import (
+    MOST_STAGED_WEIGHT,
+    AclOperation,
+    Image,
+    ResourceType,
+    Topic,
+    is_internal,
+)
 from sparklog_server.api.cluster import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -53,12 +60,22 @@ from sparklog_server.publish.produced_batches import (
     producer_of,
     why_no_batch,
 )
+from sparklog_server.security.access import Caller
+from sparklog_server.security.checks import CODES, MESSAGES
 
 _log = logging.getLogger("sparklog_server.publish")
 LEADER_HINTS_FROM = 10
 ABORTABLE_FROM, SECOND_PROTOCOL_FROM = 11, 12
 _ALL_ACKS = frozenset({-1, 0, 1})
-_UNKNOWN = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
+# Topics of these errors are not counted by their names: there may be any number of them.
+_UNKNOWN = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.transactional_id_authorization_failed,
+    }
+)
 _NOTHING_DONE = PartOutcome()
 
 
@@ -128,6 +145,10 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
     message = None
     if request.acks not in _ALL_ACKS:
         refused, message = ErrorCode.invalid_required_acks, f"acks {request.acks}, expected -1, 0 or 1"
+    caller = services.access.caller(context)
+    if refused is None and not _may_use_id(request.transactional_id, caller):
+        refused = CODES[ResourceType.TRANSACTIONAL_ID]
+        message = MESSAGES[refused]
     transaction = None
     if refused is None and request.transactional_id is not None:
         refused, message, transaction = _transaction(request, context, services, image)
@@ -140,6 +161,9 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
         targets += of_topic
         if refused is not None:
             _fail(of_topic, refused, message)
+        elif name and not caller.may(AclOperation.WRITE, ResourceType.TOPIC, name, count=len(of_topic)):
+            code = CODES[ResourceType.TOPIC]
+            _fail(of_topic, code, MESSAGES[code])
         elif not has_room:
             _note_first_batches(of_topic, context, services)
             _fail(
@@ -150,6 +174,12 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
         else:
             _aim(of_topic, name, image, context, services, parts, transaction)
     return targets
+
+
+def _may_use_id(transactional_id: str | None, caller: Caller) -> bool:
+    if not transactional_id:
+        return True
+    return caller.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def _transaction(

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.apis import ApiEntry, ApiKey, RequestContext
+from sparklog_server.security.checks import guarded
+from sparklog_server.security.rules import RULES
 
 Handler = Callable[[Any, RequestContext, Services], Awaitable[Any]]
 _PART = re.compile(r"^(Does not|Does|Versions|Sources):(?= )", re.MULTILINE)
@@ -44,12 +46,24 @@ class DeclaredApi:
         return own if own.startswith(self.name) else sys.modules[self.handler.__module__].__doc__ or ""
 
     def bind(self, services: Services) -> ApiEntry:
-        """Return the API, bound to these services."""
+        """Return the API, bound to these services, behind its rule of permissions.
+
+        Raises KeyError if it has none: then it must not be served.
+        """
+        rule, handler, access = RULES[self.key], self.handler, services.access
+
+        def handle(body: Any, context: RequestContext) -> Awaitable[Any]:
+            if not access.is_on:
+                return handler(body, context, services)
+            return guarded(
+                rule, access.caller(context), body, lambda request: handler(request, context, services)
+            )
+
         return ApiEntry(
             key=self.key,
             name=self.name,
             versions=self.versions,
-            handle=functools.partial(_call, self.handler, services),
+            handle=handle,
             pipelined=self.pipelined,
             waits=self.waits,
             counts=self.counts,
@@ -100,10 +114,6 @@ def declared_apis() -> Mapping[int, DeclaredApi]:
 def bind_apis(services: Services) -> dict[int, ApiEntry]:
     """Return all APIs, by key, bound to these services."""
     return {key: one.bind(services) for key, one in declared_apis().items()}
-
-
-def _call(handler: Handler, services: Services, body: Any, context: RequestContext) -> Awaitable[Any]:
-    return handler(body, context, services)
 
 
 def _place(handler: Handler) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from sparklog.client.cluster_view import STATE_NAMES, Wanted, chosen, coordinated
 from sparklog.client.patterns import CpuBudget
 from sparklog.errors import InvalidRequestError
-from sparklog.metadata import Image, PartitionState, Transaction
+from sparklog.metadata import AclOperation, Image, PartitionState, ResourceType, Transaction
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
@@ -24,6 +24,7 @@ from sparklog_server.protocol.responses import (
     maker,
 )
 from sparklog_server.protocol.wire import Pace, Response, in_slices, text_bytes
+from sparklog_server.security.access import Caller
 from sparklog_server.transactions.coordinator import active_producers
 
 # --- ListTransactions --------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ async def handle_describe_producers(request: Any, context: RequestContext, servi
     asked = dict.fromkeys(
         (topic.name, number) for topic in request.topics for number in topic.partition_indexes
     )
-    room = _Room(image, context)
+    room = _Room(image, context, services.access.caller(context))
     errors = {place: room.error(place) for place in asked}
     await context.answer.reserve()
     found = await _look(services, image, [place for place, error in errors.items() if not error])
@@ -258,14 +259,17 @@ async def handle_describe_producers(request: Any, context: RequestContext, servi
 class _Room:
     """The limit of producers in the partitions of a request."""
 
-    def __init__(self, image: Image, context: RequestContext) -> None:
+    def __init__(self, image: Image, context: RequestContext, caller: Caller) -> None:
         self._image = image
+        self._caller = caller
         self._answer = context.answer
         self._left = MAX_PRODUCERS
 
     def error(self, place: _Place) -> ErrorCode:
         """Return the error if a partition does not fit; else count it."""
         name, number = place
+        if not self._caller.may(AclOperation.READ, ResourceType.TOPIC, name):
+            return ErrorCode.topic_authorization_failed
         topic = self._image.topics.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):
             return ErrorCode.unknown_topic_or_partition

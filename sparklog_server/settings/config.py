@@ -19,6 +19,7 @@ from typing import Any, Self
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.config import TopicConfig, broker_configs, broker_key
 from sparklog.log.setting import TYPE_NAMES, Setting, declared_settings, parse_settings, validate_settings
+from sparklog_server.settings.access import AccessSettings
 from sparklog_server.settings.broker import (
     BrokerSettings,
     ControllerSettings,
@@ -63,6 +64,7 @@ class ServerConfig:
     listener_security: ListenerSecurity  # of the listeners that have none of their own
     # By listener and field: what has the prefix listener.name.<name>.
     own_security: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict, repr=False)
+    access: AccessSettings
 
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> Self:

@@ -3,6 +3,7 @@
 import msgspec
 
 from sparklog.metadata import (
+    Acl,
     ActAsBroker,
     Action,
     AddPartitions,
@@ -14,6 +15,7 @@ from sparklog.metadata import (
     BeginControlledShutdown,
     BeginProducer,
     BrokerListener,
+    ChangeAcls,
     CreateTopic,
     DeleteTopic,
     DraftExtent,
@@ -34,6 +36,7 @@ from sparklog.metadata import (
     RetireSegments,
     ScramCredential,
     SetConfigs,
+    SetQuotas,
     SetScramCredential,
     StageExtents,
     UnregisterBroker,
@@ -86,6 +89,8 @@ STAGED = DraftExtent(
 MANY_STAGED = tuple(
     msgspec.structs.replace(STAGED, partition=number % 3, position=1000 * number) for number in range(8)
 )
+
+ACL = Acl("TOPIC", "orders", "PREFIXED", "User:alice", "*", "READ", "ALLOW")
 
 ACTIONS: tuple[Action, ...] = (
     RequireFeatures(readers=("example.read",), writers=("example.write", "other-write")),
@@ -212,4 +217,7 @@ ACTIONS: tuple[Action, ...] = (
         decoy_key="Q0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0NDQ0M=",
     ),
     SetScramCredential(user="bob", mechanism="SCRAM-SHA-512"),
+    ChangeAcls(added=(ACL,), removed=(ACL._replace(host="10.0.0.1", permission="DENY"),)),
+    SetQuotas(entity=(("client-id", None), ("user", "alice")), quotas={"producer_byte_rate": 1024.0}),
+    SetQuotas(entity=(("ip", "10.0.0.1"),), quotas={"connection_creation_rate": None}),
 )

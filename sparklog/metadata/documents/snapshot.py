@@ -33,6 +33,7 @@ from sparklog.metadata.documents.document import (
     encode_document,
 )
 from sparklog.metadata.documents.properties import SNAPSHOT_HINT, manifest_name, snapshot_directory
+from sparklog.metadata.model.access import checked_access
 from sparklog.metadata.model.action import (
     ActionRefusedError,
     Column,
@@ -53,6 +54,7 @@ from sparklog.metadata.model.image import (
     NO_USERS,
     NOTHING_FORGOTTEN,
     UNASSIGNED,
+    Acl,
     Cleaned,
     Controller,
     Forgotten,
@@ -63,6 +65,7 @@ from sparklog.metadata.model.image import (
     PartitionState,
     ProducerState,
     PublisherState,
+    QuotaEntity,
     RegisteredBroker,
     Replayed,
     ScramUsers,
@@ -454,6 +457,8 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     retired: StoredRetired | None = None
     incarnation: Incarnation = FIRST_INCARNATION
     scram: ScramUsers = NO_USERS
+    acls: tuple[Acl, ...] = ()
+    quotas: tuple[tuple[QuotaEntity, dict[str, float]], ...] = ()
 
 
 def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
@@ -503,6 +508,10 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
     columns = decode_extents(_read_part(store, commit, body.extents), f"{where}/{body.extents.name}")
     published, staged = split_rows(columns, state.transactions, where)
     topics = _topics(state, published, where)
+    try:
+        acls, quotas = checked_access(state.acls, state.quotas)
+    except ValueError as error:
+        raise corrupt(_CODE, where, str(error)) from error
     return Image(
         commit=commit,
         commit_uuid=header.uuid,
@@ -524,6 +533,8 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         ),
         incarnation=state.incarnation,
         scram=state.scram,
+        acls=acls,
+        quotas=quotas,
         cluster_changed=commit,
         newest_ms=header.timestamp_ms,
         replayed=Replayed(commit),
@@ -631,6 +642,8 @@ def _state(image: Image) -> SnapshotState:
         _stored_retired(image.retired),
         image.incarnation,
         image.scram,
+        tuple(sorted(image.acls)),
+        tuple((entity, dict(quotas)) for entity, quotas in image.quotas.items()),
     )
 
 

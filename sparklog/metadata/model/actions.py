@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from sparklog.metadata.model import (
+    access,
     extents,
     registry,
     restoring,
@@ -22,6 +23,7 @@ from sparklog.metadata.model import (
     users,
     writers,
 )
+from sparklog.metadata.model.access import ChangeAcls, SetQuotas
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.extents import AdvanceLogStart, AppendExtents, ReplaceExtents
@@ -82,6 +84,8 @@ Action = (
     | RestoreRoot
     | RequireFeatures
     | SetScramCredential
+    | ChangeAcls
+    | SetQuotas
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
@@ -117,6 +121,8 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     RestoreRoot: restoring.restore_root,
     RequireFeatures: settings.require_features,
     SetScramCredential: users.set_scram_credential,
+    ChangeAcls: access.change_acls,
+    SetQuotas: access.set_quotas,
 }
 
 # What changes who serves the root, what is in it to be served, and who does so.

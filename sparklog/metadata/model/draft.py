@@ -380,6 +380,7 @@ class ImageDraft:
         transactions, retired: as in the image, changed by their own methods.
         configs, reader_features, writer_features, brokers, controller, next_producer_id, publishers,
             sweep_horizon, producers_marked_ms, incarnation: as in the image, changed in place.
+        acls, quotas: as in the image, replaced when they change.
     """
 
     def __init__(self, image: Image) -> None:
@@ -400,6 +401,7 @@ class ImageDraft:
         self.transactions = TransactionsDraft(image.transactions)
         self.incarnation = image.incarnation
         self.scram = image.scram  # replaced, not changed
+        self.acls, self.quotas = image.acls, image.quotas
         self.cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() replaces them.
         self._by_name = dict(image.topics)
@@ -542,6 +544,8 @@ class ImageDraft:
             transactions=self.transactions.transactions(),
             incarnation=self.incarnation,
             scram=self.scram,
+            acls=self.acls,
+            quotas=self.quotas,
             cluster_changed=self.cluster_changed,
             newest_ms=self.newest_ms,
             replayed=replayed,

@@ -305,6 +305,28 @@ class Incarnation(msgspec.Struct, frozen=True, array_like=True):
 FIRST_INCARNATION = Incarnation()
 
 
+class Acl(NamedTuple):
+    """A rule of who may do what (access.py has the legal values; they are Kafka's names).
+
+    Fields:
+        name: of a resource; with the pattern type PREFIXED, the beginning of names; literally `*`, all.
+        principal: as `User:alice`; `User:*` is everybody.
+        host: an address, or `*`.
+    """
+
+    resource_type: str
+    name: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
+# Kinds ("user", "client-id", "ip") in the order of the alphabet, with names; None: the default of the kind.
+QuotaEntity = tuple[tuple[str, str | None], ...]
+
+
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One partition of a topic.
 
@@ -375,6 +397,9 @@ class Image:
     incarnation: Incarnation = FIRST_INCARNATION
     # Users who authenticate with SCRAM (users.py).
     scram: ScramUsers = NO_USERS
+    # Rules and limits of clients (access.py).
+    acls: frozenset[Acl] = frozenset()
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     # The rest is not part of the state, and not compared. The last commit that changed the cluster: brokers,
     # controller, topics, partitions, or leaders.
     cluster_changed: int = field(default=NO_COMMIT, compare=False)

@@ -6,6 +6,7 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.protocol.apis import ApiEntry, ApiKey, RequestContext
 from sparklog_server.root.live_root import Attention
+from sparklog_server.security.access import Access
 from sparklog_server.settings.config import ServerConfig
 
 METADATA_V0 = struct.pack(">i", 0)
@@ -96,7 +98,7 @@ async def serving(
     )
     dispatcher = Dispatcher(
         config.network,
-        {3: entry, 18: bind_apis(cast("Services", None))[18]},
+        {3: entry, 18: bind_apis(cast("Services", SimpleNamespace(access=Access())))[18]},
         attention,
         metrics=Metrics(),
     )

@@ -7,6 +7,7 @@ import random
 import resource
 import struct
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -28,9 +29,10 @@ from sparklog_server.protocol.messages import (
     parse_header,
     read_uvarint,
 )
+from sparklog_server.security.access import Access
 from tests.server.fuzzing import fuzzed_frames, random_request, served_versions
 
-APIS = bind_apis(cast("Services", None))
+APIS = bind_apis(cast("Services", SimpleNamespace(access=Access())))
 SEED = int(os.environ.get("SPARKLOG_FUZZ_SEED", "20261121"))
 FRAMES = int(os.environ.get("SPARKLOG_FUZZ_FRAMES", "100000"))
 
