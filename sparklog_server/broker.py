@@ -99,13 +99,7 @@ class Broker:
         self.transactions = TransactionCoordinator(
             self.root, self.publisher, config.transactions, clock=clock, metrics=self.metrics
         )
-        self.dispatcher = Dispatcher(
-            config.network,
-            bind_apis(self._services()),
-            self.attention,
-            metrics=self.metrics,
-            clock=clock,
-        )
+        self.dispatcher = self._make_dispatcher()
         self.network = self._make_network()
         self.http = HttpEndpoint(
             config.http,
@@ -229,6 +223,15 @@ class Broker:
             self.publisher.send_away()
             if self.membership.left_ms <= 0:
                 self.network.refuse("the log cannot be followed, and other brokers may serve")
+
+    def _make_dispatcher(self) -> Dispatcher:
+        return Dispatcher(
+            self.config.network,
+            bind_apis(self._services()),
+            self.attention,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
 
     def _make_network(self) -> Network:
         network = Network(
