@@ -41,6 +41,7 @@ from sparklog_server.runtime.crypto_threads import CryptoThreads
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timing import Timer
 from sparklog_server.security.access import Access
+from sparklog_server.security.listeners import check_listeners
 from sparklog_server.security.sasl import Authenticator
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.network import AdvertisedListener
@@ -310,9 +311,14 @@ class Broker:
         return min(CONTROLLER_POLL_MS, bound_ms) if self.controller.is_controller else bound_ms
 
     async def start(self) -> None:
-        """Bind the ports, start the components, then listen."""
+        """Bind the ports, start the components, then listen.
+
+        Raises:
+            InvalidRequestError: OPEN_LISTENER; a listener lets everybody in, and the settings forbid it.
+        """
         lifecycle = self.lifecycle
         lifecycle.change(BrokerState.STARTING)
+        check_listeners(self.config)
         self.network.bind()
         lifecycle.change(BrokerState.RECOVERY)
         for component in self.components:

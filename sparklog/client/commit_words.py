@@ -32,6 +32,7 @@ from sparklog.metadata import (
     ReplaceExtents,
     RequestApplied,
     SetConfigs,
+    SetScramCredential,
     StageExtents,
     UnregisterBroker,
     WriterTxn,
@@ -180,6 +181,9 @@ class Words:
 
     def _fields(self, action: Action) -> str:
         """The action's type and fields, for one that has no sentence: `advance log start: topic=t, ...`."""
+        if isinstance(action, SetScramCredential):  # whose keys are not shown
+            what = "deleted" if action.credential is None else "set"
+            return f"user {action.user}: credential for {action.mechanism} {what}"
         found = []
         for name, value in msgspec.structs.asdict(action).items():
             if name == "topic_id":
