@@ -200,6 +200,7 @@ CODES: dict[str, tuple[str, str]] = {
     "NOT_LEADER": ("40001", "another broker leads the partition, or this one in a later epoch"),
     "NO_BROKER_RUNS": ("55000", "an operation needs a running broker"),
     "OFFSET_OUT_OF_RANGE": ("22003", "the offset is outside the log's start and end"),
+    "OPEN_LISTENER": ("28000", "a listener that other machines reach lets everybody in"),
     "OUT_OF_ORDER_SEQUENCE": ("22023", "a producer's batch does not follow its last one"),
     "PARTITION_MISSING": ("42704", "no such partition"),
     "PARTITION_OUT_OF_RANGE": ("22003", "a row names a partition that the topic does not have"),

@@ -41,6 +41,7 @@ from sparklog_server.runtime.crypto_threads import CryptoThreads
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timing import Timer
 from sparklog_server.security.access import Access
+from sparklog_server.security.listeners import check_listeners
 from sparklog_server.security.sasl import Authenticator
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.network import AdvertisedListener
@@ -100,13 +101,7 @@ class Broker:
             self.root, self.publisher, config.transactions, clock=clock, metrics=self.metrics
         )
         self.access = Access(config.access, lambda: self.root.image, clock)
-        self.dispatcher = Dispatcher(
-            config.network,
-            bind_apis(self._services()),
-            self.attention,
-            metrics=self.metrics,
-            clock=clock,
-        )
+        self.dispatcher = self._make_dispatcher()
         self.network = self._make_network()
         self.http = HttpEndpoint(
             config.http,
@@ -231,6 +226,15 @@ class Broker:
             if self.membership.left_ms <= 0:
                 self.network.refuse("the log cannot be followed, and other brokers may serve")
 
+    def _make_dispatcher(self) -> Dispatcher:
+        return Dispatcher(
+            self.config.network,
+            bind_apis(self._services()),
+            self.attention,
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+
     def _make_network(self) -> Network:
         network = Network(
             self.config.network,
@@ -308,9 +312,14 @@ class Broker:
         return min(CONTROLLER_POLL_MS, bound_ms) if self.controller.is_controller else bound_ms
 
     async def start(self) -> None:
-        """Bind the ports, start the components, then listen."""
+        """Bind the ports, start the components, then listen.
+
+        Raises:
+            InvalidRequestError: OPEN_LISTENER; a listener lets everybody in, and the settings forbid it.
+        """
         lifecycle = self.lifecycle
         lifecycle.change(BrokerState.STARTING)
+        check_listeners(self.config)
         self.network.bind()
         lifecycle.change(BrokerState.RECOVERY)
         for component in self.components:

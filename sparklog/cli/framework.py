@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sparklog.client import OpenedRoot, SparkLog
     from sparklog.client.brokers import ControllerClient
     from sparklog.client.group_coordinators import GroupCoordinators
+    from sparklog.client.security import ClientSecurity
 
 # --- text --------------------------------------------------------------------------------------------
 #
@@ -82,6 +83,7 @@ class Settings:
     root: str | None = None
     bootstrap_server: str | None = None
     cluster_id: str | None = None
+    command_config: str | None = None
     output: str = "table"
     debug: bool = False
     watch_seconds: float | None = None
@@ -103,8 +105,14 @@ class Settings:
             from sparklog.storage.root_rules import root_rules
 
             rules = root_rules(self.cluster_id, None, os.environ)
-            return find_broker_root(self.bootstrap_server, rules=rules).root
+            return find_broker_root(self.bootstrap_server, rules=rules, security=self.security()).root
         return self.root or os.environ.get("SPARKLOG_ROOT")
+
+    def security(self) -> ClientSecurity:
+        """How to connect to brokers: the settings of --command-config, else without TLS and SASL."""
+        from sparklog.client.security import PLAINTEXT, read_client_security
+
+        return PLAINTEXT if self.command_config is None else read_client_security(self.command_config)
 
     def open_log(self, *, create: bool = False) -> SparkLog:
         """Open the log; imports the engine, so `--help` does not pay for it."""
@@ -136,7 +144,9 @@ class Settings:
         """A client of the controller: through --bootstrap-server, or the brokers that the root names."""
         from sparklog.client.brokers import ControllerClient
 
-        return ControllerClient(log.image, log.clock, bootstrap_servers=self.bootstrap_server)
+        return ControllerClient(
+            log.image, log.clock, bootstrap_servers=self.bootstrap_server, security=self.security()
+        )
 
     def coordinators(self, log: SparkLog, *, timeout_ms: int) -> GroupCoordinators | None:
         """A client of the groups' coordinators, through --bootstrap-server; None without it."""
@@ -144,7 +154,13 @@ class Settings:
 
         if self.bootstrap_server is None:
             return None
-        return GroupCoordinators(log.cluster_id, log.clock, self.bootstrap_server, timeout_ms=timeout_ms)
+        return GroupCoordinators(
+            log.cluster_id,
+            log.clock,
+            self.bootstrap_server,
+            timeout_ms=timeout_ms,
+            security=self.security(),
+        )
 
 
 def current() -> Settings:
@@ -172,6 +188,13 @@ _COMMON: Sequence[tuple[str, dict[str, Any]]] = (
     (
         "--bootstrap-server",
         {"metavar": "HOST:PORT", "help": "A broker, which names its root; all else goes to the storage."},
+    ),
+    (
+        "--command-config",
+        {
+            "metavar": "FILE",
+            "help": "How to connect to brokers: security.protocol, sasl.*, ssl.* as of Kafka's clients.",
+        },
     ),
     ("--cluster-id", {"metavar": "ID", "help": "Refuse any other log (`root describe` shows the id)."}),
     (

@@ -43,6 +43,7 @@ COMMANDS = {
         ("root", "root", "The root's identity and settings; sweep and restore it."),
         ("metadata", "metadata", "Commits, and what the metadata says after any of them."),
         ("brokers", "brokers", "Brokers: list, describe, unregister."),
+        ("users", "users", "Users with a password: list, create, delete."),
         ("controller", "brokers", "The controller, and what waits for it."),
         ("partitions", "partitions", "Leaders and replicas of partitions: list, reassign, elect."),
         ("transactions", "transactions", "Transactional ids: list, describe, abort, forget, find-hanging."),

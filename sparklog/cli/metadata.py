@@ -19,7 +19,7 @@ from sparklog.cli.framework import Group, current, note
 from sparklog.cli.inputs import Moment, at_option, commit_number, image_of
 from sparklog.cli.output import Document, cell, show_json, show_rows, tell
 from sparklog.cli.partitions import COLUMNS, partition_rows
-from sparklog.metadata import is_internal
+from sparklog.metadata import is_internal, without_secrets
 from sparklog.wording import shown_time
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _show_commit(log: OpenedRoot, commit: int) -> None:
         document = dataclasses.asdict(found)
         document |= {"uuid": header.uuid, "previous": header.previous, "version": header.version}
         document["actions"] = [
-            {**one, **msgspec.to_builtins(action)}
+            {**one, **msgspec.to_builtins(without_secrets(action))}
             for one, action in zip(document["actions"], actions, strict=True)
         ]
         show_json(document)

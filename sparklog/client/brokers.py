@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Self, TypeVar
 
 from sparklog.client.cluster_view import describe_brokers
+from sparklog.client.security import PLAINTEXT, ClientSecurity, not_authenticated
 from sparklog.clock import Clock
 from sparklog.errors import (
     CorruptLogError,
@@ -345,13 +346,14 @@ def read_answer(response: AnswerReader) -> Answer:
 # One connection to a broker: requests of Kafka's protocol, one at a time, each with its answer.
 #
 # Invariants: every wait is bounded by the connection's deadline, and every answer's size before it is read.
-# Not here: TLS and SASL.
+# Not here: TLS and SASL (security.py).
 # Concurrency: one thread.
 # Sources: Kafka's request headers v1 and v2, response headers v0 and v1.
 
 
 MAX_RESPONSE_BYTES = 1 << 20
 _CLIENT_ID = b"sparklog"
+_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 Address = tuple[str, int]
 
 
@@ -391,13 +393,29 @@ class BrokerConnection:
     """Raises OSError where the network does, TimeoutError among them, and NotKafkaError for wrong answers."""
 
     def __init__(
-        self, address: Address, deadline: float, *, max_response_bytes: int = MAX_RESPONSE_BYTES
+        self,
+        address: Address,
+        deadline: float,
+        *,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
-        """`deadline`: by time.monotonic(), of connecting and of all that is asked."""
+        """`deadline`: by time.monotonic(), of connecting and of all that is asked.
+
+        Raises:
+            InvalidRequestError: NOT_AUTHENTICATED.
+        """
         self._deadline = deadline
         self._max_response_bytes = max_response_bytes
         self._correlation_id = 0
         self._socket = socket.create_connection(address, timeout=_remaining(deadline))
+        try:
+            self._socket = security.secured(self._socket, address[0])
+            if security.has_sasl:
+                security.authenticate(self._begin_sasl, self._send_sasl)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -427,6 +445,22 @@ class BrokerConnection:
         if is_flexible:
             reader.skip_tags()
         return reader
+
+    def _begin_sasl(self, mechanism: str) -> None:
+        name = mechanism.encode()
+        answer = self.ask(_SASL_HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
+        if code := answer.int16():
+            offered = [answer.string() or "" for _ in range(answer.count())]
+            raise not_authenticated(
+                f"the broker does not take {mechanism} (error {code}), but {', '.join(offered) or 'nothing'}"
+            )
+
+    def _send_sasl(self, message: bytes) -> bytes:
+        answer = self.ask(_SASL_AUTHENTICATE, 0, struct.pack(">i", len(message)) + message)
+        if answer.int16():
+            raise not_authenticated(answer.string() or "the broker says no")
+        answer.string()
+        return answer.data()
 
     def _receive(self, size: int) -> bytes:
         received = bytearray()
@@ -478,7 +512,11 @@ class BrokerRoot:
 
 
 def find_broker_root(
-    bootstrap_servers: str, *, timeout_ms: int = ROOT_TIMEOUT_MS, rules: RootRules | None = None
+    bootstrap_servers: str,
+    *,
+    timeout_ms: int = ROOT_TIMEOUT_MS,
+    rules: RootRules | None = None,
+    security: ClientSecurity = PLAINTEXT,
 ) -> BrokerRoot:
     """Ask the bootstrap servers, one after the other, until one answers.
 
@@ -490,14 +528,14 @@ def find_broker_root(
     Raises:
         InvalidRequestError: INVALID_OPTION, not host:port; NOT_A_SPARKLOG_BROKER; ROOT_NOT_VISIBLE, this
             machine does not see the broker's root (or another root in its place); WRONG_ROOT and
-            ROOT_NOT_ALLOWED by the rules, whereupon no other server is asked.
+            ROOT_NOT_ALLOWED by the rules, whereupon no other server is asked; NOT_AUTHENTICATED.
         RetriableError: BROKER_UNREACHABLE, no broker answered.
     """
     rules = root_rules(None, None, os.environ) if rules is None else rules
     failures = []
     for server, address in parse_servers(bootstrap_servers):
         try:
-            cluster_id, log_dirs = _ask(address, time.monotonic() + timeout_ms / 1000)
+            cluster_id, log_dirs = _ask(address, time.monotonic() + timeout_ms / 1000, security)
         except NotKafkaError as error:
             failures.append(f"{without_user_info(server)}: {error}")
         except OSError as error:
@@ -517,9 +555,9 @@ def find_broker_root(
     )
 
 
-def _ask(address: tuple[str, int], deadline: float) -> tuple[str | None, list[str]]:
+def _ask(address: tuple[str, int], deadline: float, security: ClientSecurity) -> tuple[str | None, list[str]]:
     """Return the cluster id and the log directories that one server names."""
-    with BrokerConnection(address, deadline) as connection:
+    with BrokerConnection(address, deadline, security=security) as connection:
         metadata = connection.ask(METADATA, METADATA_VERSION, NO_TOPICS)
         cluster_id = read_cluster(metadata).cluster_id
         log_dirs = connection.ask(_DESCRIBE_LOG_DIRS, _DESCRIBE_LOG_DIRS_VERSION, NO_TOPICS)
@@ -613,6 +651,7 @@ class ControllerClient:
         *,
         bootstrap_servers: str | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
         """`image`: of the root that is meant; without `bootstrap_servers`, its brokers are asked.
 
@@ -622,6 +661,7 @@ class ControllerClient:
         self._cluster_id = image.cluster_id
         self._clock = clock
         self._timeout_ms = timeout_ms
+        self._security = security
         self._answered = False  # any broker, at any time
         if bootstrap_servers is not None:
             self._servers = [address for _, address in parse_servers(bootstrap_servers)]
@@ -649,7 +689,7 @@ class ControllerClient:
             found = [one for server in self._servers if (one := self._look(server, deadline, problems))]
             for place in dict.fromkeys(found):
                 try:
-                    answer = _ask_controller(place, key, body, read, deadline)
+                    answer = _ask_controller(place, key, body, read, deadline, self._security)
                 except (NotKafkaError, OSError) as error:
                     problems[_told(place.address, error)] = None
                 else:
@@ -669,7 +709,8 @@ class ControllerClient:
     def _look(self, server: Address, deadline: float, problems: dict[str, None]) -> _Place | None:
         """Where the controller is, as far as this server knows."""
         try:
-            with BrokerConnection(server, min(deadline, time.monotonic() + _LOOK_SECONDS)) as connection:
+            until = min(deadline, time.monotonic() + _LOOK_SECONDS)
+            with BrokerConnection(server, until, security=self._security) as connection:
                 cluster = read_cluster(connection.ask(METADATA, METADATA_VERSION, NO_TOPICS))
         except (NotKafkaError, OSError) as error:
             problems[_told(server, error)] = None
@@ -689,9 +730,18 @@ class ControllerClient:
         return _Place(cluster.controller_id, address)
 
 
-def _ask_controller(place: _Place, key: int, body: bytes, read: Callable[..., A], deadline: float) -> A:
+def _ask_controller(
+    place: _Place,
+    key: int,
+    body: bytes,
+    read: Callable[..., A],
+    deadline: float,
+    security: ClientSecurity,
+) -> A:
     host, port = place.address
-    with BrokerConnection(place.address, deadline, max_response_bytes=_MAX_RESPONSE_BYTES) as connection:
+    with BrokerConnection(
+        place.address, deadline, max_response_bytes=_MAX_RESPONSE_BYTES, security=security
+    ) as connection:
         served = read_served(connection.ask(API_VERSIONS, 0, b""))
         if VERSIONS[key] not in served.get(key, range(0)):
             raise UnsupportedVersionError(

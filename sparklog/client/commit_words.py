@@ -35,6 +35,7 @@ from sparklog.metadata import (
     RequestApplied,
     SetConfigs,
     SetQuotas,
+    SetScramCredential,
     StageExtents,
     UnregisterBroker,
     WriterTxn,
@@ -184,6 +185,9 @@ class Words:
 
     def _fields(self, action: Action) -> str:
         """The action's type and fields, for one that has no sentence: `advance log start: topic=t, ...`."""
+        if isinstance(action, SetScramCredential):  # whose keys are not shown
+            what = "deleted" if action.credential is None else "set"
+            return f"user {action.user}: credential for {action.mechanism} {what}"
         found = []
         for name, value in msgspec.structs.asdict(action).items():
             if name == "topic_id":

@@ -33,6 +33,7 @@ from sparklog.client.brokers import (
     read_cluster,
     varint_bytes,
 )
+from sparklog.client.security import PLAINTEXT, ClientSecurity
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, RetriableError
 
@@ -113,7 +114,13 @@ class GroupCoordinators:
     """Finds each group's coordinator through bootstrap servers, and asks it."""
 
     def __init__(
-        self, cluster_id: str, clock: Clock, bootstrap_servers: str, *, timeout_ms: int = TIMEOUT_MS
+        self,
+        cluster_id: str,
+        clock: Clock,
+        bootstrap_servers: str,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
         """`cluster_id`: of the root that is meant.
 
@@ -124,6 +131,7 @@ class GroupCoordinators:
         self._clock = clock
         self._servers = [address for _, address in parse_servers(bootstrap_servers)]
         self._timeout_ms = timeout_ms
+        self._security = security
 
     def list_groups(self) -> list[str]:
         """Names of all groups that a broker coordinates, those with members only too.
@@ -137,7 +145,7 @@ class GroupCoordinators:
         found: set[str] = set()
         for address in cluster.addresses.values():
             try:
-                with _connect(address, deadline) as connection:
+                with _connect(address, deadline, self._security) as connection:
                     code, names = _read_listed(connection.ask(_LIST_GROUPS, 2, b""))
             except (NotKafkaError, OSError) as error:
                 raise _unreachable({_text(address, error): None}) from None
@@ -230,7 +238,7 @@ class GroupCoordinators:
             left = sorted(set(groups) - set(found))
             for at, names in self._find(left, deadline, problems).items():
                 try:
-                    with _connect(at.address, deadline) as connection:
+                    with _connect(at.address, deadline, self._security) as connection:
                         answers = read(connection.ask(*api, body(names)), at)
                 except (NotKafkaError, OSError) as error:
                     problems[_text(at.address, error)] = None
@@ -254,7 +262,7 @@ class GroupCoordinators:
         wanted = set(groups)
         found: dict[_Coordinator, list[str]] = {}
         try:
-            with _connect(server, deadline) as connection:
+            with _connect(server, deadline, self._security) as connection:
                 body = b"\0" + keys + NO_TAGS  # 0: of groups
                 answers = _read_coordinators(connection.ask(_FIND_COORDINATOR, 4, body, is_flexible=True))
         except (NotKafkaError, OSError) as error:
@@ -271,7 +279,7 @@ class GroupCoordinators:
         """The first server that answers, and what it says of the brokers."""
         for server in self._servers:
             try:
-                with _connect(server, deadline) as connection:
+                with _connect(server, deadline, self._security) as connection:
                     cluster = read_cluster(connection.ask(METADATA, METADATA_VERSION, NO_TOPICS))
             except (NotKafkaError, OSError) as error:
                 problems[_text(server, error)] = None
@@ -287,8 +295,8 @@ class GroupCoordinators:
         raise _unreachable(problems)
 
 
-def _connect(address: Address, deadline: float) -> BrokerConnection:
-    return BrokerConnection(address, deadline, max_response_bytes=_MAX_RESPONSE_BYTES)
+def _connect(address: Address, deadline: float, security: ClientSecurity) -> BrokerConnection:
+    return BrokerConnection(address, deadline, max_response_bytes=_MAX_RESPONSE_BYTES, security=security)
 
 
 def _is_final(answers: _Answers[T], name: str) -> bool:

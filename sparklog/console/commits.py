@@ -30,7 +30,7 @@ from sparklog.console.views import (
     paged,
 )
 from sparklog.errors import SparklogError
-from sparklog.metadata import NO_NODE, Image, Topic
+from sparklog.metadata import NO_NODE, Image, Topic, without_secrets
 from sparklog.metadata.documents.properties import DIRECTORY, commit_of
 from sparklog.metadata.loading import load_image_at, read_past_commits
 from sparklog.wording import counted
@@ -212,7 +212,7 @@ def _fields(action: Any) -> str:
         name: [*value[:_MAX_LISTED], f"and {len(value) - _MAX_LISTED:,} more"]
         if isinstance(value, tuple | list) and len(value) > _MAX_LISTED
         else value
-        for name, value in msgspec.structs.asdict(action).items()
+        for name, value in msgspec.structs.asdict(without_secrets(action)).items()
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 

@@ -201,6 +201,7 @@ from sparklog.metadata.model.users import (
     plan_scram_feature,
     plan_set_scram_credential,
     why_illegal_user,
+    without_secrets,
 )
 from sparklog.metadata.model.writers import (
     MAX_WRITER_TXNS,
@@ -404,4 +405,5 @@ __all__ = [
     "why_illegal_user",
     "why_illegal_writer_txn",
     "why_no_new_topic_name",
+    "without_secrets",
 ]

@@ -29,6 +29,16 @@ BOOTSTRAP_SERVERS = Option(
     "credentials: see clusterId and allowedRoots.",
 )
 
+SECURITY = Option(
+    name="kafka.security.protocol",
+    default="PLAINTEXT",
+    doc="How the driver connects to the broker of kafka.bootstrap.servers: PLAINTEXT, SSL, SASL_PLAINTEXT or "
+    "SASL_SSL; with kafka.sasl.mechanism and kafka.sasl.jaas.config (SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, "
+    "OAUTHBEARER), kafka.ssl.truststore.*, kafka.ssl.keystore.* (PEM) and kafka.ssl.key.password, as of "
+    "Kafka's clients (docs/security.md). Without effect together with path. Records go to the storage, with "
+    "its permissions.",
+)
+
 CLUSTER_ID = Option(
     name="clusterId",
     default="",
@@ -73,6 +83,7 @@ TOPIC_CONFIG = Option(
 SOURCE_OPTIONS = (
     Option(name="path", default="", doc="The root of the log, a directory or s3:// URL; also load(root)."),
     BOOTSTRAP_SERVERS,
+    SECURITY,
     CLUSTER_ID,
     ALLOWED_ROOTS,
     STORAGE,
@@ -200,6 +211,7 @@ SINK_OPTIONS = (
         doc="The root of the log, a directory or s3:// URL; also start(root), save(root).",
     ),
     BOOTSTRAP_SERVERS,
+    SECURITY,
     CLUSTER_ID,
     ALLOWED_ROOTS,
     STORAGE,

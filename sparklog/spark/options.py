@@ -9,6 +9,7 @@ import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError, shown
 from sparklog.spark.notices import Notices
@@ -39,6 +40,9 @@ from sparklog.spark.task_slots import task_slots_of_environment
 from sparklog.spark.values import invalid, parse_bool, parse_duration_ms, parse_int, parse_switch
 from sparklog.storage.root_rules import ANY_ROOT, RootRules, root_rules
 
+if TYPE_CHECKING:
+    from sparklog.client.security import ClientSecurity
+
 # --- kafka options -----------------------------------------------------------------------------------
 #
 # Options with the prefix ``kafka.``, which Kafka's connector passes on to a Kafka client.
@@ -58,7 +62,9 @@ _SERVED = {
     "source": {"kafka.group.id"},
     "sink": {"kafka.compression.type", "kafka.batch.size", "kafka.max.request.size"},
 }
-_ACCESS = "without a broker, the storage's permissions control access"
+_ACCESS = "it is none of those that matter for connecting to a sparklog broker (docs/security.md)"
+# How to connect to the broker of kafka.bootstrap.servers (sparklog/client/security.py has the list).
+_SECURITY_PREFIXES = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 _EXACTLY_ONCE = "every commit of the sink is atomic and exactly once already"
 # Setting -> (the values that are satisfied, the guarantee that holds anyway).
 SATISFIED = {
@@ -70,7 +76,6 @@ SATISFIED = {
         "uncommitted records are never visible",
     ),
     "partitioner.ignore.keys": ({"false"}, "the key decides; use null keys, or the column partition"),
-    "security.protocol": ({"plaintext"}, _ACCESS),
     "transaction.two.phase.commit.enable": ({"false"}, _EXACTLY_ONCE),
 }
 # Setting -> the reason for refusing it: that of Kafka's connector, or ours.
@@ -156,7 +161,7 @@ def check_kafka_option(name: str, value: str, side: str, warn: Callable[[str], N
     Raises:
         InvalidRequestError: the option is refused, or no Kafka client knows it.
     """
-    if name in _SERVED[side]:
+    if name in _SERVED[side] or is_security_option(name):
         return
     bare = name.removeprefix("kafka.")
     satisfied, reason = SATISFIED.get(bare, (set(), None))
@@ -176,6 +181,13 @@ def check_kafka_option(name: str, value: str, side: str, warn: Callable[[str], N
         warn(f"{name} has no effect: sparklog reads and writes the storage itself")
     else:
         raise _kafka_options_unknown(name, bare, side)
+
+
+def is_security_option(name: str) -> bool:
+    """Return True if an option says how to connect to a broker."""
+    from sparklog.client.security import SETTINGS  # noqa: PLC0415 - few queries need it
+
+    return name.startswith(_SECURITY_PREFIXES) and name.removeprefix("kafka.") in SETTINGS
 
 
 def is_known_to_kafka(name: str) -> bool:
@@ -477,15 +489,38 @@ def _same_value(given: Mapping[str, str], *names: str) -> str | None:
     return values.pop() if values else None
 
 
+def _refuse_security(given: Mapping[str, str]) -> None:
+    """Refuse what promises security where no broker is asked."""
+    plain = {"kafka.security.protocol": "plaintext"}
+    for name, value in given.items():
+        if is_security_option(name) and value.strip().lower() != plain.get(name):
+            raise InvalidRequestError(
+                "UNSUPPORTED_KAFKA_OPTION",
+                f"{name}={shown(name, value)} is not supported with path: without a broker, the storage's "
+                "permissions control access",
+                fix=f"remove {name}",
+            )
+
+
+def _security(given: Mapping[str, str]) -> "ClientSecurity":
+    from sparklog.client.security import client_security  # noqa: PLC0415 - few queries need it
+
+    settings = {
+        name.removeprefix("kafka."): value for name, value in given.items() if is_security_option(name)
+    }
+    return client_security(settings, "options of the query")
+
+
 def _root(given: Mapping[str, str], method: str, notices: Notices, rules: RootRules) -> str:
     servers = given.get("kafka.bootstrap.servers", "").strip()
     if root := given.get("path", "").strip():
+        _refuse_security(given)
         if servers:
             notices.warn("kafka.bootstrap.servers has no effect: path names the root")
         rules.validate_place(root)
         return root
     if servers:
-        return root_of_broker(servers, rules)
+        return root_of_broker(servers, rules, _security(given))
     raise InvalidRequestError(
         "MISSING_OPTION",
         "neither a root nor a broker is given",

@@ -26,6 +26,7 @@ from sparklog.storage.root_rules import ANY_ROOT, RootRules
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
     from sparklog.client.brokers import BrokerRoot
+    from sparklog.client.security import ClientSecurity
 
 # --- storage options ---------------------------------------------------------------------------------
 #
@@ -161,7 +162,9 @@ _checked_ms: dict[_Key, int] = {}
 _broker_roots: "dict[str, BrokerRoot]" = {}  # bootstrap servers -> their last answer
 
 
-def root_of_broker(bootstrap_servers: str, rules: RootRules = ANY_ROOT) -> str:
+def root_of_broker(
+    bootstrap_servers: str, rules: RootRules = ANY_ROOT, security: "ClientSecurity | None" = None
+) -> str:
     """Return the URL of a broker's root; the last answer if no server answers.
 
     Raises:
@@ -170,9 +173,11 @@ def root_of_broker(bootstrap_servers: str, rules: RootRules = ANY_ROOT) -> str:
         RetriableError: BROKER_UNREACHABLE.
     """
     from sparklog.client.brokers import find_broker_root  # noqa: PLC0415 - few queries need it
+    from sparklog.client.security import PLAINTEXT  # noqa: PLC0415 - as above
 
     try:
-        found = _broker_roots[bootstrap_servers] = find_broker_root(bootstrap_servers, rules=rules)
+        found = find_broker_root(bootstrap_servers, rules=rules, security=security or PLAINTEXT)
+        _broker_roots[bootstrap_servers] = found
     except RetriableError as error:
         known = _broker_roots.get(bootstrap_servers)
         if known is None:

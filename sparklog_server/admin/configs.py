@@ -161,7 +161,7 @@ def _refused(message: str) -> RefusedError:
 # Layers, the first that has a value wins: the topic's override, what the root has for this broker, what it
 # has for all (Kafka's cluster-wide dynamic default), server.properties, the declared default.
 # server.properties counts as a layer where it differs from the default.
-# Invariants: every declared setting is shown, once; nothing is sensitive, for no setting holds a secret.
+# Invariants: every declared setting is shown, once; the value of a secret is in no layer.
 # Sources: Kafka ConfigHelper, DescribeConfigsResponse.ConfigSource and ConfigType.
 
 
@@ -188,10 +188,10 @@ class ConfigType(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Synonym:
-    """One layer's value."""
+    """One layer's value; None: a secret."""
 
     name: str
-    value: str
+    value: str | None
     source: ConfigSource
 
 
@@ -205,7 +205,7 @@ class ConfigEntry:
     read_only: bool
 
     @property
-    def value(self) -> str:
+    def value(self) -> str | None:
         return self.synonyms[0].value
 
     @property
@@ -269,7 +269,7 @@ class TopicEntries:
 def topic_default(config: ServerConfig, image: Image, key: str) -> str:
     """What a topic without a value of its own has of one setting."""
     _, one = declared_settings(TopicConfig)[key]
-    return next(iter(_broker_layers(config, image, BROKER_NAMES[key], key, one))).value
+    return next(iter(_broker_layers(config, image, BROKER_NAMES[key], key, one))).value or ""
 
 
 def broker_entries(config: ServerConfig, image: Image) -> list[ConfigEntry]:
@@ -340,8 +340,8 @@ def _own_layers(
     default = one.format(one.default)
     static = config.text_of(name)
     if static != default:
-        yield Synonym(name, static, ConfigSource.STATIC_BROKER_CONFIG)
-    yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)
+        yield Synonym(name, None if one.is_secret else static, ConfigSource.STATIC_BROKER_CONFIG)
+    yield Synonym(name, None if one.is_secret else default, ConfigSource.DEFAULT_CONFIG)
 
 
 # --- config changes ----------------------------------------------------------------------------------
@@ -509,7 +509,7 @@ def increments(config: ServerConfig, resource: ResourceChanges) -> Target:
 def _in_force(config: ServerConfig, image: Image, key: str, *, is_topic: bool) -> str:
     if is_topic:
         return topic_default(config, image, key)
-    return next(entry.value for entry in broker_entries(config, image) if entry.name == key)
+    return next(entry.value for entry in broker_entries(config, image) if entry.name == key) or ""
 
 
 def _is_list(key: str, *, is_topic: bool) -> bool:

@@ -164,7 +164,7 @@ def _described_config(request: Any, types: Any, entry: ConfigEntry) -> Any:
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
-        is_sensitive=False,
+        is_sensitive=entry.setting.is_secret,
         synonyms=[
             make(types.DescribeConfigsSynonym, name=one.name, value=one.value, source=one.source)
             for one in (entry.synonyms if request.include_synonyms else ())

@@ -9,18 +9,21 @@ Sources: Kafka's server.properties; Java's Properties format (javaproperties).
 
 import dataclasses
 import logging
+import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import javaproperties
 
+from sparklog.client.client_config import resolved
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.config import TopicConfig
 from sparklog.log.setting import LONG_MAX, declared_settings, lookup_setting
 from sparklog_server import CONFIG_VARIABLE
 from sparklog_server.settings.config import SETTINGS, ServerConfig
 from sparklog_server.settings.kafka_only import why_harmless, why_kafka_only
+from sparklog_server.settings.security import PREFIX, is_secret, parse_override
 
 _log = logging.getLogger("sparklog_server")
 _MINUTE_MS = 60_000
@@ -74,7 +77,8 @@ def load_config(
             if key in RETENTION_UNITS:
                 retention[key] = text, where
                 continue
-            problem = _why_wrong(key, text, where)
+            problem = _why_secret(key) if settings is flags else None
+            problem = problem or _why_wrong(key, text, where)
             if problem is None:
                 values[key] = text
             else:
@@ -136,18 +140,19 @@ def _without(listeners: str, names: Collection[str]) -> str:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Read a file in Java's format."""
+    """Read a file in Java's format; ${env:NAME} and ${file:PATH} are replaced (client/client_config.py)."""
     try:
         data = path.read_bytes()
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError:
             text = data.decode("iso-8859-1")  # the encoding that Java uses
-        return dict(javaproperties.loads(text))
+        settings = dict(javaproperties.loads(text))
     except (OSError, ValueError) as error:
         raise InvalidRequestError(
             "INVALID_OPTION", f"{path}: {error}", fix="give --config a readable file of key=value lines"
         ) from error
+    return resolved(settings, str(path), os.environ)
 
 
 def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -184,7 +189,20 @@ def canonical(settings: Mapping[str, str], where: str) -> dict[str, str]:
     return result
 
 
+def _why_secret(key: str) -> SparklogError | None:
+    """Other users of the machine see a command line (ps)."""
+    if not is_secret(key, SETTINGS):
+        return None
+    return InvalidRequestError(
+        "INVALID_OPTION",
+        f"flags: found {key}, a secret",
+        fix=f"put it in the file of settings, such as {key}=${{file:/run/secrets/NAME}} or ${{env:NAME}}",
+    )
+
+
 def _why_wrong(key: str, text: str, where: str) -> SparklogError | None:
+    if key.startswith(PREFIX):
+        return _why_wrong_listener(key, text, where)
     why = None if key in SETTINGS else why_kafka_only(key)
     if why is not None:
         return InvalidRequestError(
@@ -200,6 +218,14 @@ def _why_wrong(key: str, text: str, where: str) -> SparklogError | None:
         )
     try:
         lookup_setting(key, SETTINGS, "broker").parse(text)
+    except SparklogError as error:
+        return InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix)
+    return None
+
+
+def _why_wrong_listener(key: str, text: str, where: str) -> SparklogError | None:
+    try:
+        parse_override(key, text)
     except SparklogError as error:
         return InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix)
     return None

@@ -9,7 +9,7 @@ from sparklog.cli.main import cli
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
 COMMON = {"--root", "--bootstrap-server", "--output", "--debug", "--help", "--version"}
-COMMON |= {"--allow-unsafe-filesystem", "--cluster-id", "--watch"}
+COMMON |= {"--allow-unsafe-filesystem", "--cluster-id", "--command-config", "--watch"}
 
 
 def commands(group: click.Group, words: tuple[str, ...] = ()) -> list[tuple[str, click.Command]]:

@@ -9,6 +9,7 @@ import sparklog
 from sparklog.clock import Clock
 from tests.support.broker_process import BrokerProcess
 from tests.support.running_broker import RunningBroker
+from tests.support.sasl_client import USERS, add_users
 from tests.support.wire_client import WireClient
 
 
@@ -55,6 +56,15 @@ def connect() -> Iterator[Callable[[RunningBroker | BrokerProcess], WireClient]]
     yield connect_to
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def root_with_users(tmp_path: Path) -> str:
+    """A root with the users of tests/support/sasl_client.py."""
+    path = str(tmp_path / "log")
+    with sparklog.open(path) as log:
+        add_users(log, USERS)
+    return path
 
 
 @pytest.fixture

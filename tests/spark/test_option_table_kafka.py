@@ -42,16 +42,25 @@ def test_what_is_done_anyway_may_be_asked_for(name: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("acks", "2"), ("security.protocol", "SASL_SSL"), ("enable.auto.commit", "true"),
+    [("acks", "2"), ("enable.auto.commit", "true"),
      ("isolation.level", "serializable"), ("partitioner.ignore.keys", "true"),
      ("transaction.two.phase.commit.enable", "true"), ("transactional.id", "t"),
      ("auto.offset.reset", "earliest"), ("key.deserializer", "x"), ("interceptor.classes", "x"),
-     ("sasl.jaas.config", "x"), ("ssl.truststore.location", "x"), ("security.providers", "x"),
+     ("sasl.login.class", "x"), ("ssl.cipher.suites", "x"), ("security.providers", "x"),
      ("config.providers", "vault"), ("bootstrap.controllers", "b:9093"), ("partitioner.class", "x")],
 )  # fmt: skip
 def test_what_would_break_a_promise_is_refused(name: str, value: str) -> None:
     for side in ("source", "sink"):
         assert outcome(f"kafka.{name}", value, side) == "UNSUPPORTED_KAFKA_OPTION"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("security.protocol", "SASL_SSL"), ("sasl.jaas.config", "x"), ("ssl.truststore.location", "x")],
+)
+def test_security_is_for_connections_to_brokers(name: str, value: str) -> None:
+    for side in ("source", "sink"):
+        assert outcome(f"kafka.{name}", value, side) == "accepted"
 
 
 @pytest.mark.parametrize("name", ["group.protocol", "compression.zstd.level", "enable.metrics.push"])

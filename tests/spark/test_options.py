@@ -9,6 +9,7 @@ import pytest
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.option_table import (
     BOOTSTRAP_SERVERS,
+    SECURITY,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     STORAGE,
@@ -131,7 +132,7 @@ def test_every_declared_source_option_changes_what_is_parsed_or_says_so(
     }  # fmt: skip
     streaming = option.only != "batch"
     base = {"path": "/log", "subscribe": "t"}
-    if option in {BOOTSTRAP_SERVERS, STORAGE}:
+    if option in {BOOTSTRAP_SERVERS, SECURITY, STORAGE}:
         return  # tests/spark/test_options_bootstrap_servers.py, test_roots_storage_options.py
     if option.name in ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs"):
         parse_source_options({**base, option.name: "5"}, streaming=True)
@@ -155,7 +156,9 @@ def test_every_declared_sink_option_changes_what_is_parsed(option: Option) -> No
         "checkpointLocation": "/c", "queryName": "q", "allow_unsafe_filesystem": "true",
         "clusterId": "c", "allowedRoots": "/log", "maintenance": "off",
     }  # fmt: skip
-    if option in {BOOTSTRAP_SERVERS, STORAGE, TOPIC_CONFIG} or option.name.startswith("asyncProgress"):
+    if option in {BOOTSTRAP_SERVERS, SECURITY, STORAGE, TOPIC_CONFIG} or option.name.startswith(
+        "asyncProgress"
+    ):
         return  # tests/spark/test_options_bootstrap_servers.py, test_roots_storage_options.py, and below
     pair = {"txnAppId": "a", "txnVersion": "1"} if option.name.startswith("txn") else {}
     streaming = option.only == "stream"

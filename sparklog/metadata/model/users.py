@@ -15,9 +15,9 @@ Sources: FORMAT.md#users; RFC 5802; adr/0039; Kafka UserScramCredentialRecord.
 import base64
 import binascii
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import HIDDEN, InvalidRequestError
 from sparklog.metadata.model.action import ActionBase, refuse
 from sparklog.metadata.model.image import Image, ScramCredential, ScramUsers
 from sparklog.metadata.model.settings import RequireFeatures
@@ -25,6 +25,7 @@ from sparklog.metadata.model.settings import RequireFeatures
 if TYPE_CHECKING:
     from sparklog.metadata.model.draft import ImageDraft
 
+A = TypeVar("A")
 FEATURE: Final = "scram"
 KEY_BYTES: Final = {"SCRAM-SHA-256": 32, "SCRAM-SHA-512": 64}
 MAX_USERS: Final = 10_000
@@ -100,6 +101,20 @@ def why_illegal_user(name: str) -> str | None:
     if not name.isprintable():
         return "it has a character that cannot be printed"
     return None
+
+
+def without_secrets(action: A) -> A | SetScramCredential:
+    """Return an action as it may be shown: salts and keys are hidden."""
+    if not isinstance(action, SetScramCredential):
+        return action
+    one = action.credential
+    hidden = None if one is None else ScramCredential(HIDDEN, HIDDEN, HIDDEN, one.iterations)
+    return SetScramCredential(
+        user=action.user,
+        mechanism=action.mechanism,
+        credential=hidden,
+        decoy_key=HIDDEN if action.decoy_key else "",
+    )
 
 
 def plan_scram_feature(image: Image) -> RequireFeatures | None:

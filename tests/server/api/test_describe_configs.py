@@ -1,5 +1,6 @@
 """DescribeConfigs: every version, the layers, and what cannot be described."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.server.api.config_requests import (
     resource,
     synonyms,
 )
+from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
 
@@ -67,7 +69,8 @@ def test_what_server_properties_says_is_a_layer(start_broker: Any, connect: Any)
     assert (entries["num.partitions"].config_source, entries["num.partitions"].read_only) == (4, False)
     assert (entries["node.id"].config_source, entries["node.id"].read_only) == (5, True)
     assert (entries["listeners"].value, entries["listeners"].config_source) == ("PLAINTEXT://127.0.0.1:0", 4)
-    assert not any(one.is_sensitive for one in entries.values())
+    secrets = {name for name, (_, one) in SETTINGS.items() if one.is_secret}
+    assert {name for name, one in entries.items() if one.is_sensitive} == secrets
 
 
 def test_the_cluster_shows_what_is_set_for_it(asker: WireClient, log: sparklog.SparkLog) -> None:
@@ -117,3 +120,21 @@ def test_groups_have_no_settings_but_can_be_described(asker: WireClient) -> None
     ((code, message),) = alter(asker, resource(GROUP, "readers", ("consumer.session.timeout.ms", SET, "1")))
     assert code == "invalid_request"
     assert "GROUP" in (message or "")
+
+
+def test_secrets_have_no_value(start_broker: Callable[..., RunningBroker]) -> None:
+    broker = start_broker({"ssl.key.password": "top-secret"})
+    with WireClient(broker.host, broker.port) as client:
+        resource = {"_": "DescribeConfigsResource", "resource_type": 4, "resource_name": "1"}
+        answer = client.ask(
+            32, 4, resources=[{**resource, "configuration_keys": None}], include_synonyms=True,
+            include_documentation=False,
+        )  # fmt: skip
+    found = {one.name: one for one in answer.results[0].configs}
+    assert {name for name, one in found.items() if one.is_sensitive} == {
+        "ssl.key.password",
+        "ssl.keystore.key",
+    }
+    assert found["ssl.key.password"].value is None
+    assert found["ssl.key.password"].config_source == 4  # it is set
+    assert "top-secret" not in repr(answer)

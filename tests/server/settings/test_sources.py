@@ -278,3 +278,24 @@ def test_a_file_may_come_from_windows(tmp_path: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbfnum.partitions=3\r\nnode.id=2\r\n")
     config = load_config(file=file, environment={}, flags={})
     assert (config.topics.num_partitions, config.broker.node_id) == (3, 2)
+
+
+def test_references_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY_PASSWORD", "from the environment")
+    (tmp_path / "key").write_text("PRIVATE\n")
+    config = load(
+        tmp_path,
+        f"ssl.key.password=${{env:KEY_PASSWORD}}\nlistener.name.plaintext.ssl.keystore.key=${{file:{tmp_path}/key}}",
+    )
+    assert config.listener_security.ssl_key_password == "from the environment"
+    own = config.secured_listeners()["PLAINTEXT"].settings
+    assert own.ssl_keystore_key == "PRIVATE"
+    assert "from the environment" not in repr(config)
+    assert "PRIVATE" not in repr(config) + repr(own)
+
+
+@pytest.mark.parametrize("key", ["ssl.key.password", "listener.name.plaintext.ssl.keystore.key"])
+def test_secrets_on_the_command_line_are_refused(key: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r"a secret.*\$\{file:") as refused:
+        load_config(file=None, environment={}, flags={key: "top-secret"})
+    assert "top-secret" not in str(refused.value)
