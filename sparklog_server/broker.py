@@ -40,6 +40,7 @@ from sparklog_server.root.live_root import Attention, LiveRoot, SettingsInForce
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timing import Timer
 from sparklog_server.security.access import Access
+from sparklog_server.security.quotas import Quotas
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.network import AdvertisedListener
 from sparklog_server.transactions.coordinator import TransactionCoordinator
@@ -97,8 +98,13 @@ class Broker:
             self.root, self.publisher, config.transactions, clock=clock, metrics=self.metrics
         )
         self.access = Access(config.access, lambda: self.root.image, clock)
+        self.quotas = Quotas(config.quotas, lambda: self.root.image, clock.monotonic_ms)
         self.dispatcher = Dispatcher(
-            config.network, bind_apis(self._services()), self.attention, metrics=self.metrics
+            config.network,
+            bind_apis(self._services()),
+            self.attention,
+            metrics=self.metrics,
+            quotas=self.quotas,
         )
         self.network = self._make_network()
         self.http = HttpEndpoint(
@@ -231,6 +237,7 @@ class Broker:
             metrics=self.metrics,
             run_blocking=self.root.run,
             on_closed=self.fetches.sessions.end_of,
+            may_connect=self.quotas.may_connect,
         )
         self.membership.on_resumed(self._accept_clients)
         return network
@@ -253,6 +260,7 @@ class Broker:
             leadership=self.leadership,
             controller=self.controller,
             access=self.access,
+            quotas=self.quotas,
             publisher=self.publisher,
             topic_rules=self.topic_rules,
             producer_ids=ProducerIds(self.publisher),

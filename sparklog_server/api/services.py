@@ -20,6 +20,7 @@ from sparklog_server.publish.produced_batches import TopicRules
 from sparklog_server.publish.publisher import ProducerIds, Publisher
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.security.access import Access
+from sparklog_server.security.quotas import Quotas
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.transactions.coordinator import TransactionCoordinator
 
@@ -41,6 +42,7 @@ class Services:
     leadership: Leadership
     controller: Controller
     access: Access
+    quotas: Quotas
     publisher: Publisher
     topic_rules: TopicRules
     producer_ids: ProducerIds

@@ -122,6 +122,8 @@ class Listener:
             host = plain_host(str(peer[0]))
             metrics = self._shared.metrics
             reason = "" if quota.has_room_for(host) else "max.connections"
+            if not reason and not self._shared.may_connect(host):
+                reason = "connection_creation_rate"
             if not reason and not quota.try_add(host):
                 reason = "max.connections.per.ip"
             if reason:
@@ -231,8 +233,9 @@ class Network:
         metrics: Metrics,
         run_blocking: RunBlocking,
         on_closed: Callable[[int], None],
+        may_connect: Callable[[str], bool] = lambda _host: True,
     ) -> None:
-        """`on_closed`: called with a connection's number when it is gone."""
+        """`on_closed`: called with a connection's number when it is gone; `may_connect`: with an address."""
         self.shared = Shared(
             settings=settings,
             dispatch=dispatch,
@@ -243,6 +246,7 @@ class Network:
             quota=ConnectionQuota(
                 settings.max_connections, settings.max_connections_per_ip, settings.per_ip_overrides()
             ),
+            may_connect=may_connect,
         )
         self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}

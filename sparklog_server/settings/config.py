@@ -19,7 +19,7 @@ from typing import Any, Self
 from sparklog.errors import SparklogError
 from sparklog.log.config import TopicConfig, broker_configs, broker_key
 from sparklog.log.setting import TYPE_NAMES, Setting, declared_settings, parse_settings, validate_settings
-from sparklog_server.settings.access import AccessSettings
+from sparklog_server.settings.access import AccessSettings, QuotaSettings
 from sparklog_server.settings.broker import (
     BrokerSettings,
     ControllerSettings,
@@ -53,6 +53,7 @@ class ServerConfig:
     http: HttpSettings
     logs: LogSettings
     access: AccessSettings
+    quotas: QuotaSettings
 
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> Self:
