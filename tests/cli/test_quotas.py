@@ -17,9 +17,8 @@ def _root(run: Run) -> None:
 
 def test_quotas_are_set_listed_and_removed(run: Run, run_json: RunJson) -> None:
     assert run("quotas", "list").stdout == "There are no quotas.\n"
-    found = run_json(
-        "quotas", "alter", "--user", "alice", "--client-defaults", "--quota", "producer_byte_rate=5"
-    )
+    of_alice = ("quotas", "alter", "--user", "alice", "--client-defaults")
+    found = run_json(*of_alice, "--quota", "producer_byte_rate=5")
     assert found == {
         "dry_run": False,
         "user": "alice",
@@ -44,12 +43,13 @@ def test_as_kafka_configs(run: Run, run_json: RunJson) -> None:
     run(*alter, "--user", "a", "--client", "c", "--add-config", "request_percentage=1,consumer_byte_rate=2")
     run(*alter, "--ip-defaults", "--add-config", "connection_creation_rate=7")
     run(*alter, "--ip-defaults", "--delete-config", "connection_creation_rate")
-    assert [(row["user"], row["client_id"], row["quota"]) for row in run_json("quotas", "list")] == [
+    rows = run_json("quotas", "list")
+    assert {(row["user"], row["client_id"], row["quota"]) for row in rows} == {
         (None, "<default>", "consumer_byte_rate"),
         ("a", "c", "consumer_byte_rate"),
         ("a", "c", "request_percentage"),
         ("a", None, "producer_byte_rate"),
-    ]
+    }
     shown = run("kafka-configs", "--describe", "--entity-type", "users").stdout
     assert "Quota configs for user-principal 'a' are producer_byte_rate=1024.0\n" in shown
     assert "Quota configs for the default client-id are consumer_byte_rate=3.0\n" in shown
