@@ -40,6 +40,7 @@ from sparklog_server.root.live_root import Attention, LiveRoot, SettingsInForce
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timing import Timer
 from sparklog_server.security.access import Access
+from sparklog_server.security.audit_topic import AuditTopic
 from sparklog_server.security.quotas import Quotas
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.network import AdvertisedListener
@@ -127,6 +128,7 @@ class Broker:
             self.transactions,
             self._make_sweep(),
             self.maintenance,
+            AuditTopic(self.root, self.access.audit, config.access, node_id=config.broker.node_id),
         ]
         self._started: list[Component] = []
 
