@@ -100,13 +100,7 @@ class Broker:
         )
         self.access = Access(config.access, lambda: self.root.image, clock)
         self.quotas = Quotas(config.quotas, lambda: self.root.image, clock.monotonic_ms)
-        self.dispatcher = Dispatcher(
-            config.network,
-            bind_apis(self._services()),
-            self.attention,
-            metrics=self.metrics,
-            quotas=self.quotas,
-        )
+        self.dispatcher = self._make_dispatcher()
         self.network = self._make_network()
         self.http = HttpEndpoint(
             config.http,
@@ -230,6 +224,15 @@ class Broker:
             self.publisher.send_away()
             if self.membership.left_ms <= 0:
                 self.network.refuse("the log cannot be followed, and other brokers may serve")
+
+    def _make_dispatcher(self) -> Dispatcher:
+        return Dispatcher(
+            self.config.network,
+            bind_apis(self._services()),
+            self.attention,
+            metrics=self.metrics,
+            quotas=self.quotas,
+        )
 
     def _make_network(self) -> Network:
         network = Network(

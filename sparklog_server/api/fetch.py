@@ -30,6 +30,7 @@ from sparklog_server.fetch.sessions import (
     NO_SESSION,
     PREFERRED_REPLICA_VERSION,
     TOPIC_ID_VERSION,
+    FetchContext,
     PartitionAnswer,
     PartitionFetch,
     encode_fetch_response,
@@ -65,19 +66,7 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
         )
         wanted = [one for one in wanted if one.topic not in illegal]
     service = services.fetches
-    session = service.sessions.begin(
-        field(request, "session_id", NO_SESSION),
-        field(request, "session_epoch", FINAL_EPOCH),
-        wanted,
-        [
-            (_topic_id(topic) or topic.topic, partition)
-            for topic in field(request, "forgotten_topics_data", ())
-            for partition in topic.partitions
-        ],
-        now_ms=services.clock.monotonic_ms(),
-        owner=context.connection_id,
-        uses_topic_ids=version >= TOPIC_ID_VERSION,
-    )
+    session = _begin_session(request, wanted, context, services)
     if session.error is not ErrorCode.none:
         return Response(chunks=encode_fetch_response(version, (), error_code=session.error.value))
     # All of the session, each time: permissions change, and the id of a session is no secret.
@@ -112,6 +101,24 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
         fetched.release()
         raise
     return Response(chunks=chunks, release=fetched.release)
+
+
+def _begin_session(
+    request: Any, wanted: Sequence[PartitionFetch], context: RequestContext, services: Services
+) -> FetchContext:
+    return services.fetches.sessions.begin(
+        field(request, "session_id", NO_SESSION),
+        field(request, "session_epoch", FINAL_EPOCH),
+        wanted,
+        [
+            (_topic_id(topic) or topic.topic, partition)
+            for topic in field(request, "forgotten_topics_data", ())
+            for partition in topic.partitions
+        ],
+        now_ms=services.clock.monotonic_ms(),
+        owner=context.connection_id,
+        uses_topic_ids=context.api_version >= TOPIC_ID_VERSION,
+    )
 
 
 def _replica_id(request: Any) -> int:

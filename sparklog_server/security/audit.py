@@ -67,11 +67,16 @@ class Audit:
         """True if only brokers may append to the topic."""
         return self._has_topic and name == AUDIT_TOPIC
 
+    @property
+    def wants_allowed(self) -> bool:
+        """True if verdicts that allow are told anywhere."""
+        return (self._has_topic and self._with_allowed) or log.isEnabledFor(logging.DEBUG)
+
     def wants(self, *, is_allowed: bool) -> bool:
         """True if such a verdict is told anywhere: the check of a request that is allowed costs no more."""
-        if self._has_topic and (self._with_allowed or not is_allowed):
-            return True
-        return log.isEnabledFor(logging.DEBUG if is_allowed else logging.INFO)
+        if is_allowed:
+            return self.wants_allowed
+        return self._has_topic or log.isEnabledFor(logging.INFO)
 
     def note(self, asked: Asked, verdict: Verdict, *, is_filter: bool = False) -> None:
         """Tell a verdict; `is_filter`: nothing was asked for by its name."""
