@@ -41,7 +41,9 @@ from sparklog_server.runtime.crypto_threads import CryptoThreads
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timing import Timer
 from sparklog_server.security.access import Access
+from sparklog_server.security.audit_topic import AuditTopic
 from sparklog_server.security.listeners import check_listeners
+from sparklog_server.security.quotas import Quotas
 from sparklog_server.security.sasl import Authenticator
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.network import AdvertisedListener
@@ -101,6 +103,7 @@ class Broker:
             self.root, self.publisher, config.transactions, clock=clock, metrics=self.metrics
         )
         self.access = Access(config.access, lambda: self.root.image, clock)
+        self.quotas = Quotas(config.quotas, lambda: self.root.image, clock.monotonic_ms)
         self.dispatcher = self._make_dispatcher()
         self.network = self._make_network()
         self.http = HttpEndpoint(
@@ -124,6 +127,7 @@ class Broker:
             self.transactions,
             self._make_sweep(),
             self.maintenance,
+            AuditTopic(self.root, self.access.audit, config.access, node_id=config.broker.node_id),
         ]
         self._started: list[Component] = []
 
@@ -233,6 +237,7 @@ class Broker:
             self.attention,
             metrics=self.metrics,
             clock=self.clock,
+            quotas=self.quotas,
         )
 
     def _make_network(self) -> Network:
@@ -246,6 +251,7 @@ class Broker:
             run_crypto=self._crypto.run,
             security=self.config.security,
             secured=self.config.secured_listeners(),
+            may_connect=self.quotas.may_connect,
         )
         self.membership.on_resumed(self._accept_clients)
         return network
@@ -276,6 +282,7 @@ class Broker:
                 clock=self.clock,
                 metrics=self.metrics,
             ),
+            quotas=self.quotas,
             publisher=self.publisher,
             topic_rules=self.topic_rules,
             producer_ids=ProducerIds(self.publisher),

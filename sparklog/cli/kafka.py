@@ -47,6 +47,10 @@ TOOLS: Mapping[str, Tool] = {
             "--delete-offsets": "groups delete-offsets",
         }
     ),
+    "kafka-acls": Tool(
+        {"--add": "acls add", "--list": "acls list --as kafka-acls", "--remove": "acls remove"},
+        {"--force": "--yes"},
+    ),
     "kafka-delete-records": Tool({"": "records delete"}),
     "kafka-get-offsets": Tool({"": "offsets get"}, _SERVERS),
     "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
@@ -73,7 +77,6 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
     "kafka-reassign-partitions": "`sparklog partitions reassign`, with --file FILE for Kafka's JSON; "
     "`partitions list --reassigning` shows what is not done",
     "kafka-leader-election": "`sparklog partitions elect --preferred`, or --offline",
-    "kafka-acls": "the storage decides who may do what (docs/deploy.md)",
     "kafka-groups": "`sparklog groups list`",
     "kafka-streams-groups": "`sparklog groups list`",
     "kafka-cluster": "`sparklog root describe` shows the id, `sparklog brokers unregister` forgets a broker",
@@ -140,7 +143,8 @@ def translate(args: Sequence[str]) -> list[str]:
         raise click.UsageError("; ".join([f"give exactly one of {', '.join(tool.verbs)}", *hints]) + ".")
     words = [word for word in words if word not in verbs]
     if name == _CONFIGS and not {"-h", "--help"} & {*words}:
-        return _config_command(words, is_alter=verbs == ["--alter"])
+        is_alter = verbs == ["--alter"]
+        return _quota_command(words, is_alter=is_alter) or _config_command(words, is_alter=is_alter)
     command = tool.verbs[verbs[0]]
     found: list[str] = []
     for word in words:
@@ -159,7 +163,7 @@ def translate(args: Sequence[str]) -> list[str]:
 # kafka-configs: what it describes or alters, a broker's number or a topic, decides on our command.
 _ENTITIES = {"--topic": "topics", "--broker": "brokers", "--broker-defaults": "brokers"}
 _VALUED = ("--topic", "--broker", "--entity-type", "--entity-name", "--add-config", "--delete-config")
-_NO_ENTITIES = "it is --entity-type topics or brokers here: there are no quotas, users or client metrics"
+_NO_ENTITIES = "it is --entity-type topics, brokers, users, clients or ips here: there are no client metrics"
 _ONE_BROKER = "only a running broker can check its settings: use Kafka's own tool"
 _ITEMS = re.compile(r",(?![^\[]*\])")  # commas outside of brackets
 
@@ -195,6 +199,50 @@ def _config_command(words: Sequence[str], *, is_alter: bool) -> list[str]:
     if kind == "topics":
         raise click.UsageError("give --entity-name TOPIC.")
     raise click.UsageError(f"{_CONFIGS}: {_ONE_BROKER if kind == 'brokers' else _NO_ENTITIES}.")
+
+
+# The entity types of quotas, and our options for their names.
+_QUOTA_ENTITIES = {"users": "--user", "clients": "--client-id", "ips": "--ip"}
+_QUOTA_NAMES = {"--user": "--user", "--client": "--client-id", "--ip": "--ip"}
+_QUOTA_DEFAULTS = ("--user-defaults", "--client-defaults", "--ip-defaults")
+
+
+def _quota_command(words: Sequence[str], *, is_alter: bool) -> list[str] | None:
+    """The command of ours for the words of kafka-configs about quotas; None: about something else."""
+    entity: list[str] = []
+    rest: list[str] = []
+    given: dict[str, str] = {}
+    kind = ""
+    left = iter(words)
+    for word in left:
+        option, separator, value = word.partition("=")
+        if option in _QUOTA_DEFAULTS:
+            entity.append(option)
+            continue
+        if option == "--entity-default":
+            entity.append(f"{_QUOTA_ENTITIES.get(kind, '').removesuffix('-id')}-defaults")
+            continue
+        if option not in {*_VALUED, *_QUOTA_NAMES}:
+            rest.append(word)
+            continue
+        value = value if separator else next(left, "")
+        if option == "--entity-type":
+            kind = value
+            if kind not in _QUOTA_ENTITIES:
+                return None
+        elif option == "--entity-name" and kind:
+            entity += [_QUOTA_ENTITIES[kind], value]
+        elif option in _QUOTA_NAMES:
+            entity += [_QUOTA_NAMES[option], value]
+        else:
+            given[option] = value
+    if not entity and not kind:
+        return None
+    if not is_alter:
+        return ["quotas", "list", "--as", _CONFIGS, *rest]
+    changes = [part for item in _items(given, "--add-config") for part in ("--quota", item)]
+    changes += [part for item in _items(given, "--delete-config") for part in ("--delete-quota", item)]
+    return ["quotas", "alter", *entity, *changes, *rest]
 
 
 def _items(given: Mapping[str, str], option: str) -> list[str]:

@@ -7,7 +7,7 @@ Does: record batches as stored (compressed ones stay so), long poll by min_bytes
     another topic has the name now); reading from replicas (KIP-392): consumers from version 11 on may read
     from any replica, and replica.selector.class sends them to one in their rack.
 Does not: followers (a replica id of a broker is refused, CVE-2018-1288; they do not exist here),
-    throttling, tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE is for followers).
+    tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE is for followers).
 Versions: 5 log start offset; 7 sessions (KIP-227); 9 current leader epoch (KIP-320); 11 rack id (KIP-392);
     12 flexible, last fetched epoch (KIP-595; epochs never diverge here); 13 topic ids (KIP-516); 14 as 13;
     15 the replica id is tagged (KIP-903); 16 current leaders and their endpoints (KIP-951); 17 the
@@ -30,6 +30,7 @@ from sparklog_server.fetch.sessions import (
     NO_SESSION,
     PREFERRED_REPLICA_VERSION,
     TOPIC_ID_VERSION,
+    FetchContext,
     PartitionAnswer,
     PartitionFetch,
     encode_fetch_response,
@@ -39,8 +40,10 @@ from sparklog_server.protocol.metadata_response import LeaderHint, Node
 from sparklog_server.protocol.responses import field, topic_id_text
 from sparklog_server.protocol.wire import Response
 from sparklog_server.security.access import Caller
+from sparklog_server.security.quotas import FETCHED
 
 CONSUMER = -1
+_NO_LIMIT = (1 << 31) - 1
 READ_COMMITTED = 1
 NO_TOPIC_ID = "A" * 22  # zeros, which no topic has
 _NOT_LED = frozenset({ErrorCode.not_leader_or_follower.value, ErrorCode.fenced_leader_epoch.value})
@@ -63,19 +66,7 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
         )
         wanted = [one for one in wanted if one.topic not in illegal]
     service = services.fetches
-    session = service.sessions.begin(
-        field(request, "session_id", NO_SESSION),
-        field(request, "session_epoch", FINAL_EPOCH),
-        wanted,
-        [
-            (_topic_id(topic) or topic.topic, partition)
-            for topic in field(request, "forgotten_topics_data", ())
-            for partition in topic.partitions
-        ],
-        now_ms=services.clock.monotonic_ms(),
-        owner=context.connection_id,
-        uses_topic_ids=version >= TOPIC_ID_VERSION,
-    )
+    session = _begin_session(request, wanted, context, services)
     if session.error is not ErrorCode.none:
         return Response(chunks=encode_fetch_response(version, (), error_code=session.error.value))
     # All of the session, each time: permissions change, and the id of a session is no secret.
@@ -83,7 +74,7 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
     waiting = service.fetch(
         fetches,
         min_bytes=request.min_bytes,
-        max_bytes=request.max_bytes,
+        max_bytes=min(request.max_bytes, services.quotas.most_in_windows(FETCHED, context) or _NO_LIMIT),
         max_wait_ms=0 if refused or (forbidden and not fetches) else field(request, "max_wait", 0),
         is_read_committed=request.isolation_level == READ_COMMITTED,
         rack=request.rack_id if version >= PREFERRED_REPLICA_VERSION else None,
@@ -92,6 +83,10 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
     fetched = await waiting
     fetched.answers += _refused(forbidden, ErrorCode.topic_authorization_failed)
     try:
+        if _is_throttled(fetched, context, services):
+            fetched.release()
+            session_id = NO_SESSION if session.session is None else session.session.session_id
+            return Response(chunks=encode_fetch_response(version, (), session_id=session_id))
         session_id, answers_to_send = service.sessions.finish(
             session, fetched.answers, now_ms=services.clock.monotonic_ms()
         )
@@ -108,9 +103,39 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
     return Response(chunks=chunks, release=fetched.release)
 
 
+def _begin_session(
+    request: Any, wanted: Sequence[PartitionFetch], context: RequestContext, services: Services
+) -> FetchContext:
+    return services.fetches.sessions.begin(
+        field(request, "session_id", NO_SESSION),
+        field(request, "session_epoch", FINAL_EPOCH),
+        wanted,
+        [
+            (_topic_id(topic) or topic.topic, partition)
+            for topic in field(request, "forgotten_topics_data", ())
+            for partition in topic.partitions
+        ],
+        now_ms=services.clock.monotonic_ms(),
+        owner=context.connection_id,
+        uses_topic_ids=context.api_version >= TOPIC_ID_VERSION,
+    )
+
+
 def _replica_id(request: Any) -> int:
     state = field(request, "replica_state")  # since version 15
     return int(request.replica_id if state is None else state.replica_id)
+
+
+def _is_throttled(fetched: Fetched, context: RequestContext, services: Services) -> bool:
+    """True if the client is over its quota: its records are not sent, and not counted, as in Kafka."""
+    if not services.quotas.has(FETCHED):
+        return False
+    size = sum(one.size for one in fetched.answers)
+    context.answer.throttle_ms = services.quotas.count(FETCHED, context, size)
+    if context.answer.throttle_ms < 1:
+        return False
+    services.quotas.take_back(FETCHED, context, size)
+    return True
 
 
 def _readable(

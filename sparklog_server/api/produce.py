@@ -245,7 +245,8 @@ def _aim(
             has_no_id = not name and isinstance(target.key, bytes)
             target.error = ErrorCode.unknown_topic_id if has_no_id else ErrorCode.unknown_topic_or_partition
             continue
-        if is_internal(name):  # also from the client "__admin_client", which Kafka's brokers allow
+        # Also from the client "__admin_client", which Kafka's brokers allow.
+        if is_internal(name) or services.access.audit.is_own_topic(name):
             target.error = ErrorCode.invalid_topic_exception
             target.message = f"Cannot append to internal topic {name}"
             continue

@@ -53,7 +53,7 @@ class DeclaredApi:
         rule, handler, access = RULES[self.key], self.handler, services.access
 
         def handle(body: Any, context: RequestContext) -> Awaitable[Any]:
-            if not access.is_on:
+            if rule.check is None or not access.is_on:
                 return handler(body, context, services)
             return guarded(
                 rule, access.caller(context), body, lambda request: handler(request, context, services)

@@ -20,6 +20,7 @@ from sparklog_server.publish.produced_batches import TopicRules
 from sparklog_server.publish.publisher import ProducerIds, Publisher
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.security.access import Access
+from sparklog_server.security.quotas import Quotas
 from sparklog_server.security.sasl import Authenticator
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.transactions.coordinator import TransactionCoordinator
@@ -43,6 +44,7 @@ class Services:
     controller: Controller
     access: Access
     authenticator: Authenticator
+    quotas: Quotas
     publisher: Publisher
     topic_rules: TopicRules
     producer_ids: ProducerIds

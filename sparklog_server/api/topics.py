@@ -4,8 +4,8 @@ Not here: rules and plans of a change (admin/topics.py), settings of topics (con
 """
 
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from sparklog.metadata import CreateTopic, Topic
 from sparklog_server.admin.assignments import Placements
@@ -18,10 +18,44 @@ from sparklog_server.cluster.elections import usable_brokers
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.responses import Recurring, field, make, topic_id_text
 from sparklog_server.protocol.wire import in_slices
+from sparklog_server.security.quotas import MUTATIONS
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 # --- CreateTopics ------------------------------------------------------------------------------------
 
 _TOPIC_BYTES, _SETTINGS_BYTES = 500, 10_000
+# Clients of these versions know THROTTLING_QUOTA_EXCEEDED; others are throttled afterwards.
+_STRICT_FROM = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+_EXCEEDED = Outcome(
+    ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded: wait for the throttle time."
+)
+
+
+def _name(topic: Any) -> str:
+    return str(topic.name)
+
+
+def _within_quota(
+    asked: Iterable[T],
+    count: Callable[[T], int],
+    key: Callable[[T], K],
+    context: RequestContext,
+    services: Services,
+    *,
+    validate_only: bool = False,
+) -> tuple[list[T], dict[K, Outcome]]:
+    """Count partitions that are created or deleted; return what may be done now, and what must wait."""
+    asked = list(asked)
+    if validate_only or not services.quotas.has(MUTATIONS):
+        return asked, {}
+    mutations = services.quotas.mutations(context)
+    is_strict = context.api_version >= _STRICT_FROM[ApiKey(context.api_key)]
+    allowed = [one for one in asked if mutations.try_take(max(0, count(one)), is_strict=is_strict)]
+    context.answer.throttle_ms = mutations.throttle_ms
+    made = {key(one) for one in allowed}
+    return allowed, {key(one): _EXCEEDED for one in asked if key(one) not in made}
 
 
 @api(ApiKey.CREATE_TOPICS, versions=range(2, 8))
@@ -38,8 +72,21 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
     """
     names = dict.fromkeys([topic.name for topic in request.topics])
     placements = Placements()
-    outcomes = await services.changes.make(
-        creations(services.root, request.topics, placements),
+    default = services.root.root_config_of(["num.partitions"], services.root.image).num_partitions
+
+    def count(topic: Any) -> int:
+        return len(topic.assignments) or (topic.num_partitions if topic.num_partitions > 0 else default)
+
+    asked, outcomes = _within_quota(
+        request.topics,
+        count,
+        lambda topic: topic.name,
+        context,
+        services,
+        validate_only=request.validate_only,
+    )
+    outcomes |= await services.changes.make(
+        creations(services.root, asked, placements),
         timeout_ms=field(request, "timeout", 0),
         validate_only=request.validate_only,
         completing=placements.complete,
@@ -152,11 +199,24 @@ async def handle_create_partitions(request: Any, context: RequestContext, servic
         assignments to brokers.
     Does not: move records, so new records of a key may go to another partition than the old ones; add
         partitions to __consumer_offsets, which would lose every group's offsets.
-    Versions: 2 flexible; 3 as 2 (THROTTLING_QUOTA_EXCEEDED, KIP-599, which is never answered).
+    Versions: 2 flexible; 3 THROTTLING_QUOTA_EXCEEDED (KIP-599).
     """
     placements = Placements()
-    outcomes = await services.changes.make(
-        additions(request.topics, placements),
+    topics = services.root.image.topics
+
+    def count(topic: Any) -> int:
+        return int(topic.count) - len(topics[topic.name].partitions) if topic.name in topics else 0
+
+    asked, outcomes = _within_quota(
+        request.topics,
+        count,
+        lambda topic: topic.name,
+        context,
+        services,
+        validate_only=request.validate_only,
+    )
+    outcomes |= await services.changes.make(
+        additions(asked, placements),
         timeout_ms=field(request, "timeout", 0),
         validate_only=request.validate_only,
         completing=placements.complete,
@@ -195,8 +255,16 @@ async def handle_delete_topics(request: Any, context: RequestContext, services: 
     if refusal is not None:
         outcomes = dict.fromkeys(asked, outcome_of(refusal))
     else:
-        parts = deletions(asked, found)
-        outcomes = await services.changes.make(parts, timeout_ms=field(request, "timeout", 0))
+        image = services.root.image
+
+        def count(one: Asked) -> int:
+            name, topic_id = one
+            topic = image.topics.get(name or "") if topic_id is None else image.topic_by_id.get(topic_id)
+            return 0 if topic is None else len(topic.partitions)
+
+        allowed, outcomes = _within_quota(asked, count, lambda one: one, context, services)
+        parts = deletions(allowed, found)
+        outcomes |= await services.changes.make(parts, timeout_ms=field(request, "timeout", 0))
     return make(
         context.types.DeleteTopicsResponse,
         responses=[

@@ -13,7 +13,8 @@
 
 A request that the connection's session does not allow (not authenticated, or no longer) ends the connection
 before 2 (protocol/session.py).
-Authorization would be before 3, throttling before 4; neither is in this version.
+A client over its quota has its throttle time in the answer, and nothing is read from it for so long
+(security/quotas.py). Authorization stands before each handler (api/registry.py).
 Invariants: the resources of a request are freed once, however it ends.
 Not here: sockets, the order of answers (network/connection.py), what handlers do (api/).
 Concurrency: event loop only.
@@ -22,7 +23,8 @@ Sources: Kafka KafkaRequestHandler, RequestChannel, KafkaApis.handle.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,9 +42,11 @@ from sparklog_server.protocol.messages import (
     examine_request,
     parse_header,
 )
+from sparklog_server.protocol.responses import with_throttle
 from sparklog_server.protocol.wire import CloseConnectionError, HeldAnswer, Response, held_bytes
 from sparklog_server.root.live_root import Attention
 from sparklog_server.runtime.budget import Budget, Held
+from sparklog_server.security.quotas import PRODUCED, REQUESTS, Quotas
 from sparklog_server.settings.network import NetworkSettings
 
 # --- slots -------------------------------------------------------------------------------------------
@@ -128,6 +132,38 @@ class Turns:
         self._is_crowded = False
 
 
+# --- time --------------------------------------------------------------------------------------------
+
+
+class Timed:
+    """Awaits something, and measures for how long it runs on the event loop, without its waits."""
+
+    def __init__(self, awaited: Awaitable[Any]) -> None:
+        self._awaited = awaited
+        self.seconds = 0.0
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._awaited.__await__()
+        clock = time.perf_counter
+        send, value = steps.send, None
+        try:
+            while True:
+                began = clock()
+                try:
+                    yielded = send(value)
+                except StopIteration as ended:
+                    return ended.value
+                finally:
+                    self.seconds += clock() - began
+                try:
+                    value = yield yielded
+                    send = steps.send
+                except BaseException as error:  # noqa: BLE001 - it is the handler's to see
+                    send, value = steps.throw, error
+        finally:
+            steps.close()
+
+
 # --- dispatcher --------------------------------------------------------------------------------------
 
 
@@ -150,9 +186,11 @@ class Dispatcher:
         *,
         metrics: Metrics,
         clock: Clock | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.apis = apis
         self._monotonic_ms = (clock or SystemClock()).monotonic_ms
+        self.quotas = quotas
         self.attention = attention
         self.metrics = metrics
         self.answers = Budget(settings.queued_max_response_bytes)
@@ -211,7 +249,7 @@ class Dispatcher:
             session=session,
         )
         return DispatchedRequest(
-            self, entry, codec, context, body, frame, work, slot, origin, received, wants_news
+            self, entry, codec, context, body, frame, work, slot, origin, received, wants_news, len(data)
         )
 
     async def _wait_for(self, slot: HeldSlot) -> None:
@@ -229,7 +267,7 @@ class DispatchedRequest:
     _dispatcher: Dispatcher
     entry: ApiEntry
     _codec: MessageCodec
-    _context: RequestContext
+    context: RequestContext
     _body: Any
     _frame: Frame
     _work: Held
@@ -237,27 +275,29 @@ class DispatchedRequest:
     _origin: Origin
     _received: float
     _wants_news: bool
+    _size: int
 
     @property
     def is_counted(self) -> bool:
         """True if others may wait for memory that it, or its answer, holds."""
-        return self._work.is_held or self._context.answer.is_held
+        return self._work.is_held or self.context.answer.is_held
 
     async def handle(self) -> Answer:
         """Return the handler's encoded answer. Uncaught exceptions are bugs: logged, others unaffected."""
-        context = self._context
+        context = self.context
         try:
-            answer = await self.entry.handle(self._take_body(), context)
+            answer, mute_ms = await self._handled(context)
             if answer is None:
-                return Answer()
+                return Answer(mute_ms=mute_ms)
             chunks = encode_response(self._codec, context.correlation_id, answer)
             if isinstance(answer, Response) and answer.release is not None:
-                return Answer(chunks=chunks, release=answer.release)  # records, which count elsewhere
+                # Records count elsewhere.
+                return Answer(chunks=chunks, release=answer.release, mute_ms=mute_ms)
             error = int(getattr(answer, "error_code", 0))
             if not self.entry.pipelined:  # else: deadlock with a request that waits for its turn
                 del answer
                 await context.answer.hold_made(held_bytes(chunks))
-            return Answer(chunks=chunks, error=error)
+            return Answer(chunks=chunks, error=error, mute_ms=mute_ms)
         except asyncio.CancelledError:
             context.answer.release()
             raise
@@ -275,6 +315,23 @@ class DispatchedRequest:
         finally:
             self._leave_queue()
 
+    async def _handled(self, context: RequestContext) -> tuple[Any, float]:
+        """Return the handler's answer, with the throttle time of the client, in ms."""
+        quotas = self._dispatcher.quotas
+        if quotas is None or not (quotas.has(PRODUCED) or quotas.has(REQUESTS)):
+            answer = await self.entry.handle(self._take_body(), context)
+            throttle_ms = 0.0
+        else:
+            timed = Timed(self.entry.handle(self._take_body(), context))
+            answer = await timed
+            throttle_ms = quotas.count(REQUESTS, context, timed.seconds * 100)  # percent of a core
+            if context.api_key == ApiKey.PRODUCE:
+                throttle_ms = max(throttle_ms, quotas.count(PRODUCED, context, self._size))
+        throttle_ms = max(throttle_ms, context.answer.throttle_ms)
+        if throttle_ms >= 1 and answer is not None:
+            answer = with_throttle(context.api_key, context.api_version, answer, int(throttle_ms))
+        return answer, throttle_ms
+
     def _take_body(self) -> Any:
         """Pass the body to the handler, which may wait for long and drops what it no longer needs."""
         body, self._body = self._body, None
@@ -289,14 +346,14 @@ class DispatchedRequest:
         """Free all resources; idempotent. Called after the response, or when the request is dropped."""
         self._leave_queue()
         self._work.release()
-        self._context.answer.release()
+        self.context.answer.release()
         if self._wants_news:
             self._wants_news = False
             self._dispatcher.attention.end()
 
     def count(self, answer: Answer, times: Times) -> None:
         """Update the metrics; the response was sent."""
-        entry, context = self.entry, self._context
+        entry, context = self.entry, self.context
         total_ms = (times.sent - self._received) * 1000
         handling_ms = (times.handled - times.began) * 1000
         waits = entry.pipelined or entry.waits  # waits for the publisher, for records, or for members

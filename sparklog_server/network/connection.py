@@ -4,7 +4,8 @@ Invariants:
     1. responses go out in the order of the requests;
     2. one request at a time, but for pipelined ones (Produce): those may start before earlier pipelined
        ones are answered, at most MAX_PIPELINED of them;
-    3. nothing is read while a request waits for room, so that a client is pushed back by TCP.
+    3. nothing is read while a request waits for room, so that a client is pushed back by TCP; nor for as long
+       as the client was told to wait (throttle time), after the answer.
 Errors: bytes that are no request, an API that is not served, an exception in a handler: the connection is
     closed with a line in the log, as Kafka does; a client connects again.
 A client that disconnects: handlers that only wait (`waits`) are cancelled, all others run to their end
@@ -76,12 +77,15 @@ class Origin:
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """No chunks: nothing is sent. `failure`: the connection is closed, once earlier requests are answered."""
+    """No chunks: nothing is sent. `failure`: the connection is closed, once earlier requests are answered.
+    `mute_ms`: after it, nothing is read for so long.
+    """
 
     chunks: Sequence[Chunk] = ()
     release: Callable[[], None] | None = None
     error: int = 0
     failure: str | None = None
+    mute_ms: float = 0.0
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +146,7 @@ class Shared:
     handshakes: Budget  # their bytes
     budget: Budget  # bytes of requests
     quota: ConnectionQuota
+    may_connect: Callable[[str], bool] = lambda _host: True  # does this address keep to its rate?
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +211,8 @@ class Connection:
         self._serving = False
         self._draining = False
         self._closed = False
+        self._muted_until = 0.0  # in seconds of the loop's clock
+        self._ends = asyncio.Event()  # it drains, or is closed: nobody waits for the end of a mute
 
     def __str__(self) -> str:
         return str(self._origin)
@@ -237,8 +244,12 @@ class Connection:
             await self._shake_hands()
             while not self._draining and (frame := await self.reader.read()) is not None:
                 self._serving = True
+                if self._muted_until:
+                    await self._while_muted(frame)
                 await self._serve(frame)
                 self._serving = False
+                if self._muted_until:
+                    await self._while_muted()
             await self._wait_for_pipelined()
         except _Closing as error:
             level = logging.INFO if self._draining else logging.WARNING
@@ -272,6 +283,7 @@ class Connection:
     def drain(self, why: str) -> None:
         """Read no more requests; answer those in progress, then close the connection."""
         self._draining = True
+        self._ends.set()
         if self.is_waiting:
             self.close(why)
         else:
@@ -300,6 +312,20 @@ class Connection:
         A client that only closed its sending side (shutdown) counts as gone, as for Kafka's brokers.
         """
         return has_ended(self._sock)
+
+    async def _while_muted(self, frame: Frame | None = None) -> None:
+        """Wait until more may be read, or handled: a client that waits by itself is not kept waiting here."""
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._ends.is_set() and (left := self._muted_until - loop.time()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ends.wait(), left)
+        except BaseException:
+            if frame is not None:
+                frame.release()
+            raise
+        if self._muted_until <= loop.time():
+            self._muted_until = 0.0
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -349,6 +375,8 @@ class Connection:
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
+            if turn is None and self._muted_until:  # by a pipelined request, meanwhile
+                await self._while_muted()
             answer = await request.handle()
         except BaseException:
             request.release()
@@ -377,6 +405,8 @@ class Connection:
             request.release()
             if answer.release is not None:
                 answer.release()
+        if answer.mute_ms:
+            self._muted_until = max(self._muted_until, clock() + answer.mute_ms / 1000)
         request.count(answer, Times(began=began, handled=handled, in_turn=in_turn, sent=clock()))
 
     def _follow_session(self) -> None:

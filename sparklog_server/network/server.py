@@ -134,6 +134,8 @@ class Listener:
             host = plain_host(str(peer[0]))
             metrics = self._shared.metrics
             reason = "" if quota.has_room_for(host) else "max.connections"
+            if not reason and not self._shared.may_connect(host):
+                reason = "connection_creation_rate"
             if not reason and not quota.try_add(host):
                 reason = "max.connections.per.ip"
             if reason:
@@ -247,8 +249,9 @@ class Network:
         run_crypto: RunBlocking | None = None,
         security: SecuritySettings | None = None,
         secured: Mapping[str, SecuredListener] | None = None,
+        may_connect: Callable[[str], bool] = lambda _host: True,
     ) -> None:
-        """`on_closed`: called with a connection's number when it is gone.
+        """`on_closed`: called with a connection's number when it is gone; `may_connect`: with an address.
 
         Args:
             run_crypto: for handshakes, if there are listeners with TLS.
@@ -267,6 +270,7 @@ class Network:
             quota=ConnectionQuota(
                 settings.max_connections, settings.max_connections_per_ip, settings.per_ip_overrides()
             ),
+            may_connect=may_connect,
         )
         self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}

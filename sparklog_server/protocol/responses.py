@@ -35,6 +35,7 @@ from kio.static.constants import EntityType, uuid_zero
 
 from sparklog_server.protocol.wire import (
     NOT_THROTTLED,
+    Response,
     compact_length,
     encode_count,
     encode_text,
@@ -380,6 +381,36 @@ def _told(message: str, *, flexible: bool) -> bytes:
     if flexible:
         return b"\x01" + encode_text(message, flexible=True) + b"\0"
     return _NO_RECORDS + encode_text(message, flexible=False)
+
+
+# --- throttle time -----------------------------------------------------------------------------------
+#
+# The throttle time of answers that are made already: it depends on how long they took, and on their size.
+
+
+_THROTTLE_TIME = struct.Struct(">i")
+MAX_THROTTLE_MS = (1 << 31) - 1
+_METADATA_THROTTLED_FROM = 3
+
+
+def with_throttle(api_key: int, version: int, body: Any, throttle_ms: int) -> Any:
+    """Return the answer with this throttle time, if its version has one."""
+    if not isinstance(body, Response):
+        if "throttle_time" not in _plan(cast("Any", type(body))).converters:
+            return body
+        return dataclasses.replace(body, throttle_time=dt.timedelta(milliseconds=throttle_ms))
+    if api_key == _METADATA and version < _METADATA_THROTTLED_FROM:
+        return body
+    first = 0
+    chunks = list(body.chunks)
+    data = bytearray(cast("bytes", chunks[0]))
+    if api_key == _PRODUCE:  # it is the last field; what is written by hand has no tagged fields
+        first = len(data) - _THROTTLE_TIME.size - (version >= PRODUCE_FLEXIBLE_FROM)
+    _THROTTLE_TIME.pack_into(data, first, min(throttle_ms, MAX_THROTTLE_MS))
+    return Response(chunks=[data, *chunks[1:]], release=body.release)
+
+
+_PRODUCE, _METADATA = 0, 3
 
 
 # --- producers response ------------------------------------------------------------------------------

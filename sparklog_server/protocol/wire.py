@@ -115,13 +115,14 @@ SLICE = 256  # building so many entities takes some milliseconds
 class HeldAnswer(Held):
     """The memory of one request's answer, from before it is built until it is sent."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "throttle_ms")
 
     def __init__(
         self, budget: Budget, owner: str = "", before_waiting: Callable[[], None] | None = None
     ) -> None:
         super().__init__(budget, owner, before_waiting)
         self._left = MAX_ANSWER_BYTES
+        self.throttle_ms = 0.0  # how long the client has to wait; set by handlers
 
     def fits(self, size: int) -> bool:
         """Count a piece; return False if the answer would be too large, and the piece must be refused."""

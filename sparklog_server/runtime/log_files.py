@@ -32,7 +32,9 @@ KINDS = {
     "controller": ("sparklog_server.controller",),
     "state-change": ("sparklog_server.state_change",),
     "log-cleaner": ("sparklog_server.log_cleaner",),
+    "authorizer": ("kafka.authorizer.logger",),
 }
+_VERDICTS_PER_SECOND = 1_000
 _LIBRARIES = ("asyncio", "uvicorn")  # logged in server.log from WARNING on
 _FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 _LONGEST = 4_000  # characters of a message
@@ -167,6 +169,7 @@ def configure_logs(settings: LogSettings) -> list[logging.Handler]:
             fix="use a directory that the broker can write to, or none, to log to stderr",
         ) from error
     handlers["server"].addFilter(Throttle(SystemClock()))
+    handlers["authorizer"].addFilter(Throttle(SystemClock(), _VERDICTS_PER_SECOND))
     level = logging.getLevelNamesMapping()[settings.logs_level]
     for kind, names in KINDS.items():
         handlers[kind].setFormatter(formatter)

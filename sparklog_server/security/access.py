@@ -74,14 +74,18 @@ class Access:
 class Caller:
     """The client of one request: what it may do, and what was asked on its behalf."""
 
-    __slots__ = ("_access", "_denials", "context", "is_limited")
+    __slots__ = ("_access", "_decide", "_denials", "context")
 
     def __init__(self, access: Access, context: RequestContext) -> None:
         self._access = access
         self.context = context
         self._denials = 0
-        # Else it may do everything, and lists need no filter.
-        self.is_limited = access.is_on and not access.is_super_user(context.principal)
+        self._decide = access.authorizer.decide if access.is_on else None
+
+    @property
+    def is_limited(self) -> bool:
+        """True if it may not do everything: lists need a filter."""
+        return self._decide is not None and not self._access.is_super_user(self.context.principal)
 
     @property
     def image(self) -> Image:
@@ -103,13 +107,13 @@ class Caller:
             count: how often the request names the resource.
             is_filter: a denial is no error: it leaves something out, or another permission is enough.
         """
-        access, context = self._access, self.context
-        if not access.is_on:
+        if self._decide is None:
             return True
-        verdict = access.authorizer.decide(
-            context.principal, context.peer_host, operation, resource_type, name
-        )
+        access, context = self._access, self.context
+        verdict = self._decide(context.principal, context.peer_host, operation, resource_type, name)
         is_allowed = verdict.is_allowed
+        if is_allowed and not access.audit.wants_allowed:
+            return True
         if access.audit.wants(is_allowed=is_allowed):
             asked = self._asked(operation, resource_type, name, count)
             if is_allowed or is_filter or self._denials < MAX_DENIALS:

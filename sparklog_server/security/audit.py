@@ -22,6 +22,7 @@ from sparklog.metadata import ResourceType
 from sparklog_server.settings.access import AccessSettings
 
 log = logging.getLogger("kafka.authorizer.logger")
+AUDIT_TOPIC = "__audit"
 TRACE = 5
 MAX_DENIALS: Final = 100
 MAX_TEXT: Final = 1_000  # characters of a name or client id in an event
@@ -53,7 +54,7 @@ class Audit:
 
     def __init__(self, settings: AccessSettings, clock: Clock) -> None:
         self._as_json = settings.audit_format == "json"
-        self._has_topic = settings.audit_topic_enable
+        self._has_topic = settings.audit_topic_enable and settings.is_on
         self._with_allowed = settings.audit_topic_allowed
         self._clock = clock
         self._lock = threading.Lock()
@@ -62,11 +63,20 @@ class Audit:
         self.dropped = 0  # since they were last taken
         self.dropped_ever = 0
 
+    def is_own_topic(self, name: str) -> bool:
+        """True if only brokers may append to the topic."""
+        return self._has_topic and name == AUDIT_TOPIC
+
+    @property
+    def wants_allowed(self) -> bool:
+        """True if verdicts that allow are told anywhere."""
+        return (self._has_topic and self._with_allowed) or log.isEnabledFor(logging.DEBUG)
+
     def wants(self, *, is_allowed: bool) -> bool:
         """True if such a verdict is told anywhere: the check of a request that is allowed costs no more."""
-        if self._has_topic and (self._with_allowed or not is_allowed):
-            return True
-        return log.isEnabledFor(logging.DEBUG if is_allowed else logging.INFO)
+        if is_allowed:
+            return self.wants_allowed
+        return self._has_topic or log.isEnabledFor(logging.INFO)
 
     def note(self, asked: Asked, verdict: Verdict, *, is_filter: bool = False) -> None:
         """Tell a verdict; `is_filter`: nothing was asked for by its name."""

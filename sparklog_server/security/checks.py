@@ -84,7 +84,8 @@ class Rule:
 async def guarded(rule: Rule, caller: Caller, request: Any, handle: Callable[[Any], Awaitable[Any]]) -> Any:
     """Check a request, have what is left of it handled, and complete the answer."""
     finish = None
-    if rule.check is not None and request is not None:
+    assert rule.check is not None
+    if request is not None:
         request, answer, finish = await rule.check(request, caller)
         if answer is not None:
             return answer

@@ -1,6 +1,6 @@
-"""Settings of who may do what: the authorizer, and what it tells about its verdicts.
+"""Settings of who may do what, and how much: the authorizer, what it tells about its verdicts, and quotas.
 
-Sources: Kafka AuthorizerConfig, StandardAuthorizer.
+Sources: Kafka StandardAuthorizer, QuotaConfig.
 """
 
 import dataclasses
@@ -87,3 +87,46 @@ class AccessSettings:
             raise InvalidRequestError(
                 "INVALID_CONFIG_VALUE", f"super.users: {error}", fix="write User:alice;User:bob"
             ) from None
+
+
+# --- quotas ------------------------------------------------------------------------------------------
+#
+# The quotas themselves are in the root: kafka-configs, or sparklog quotas.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaSettings:
+    """The fields' names are the keys with underscores."""
+
+    quota_window_num: int = setting(
+        "quota.window.num",
+        default=11,
+        minimum=2,
+        maximum=1_000,
+        unit="windows",
+        doc="""Windows over which a client's rate is the mean. More: longer bursts are forgiven.""",
+    )
+    quota_window_size_seconds: int = setting(
+        "quota.window.size.seconds",
+        default=1,
+        minimum=1,
+        maximum=3_600,
+        unit="seconds",
+        doc="""Length of each window; also the longest wait because of request_percentage.""",
+    )
+    controller_quota_window_num: int = setting(
+        "controller.quota.window.num",
+        default=11,
+        minimum=2,
+        maximum=1_000,
+        unit="windows",
+        doc="""Windows whose controller_mutation_rate a client may use in one burst.""",
+    )
+    controller_quota_window_size_seconds: int = setting(
+        "controller.quota.window.size.seconds",
+        default=1,
+        minimum=1,
+        maximum=3_600,
+        unit="seconds",
+        doc="""Length of each of these windows.""",
+    )

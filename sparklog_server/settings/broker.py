@@ -26,7 +26,7 @@ class LogSettings:
         broker; empty: to stderr.
         controller.log: elections, and brokers that come and go; state-change.log: states of this broker,
         and of brokers, topics, partitions and replicas as they change; log-cleaner.log: maintenance;
-        request.log: requests; server.log: everything else.""",
+        request.log: requests; authorizer.log: verdicts of ACLs; server.log: everything else.""",
     )
     logs_format: str = setting(
         "sparklog.logs.format",

@@ -19,7 +19,7 @@ from typing import Any, Self
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.config import TopicConfig, broker_configs, broker_key
 from sparklog.log.setting import TYPE_NAMES, Setting, declared_settings, parse_settings, validate_settings
-from sparklog_server.settings.access import AccessSettings
+from sparklog_server.settings.access import AccessSettings, QuotaSettings
 from sparklog_server.settings.broker import (
     BrokerSettings,
     ControllerSettings,
@@ -65,6 +65,7 @@ class ServerConfig:
     # By listener and field: what has the prefix listener.name.<name>.
     own_security: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict, repr=False)
     access: AccessSettings
+    quotas: QuotaSettings
 
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> Self:

@@ -19,7 +19,6 @@ _REPLICAS = "replicas share one copy, which the storage under the root keeps saf
 _ELECTION = "brokers elect one of them controller, in the root's metadata log"
 _CLEAN = "no election is unclean: every replica has all that was acknowledged"
 _SYNCED = "everything is synced before it is acknowledged"
-_SECURITY = "there is no authorization in this version"
 _TLS = "the stores are PEM files, read by Python's own TLS; see docs/security.md"
 _SASL = "mechanisms are SCRAM, PLAIN and OAUTHBEARER, with the users of the root; see docs/security.md"
 _PEM_STORE = "a PEM store has no password, only its key: ssl.key.password"
@@ -65,7 +64,7 @@ _REASONS: dict[str, str] = {
     "controller.listener.names": _ELECTION,
     "broker.id.generation.enable": "node.id is the number of each broker",
     "unclean.leader.election.enable": _CLEAN,
-    "principal.builder.class": _SECURITY + "; " + _CLASSES,
+    "principal.builder.class": _CLASSES,
     "early.start.listeners": "all listeners start when the broker can answer",
     "create.topic.policy.class.name": _CLASSES,
     "alter.config.policy.class.name": _CLASSES,
@@ -102,7 +101,7 @@ _REASONS: dict[str, str] = {
     "offsets.commit.timeout.ms": "a commit of offsets is answered when it is durable, or has failed",
     "producer.id.expiration.check.interval.ms": _LOOKS,
     "max.request.partition.size.limit": "what a request may name is bounded by socket.request.max.bytes",
-    "max.connection.creation.rate": "there are no quotas in this version",
+    "max.connection.creation.rate": "set the quota connection_creation_rate of addresses",
     "add.partitions.to.txn.": _VERIFIED,
     "log.message.format.version": "the format is Kafka's record batch v2, always",
     "host.name": "use listeners",
@@ -110,7 +109,9 @@ _REASONS: dict[str, str] = {
     "port": "use listeners",
     "advertised.port": "use advertised.listeners",
     "zookeeper.": "there is no ZooKeeper: the root holds all metadata",
-    "controller.": _ELECTION,
+    "controller.quorum.": _ELECTION,
+    "controller.performance.": _ELECTION,
+    "controller.socket.": _ELECTION,
     "controlled.shutdown.max.retries": "sparklog.shutdown.timeout.ms bounds it",
     "controlled.shutdown.retry.backoff.ms": "sparklog.shutdown.timeout.ms bounds it",
     "replica.fetch.": _REPLICAS,
@@ -132,8 +133,7 @@ _REASONS: dict[str, str] = {
     "security.": _CLASSES,
     "delegation.token.": "delegation tokens are not served",
     "password.encoder.": "secrets are not stored in the root",
-    "quota.": "there are no quotas in this version",
-    "client.quota.": "there are no quotas in this version",
+    "client.quota.": _CLASSES,
     "replication.quota.": _REPLICAS,
     "remote.": _TIERS,
     "kafka.metrics.": _METRICS,

@@ -28,7 +28,7 @@ def test_every_tool_means_a_command_that_there_is(command: str) -> None:
         ("kafka-console-consumer --topic t --consumer-property group.id=g", "--group NAME"),
         ("consume --topic t --consumer-property=auto.offset.reset=latest", "-o beginning or -o end"),
         ("kafka-configs --alter --broker 1 --add-config a=1", "only a running broker can check its settings"),
-        ("kafka-configs --describe --entity-type users", "there are no quotas, users or client metrics"),
+        ("kafka-configs --describe --entity-type client-metrics", "there are no client metrics"),
         ("kafka-configs --alter --entity-type topics --add-config a=1", "give --entity-name TOPIC"),
         ("kafka-configs --entity-type topics", "exactly one of --describe, --alter"),
         ("kafka-console-producer --topic t --producer-property acks=all", "--compression CODEC"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -297,3 +298,9 @@ def test_acks_0_without_permission_closes_the_connection(running_broker: Running
     with client_of(running_broker, "User:nobody") as client:
         client.send(ApiKey.PRODUCE, 9, **(REQUESTS[ApiKey.PRODUCE]() | {"acks": 0}))
         assert client.is_closed()
+
+
+def test_the_page_has_every_rule() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "acls.md").read_text()
+    for key, declared in declared_apis().items():
+        assert f"|{declared.name}|{RULES[key].needs.removesuffix('; in its handler')}|\n" in page
