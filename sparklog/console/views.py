@@ -39,9 +39,12 @@ class Console:
         image: Callable[[], Image],
         history: LagHistory,
         messages: MessageRules | None = None,
+        *,
+        can_write: bool = False,
     ) -> None:
         """`messages`: rules for showing records; None: none are shown."""
         self.log = log
+        self.can_write = can_write
         self.history = history
         self.rules = messages or MessageRules()
         self.has_messages = messages is not None
@@ -51,6 +54,7 @@ class Console:
         self._facts: dict[Hashable, Any] = {}
         self._recent: dict[Hashable, tuple[int, Any]] = {}
         self._past: dict[int, Image] = {}
+        self._coordinator_problem = (0, "")
 
     @property
     def image(self) -> Image:
@@ -92,6 +96,15 @@ class Console:
             with self._lock:
                 self._recent[key] = found
         return cast("T", found[1])
+
+    def coordinator_problem(self, max_age_ms: int) -> str:
+        """Return why brokers did not say who is in a group, if that was so short a time ago; or empty."""
+        at_ms, problem = self._coordinator_problem
+        return problem if self.log.clock.monotonic_ms() - at_ms <= max_age_ms else ""
+
+    def note_coordinator_problem(self, problem: str) -> None:
+        """Remember it, so that pages need not wait for them again."""
+        self._coordinator_problem = (self.log.clock.monotonic_ms(), problem)
 
     def past(self, commit: int, load: Callable[[], Image]) -> Image:
         """Return the image after a commit; the last few are kept."""

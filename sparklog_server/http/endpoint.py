@@ -5,7 +5,8 @@
     visible, accepting connections; else send it no clients. A broker without leaderships is ready too.
 /console: the web console of the root (sparklog/console), with the image that the broker follows; it samples
     the lag of groups while the broker runs. Only by names of this broker (DNS rebinding); probes use any.
-Invariants: a probe waits for no other request; only the path, the query and headers are read from clients.
+Invariants: a probe waits for no other request. Only the path, the query and headers are read from clients,
+    and with sparklog.console.write the bodies of the console's forms.
 Concurrency: uvicorn in the broker's event loop.
 """
 
@@ -212,6 +213,7 @@ class HttpEndpoint:
             image=lambda: root.image,
             allowed_hosts=await self._console_hosts(wanted.host),
             messages=self._message_rules(),
+            write=self._settings.console_write,
         )
         self._end_streams = console.state.end_streams
         await self._sampling.enter_async_context(console.router.lifespan_context(console))
