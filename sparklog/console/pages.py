@@ -129,15 +129,20 @@ def query_string(given: Mapping[str, str], **changes: object) -> str:
 
 
 def bar(shares: Iterable[float], *, label: str = "", width: float = 100.0) -> Markup:
-    """A row of boxes, each as wide as its share of `width` percent; neighbours differ in shade."""
+    """A row of boxes, each as wide as its share of `width` percent; neighbours differ in shade.
+
+    `label`: what a reader hears; nothing without, since the number stands next to it.
+    """
     boxes, x = [], 0.0
     for number, share in enumerate(shares):
         size = max(0.0, share) * width
         box = Markup('<rect class="b{0}" x="{1:.3f}%" width="{2:.3f}%" height="100%"/>')
         boxes.append(box.format(number % 2, x, size))
         x += size
-    figure = Markup('<svg class="bar" role="img" aria-label="{0}">{1}</svg>')
-    return figure.format(plain(label), Markup().join(boxes))
+    spoken = (
+        Markup('role="img" aria-label="{0}"').format(plain(label)) if label else Markup('aria-hidden="true"')
+    )
+    return Markup('<svg class="bar" {0}>{1}</svg>').format(spoken, Markup().join(boxes))
 
 
 def columns(values: Sequence[int], labels: Sequence[str]) -> Markup:

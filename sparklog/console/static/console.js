@@ -29,6 +29,17 @@ for (const part of document.querySelectorAll("[data-refresh]")) {
   }, 1000 * Number(part.dataset.refresh));
 }
 
+// A table that is wider than its place is scrolled by keyboard, too.
+function reach() {
+  for (const place of document.querySelectorAll(".scroll, pre")) {
+    if (place.scrollWidth > place.clientWidth || place.scrollHeight > place.clientHeight) place.tabIndex = 0;
+    else place.removeAttribute("tabindex");
+  }
+}
+reach();
+addEventListener("resize", reach);
+document.addEventListener("htmx:afterSettle", reach);
+
 // A chart with a cursor in place of the one that the page has; it is fetched from the API.
 let chart = null;
 async function draw() {
