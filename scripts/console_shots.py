@@ -10,6 +10,7 @@ import argparse
 import json
 import random
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,17 @@ from playwright.sync_api import sync_playwright
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from sparklog.client import SparkLog
+from sparklog.client.group_coordinators import GroupCoordinators, GroupDescription, Member
 from sparklog.client.lag import LagHistory
-from sparklog.clock import SystemClock
+from sparklog.clock import ManualClock, SystemClock
 from sparklog.format.schema import HEADERS_TYPE
 from tests.browser.conftest import CHROMIUM, FLAGS
 from tests.browser.made_roots import console, opened
 from tests.support.cluster_root import ClusterRoot
 
-MINUTE_MS = 60_000
+STEP_MS, STEPS = 10_000, 361
+TOPICS = {"orders": 6, "payments": 4, "clicks": 12, "customers": 2, "shipments": 3}
+GROUPS = {"billing": "orders", "etl": "clicks", "search-index": "customers"}
 WINDOWS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1280, "height": 900}},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
@@ -43,7 +47,7 @@ PAGES = {
     "diff": "/diff?from=3&to=30",
     "state": "/commits/30/state",
     "transactions": "/transactions",
-    "transaction": "/transaction?id=etl",
+    "transaction": "/transaction?id=payments-1",
     "maintenance": "/maintenance",
     "messages": "/topics/orders/messages?path=$.status&equals=paid",
     "message": "/topics/orders/messages/0/3",
@@ -77,7 +81,7 @@ def rows(names: random.Random, count: int, now_ms: int) -> pa.Table:
         )
         for _ in range(count)
     ]
-    times = [now_ms - MINUTE_MS + at * MINUTE_MS // count for at in range(count)]
+    times = [now_ms - STEP_MS + at * STEP_MS // count for at in range(count)]
     return pa.table(
         {
             "key": [f"c-{names.randrange(900):03d}" for _ in range(count)],
@@ -89,45 +93,73 @@ def rows(names: random.Random, count: int, now_ms: int) -> pa.Table:
 
 
 def make() -> tuple[SparkLog, LagHistory]:
-    """Three brokers, some topics, an hour of three groups."""
+    """Three brokers, some topics, and an hour of three groups."""
     names = random.Random(7)
-    log = opened(SystemClock())
-    topics = {"orders": 6, "payments": 4, "clicks": 12, "customers": 2, "shipments": 3}
-    for topic, partitions in topics.items():
+    clock = ManualClock(SystemClock().now_ms() - STEPS * STEP_MS)
+    log = opened(clock)
+    for topic, partitions in TOPICS.items():
         log.create_topic(topic, partitions)
     log.alter_topic("orders", {"retention.ms": "2592000000"})
     log.alter_topic("customers", {"cleanup.policy": "compact"})
     log.alter_root({"retention.ms": "1209600000"})
+    log.commit_offsets("billing", {("orders", at): 0 for at in range(6)})
     cluster = ClusterRoot(log)
-    for topic, partitions in topics.items():
+    for topic, partitions in {**TOPICS, "__consumer_offsets": 50}.items():
         cluster.assign(topic, *((1 + at % 3, 1 + (at + 1) % 3) for at in range(partitions)))
         cluster.lead(topic, *(1 + at % 3 for at in range(partitions)))
-    for turn in range(8):
-        for topic in topics:
-            log.append(topic, rows(names, 400 + 900 * (topic == "clicks"), log.clock.now_ms() - turn * 1000))
     history = LagHistory()
-    groups = {"billing": "orders", "etl": "clicks", "search-index": "customers"}
-    now_ms = log.clock.now_ms()
-    for back in range(360, -1, -1):
-        sample: dict[str, dict[tuple[str, int], int]] = {}
-        for group, topic in groups.items():
-            wave = (
-                40
-                + 35 * ((back * 7919 + len(group)) % 97) / 97
-                + (220 - back) * (group == "billing" and 90 < back < 220)
-            )
-            sample[group] = {
-                (topic, at): max(0, int(log.log_end_offset(topic, at) - wave - 2 * at))
-                for at in range(topics[topic])
-            }
-        history.add(now_ms - 10_000 * back, log.image, sample)
-    for group, offsets in sample.items():
-        log.commit_offsets(group, offsets)
-    transaction = log.transaction("etl")
-    transaction.__enter__()
-    transaction.append("payments", rows(names, 20, now_ms))
-    transaction.flush()
+    read: dict[str, dict[tuple[str, int], int]] = {group: {} for group in GROUPS}
+    for step in range(STEPS):
+        clock.advance_ms(STEP_MS)
+        log.append("orders", rows(names, names.randrange(90, 130), clock.now_ms()))
+        for topic in ("clicks", "payments", "customers", "shipments")[
+            : names.randrange(2 if step % 3 else 5)
+        ]:
+            log.append(topic, rows(names, names.randrange(40, 90), clock.now_ms()))
+        for group, topic in GROUPS.items():
+            is_slow = group == "billing" and 130 < step < 250
+            for at in range(TOPICS[topic]):
+                end, before = log.log_end_offset(topic, at), read[group].get((topic, at), 0)
+                read[group][topic, at] = (
+                    min(end, before + names.randrange(5, 12))
+                    if is_slow
+                    else min(end, before + 60)
+                    if step < 300
+                    else before + ((end - before) * names.randrange(60, 95) // 100)
+                )
+            if step % 6 == 0 or step == STEPS - 1:
+                log.commit_offsets(group, read[group])
+        if step == STEPS - 60:
+            transaction = log.transaction("payments-1")
+            transaction.__enter__()
+            transaction.append("payments", rows(names, 20, clock.now_ms()))
+            transaction.flush()
+        history.add(clock.now_ms(), log.image, read)
     return log, history
+
+
+def described(_self: GroupCoordinators, groups: Collection[str]) -> dict[str, GroupDescription]:
+    """What a coordinator would say."""
+    members = tuple(
+        Member(
+            consumer_id=f"billing-{host}-2f41c9d{host}",
+            instance_id=None,
+            client_id=f"billing-{host}",
+            host=f"/10.0.0.1{host}",
+            partitions=tuple(("orders", 3 * host + at) for at in range(3)),
+        )
+        for host in range(2)
+    )
+    return {
+        name: GroupDescription(
+            group=name,
+            state="Stable",
+            coordinator="kafka-1:9092 (1)",
+            assignment_strategy="range",
+            members=members,
+        )
+        for name in groups
+    }
 
 
 def main() -> None:
@@ -138,6 +170,7 @@ def main() -> None:
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     log, history = make()
+    GroupCoordinators.describe = described  # type: ignore[assignment, method-assign]
     with log, console(log, history=history, write=not given.docs) as base, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         for window, options in WINDOWS.items():
