@@ -63,6 +63,7 @@ from sparklog.console.changes import (
     Previews,
     read_fields,
 )
+from sparklog.console.history_file import HistoryFile
 from sparklog.console.message_masks import MessageRules
 from sparklog.console.openapi import API, description
 from sparklog.console.pages import Link, environment
@@ -105,6 +106,7 @@ def create_app(
     allowed_hosts: Sequence[str] = (),
     messages: MessageRules | None = None,
     history: LagHistory | None = None,
+    history_file: Path | None = None,
     write: bool = False,
 ) -> Starlette:
     """The console of an opened root, which stays the caller's. Run its lifespan: it samples the lag.
@@ -116,6 +118,7 @@ def create_app(
             names, no page of another site can read the console through a name that it lets point here (DNS
             rebinding).
         history: of the lag, which the caller samples; by default the console does.
+        history_file: a SQLite file in which the console keeps its samples (history_file.py).
         messages: show records, by these rules; None: only metadata. A server that stops calls
             `app.state.end_streams` first, since a live tail does not end by itself.
         write: let forms change the root. There is no login: only where no other machine reaches it.
@@ -124,6 +127,7 @@ def create_app(
         subjects = [*subjects, message_streams.SUBJECT]
     kept = LagHistory() if history is None else history
     console = Console(log, image or log.refresh, kept, messages, can_write=write)
+    console.history_file = None if history_file is None else HistoryFile(history_file, log.cluster_id)
     server = _Server(console, subjects, CHANGES if write else ())
     middleware = [
         Middleware(_SafeHeaders),
@@ -324,12 +328,18 @@ class _Server:
     @contextlib.asynccontextmanager
     async def sampling(self, _app: Starlette) -> AsyncIterator[None]:
         """Sample the lag of groups until the end."""
+        console, file = self._console, self._console.history_file
+        if file is not None:
+            await anyio.to_thread.run_sync(file.restore, console.history, console.now_ms)
+            console.history.keep = file.add
         task = asyncio.create_task(self._sample())
         try:
             yield
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            if file is not None:
+                await anyio.to_thread.run_sync(file.close)
 
     async def _sample(self) -> None:
         console = self._console
@@ -459,6 +469,7 @@ class _Server:
             given=dict(request.query_params),
             has_messages=console.has_messages,
             can_write=console.can_write,
+            keeps_history=console.history_file is not None,
             api=f"{base}{API}",
             here=request.url.path,
             **values,

@@ -57,8 +57,8 @@ MAX_SEARCHES: Final = 64  # whose ids are known
 PROGRESS_MS: Final = 250
 TAIL_SECONDS: Final = 0.25  # between two polls
 HEARTBEAT_SECONDS: Final = 5.0  # a write shows that the reader has left
-SEND_SECONDS: Final = 60.0  # a piece is at most _SENT_PIECE, so 17 kB/s are enough
-_SENT_PIECE: Final = 1 << 20
+SEND_SECONDS: Final = 60.0  # a piece is at most SENT_PIECE, so 17 kB/s are enough
+SENT_PIECE: Final = 1 << 20
 EXPORT_RECORDS: Final = 100_000
 _DOWNLOAD_PIECE: Final = 1 << 20
 
@@ -333,9 +333,9 @@ class _Stream(StreamingResponse):
         async def send_in_time(message: Message) -> None:
             nonlocal is_late
             body = message.get("body", b"")
-            for at in range(0, max(1, len(body)), _SENT_PIECE):
-                is_last = at + _SENT_PIECE >= len(body)
-                part = body if len(body) <= _SENT_PIECE else bytes(body[at : at + _SENT_PIECE])
+            for at in range(0, max(1, len(body)), SENT_PIECE):
+                is_last = at + SENT_PIECE >= len(body)
+                part = body if len(body) <= SENT_PIECE else bytes(body[at : at + SENT_PIECE])
                 more = {"body": part, "more_body": message.get("more_body", False) or not is_last}
                 is_late = True
                 with anyio.fail_after(SEND_SECONDS):

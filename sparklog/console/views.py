@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute
 
 from sparklog.client import SparkLog
 from sparklog.client.lag import LagHistory
+from sparklog.console.history_file import HistoryFile
 from sparklog.console.message_masks import MessageRules
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image
@@ -45,6 +46,7 @@ class Console:
         """`messages`: rules for showing records; None: none are shown."""
         self.log = log
         self.can_write = can_write
+        self.history_file: HistoryFile | None = None
         self.history = history
         self.rules = messages or MessageRules()
         self.has_messages = messages is not None

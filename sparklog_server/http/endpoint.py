@@ -213,6 +213,7 @@ class HttpEndpoint:
             image=lambda: root.image,
             allowed_hosts=await self._console_hosts(wanted.host),
             messages=self._message_rules(),
+            history_file=Path(self._settings.console_history) if self._settings.console_history else None,
             write=self._settings.console_write,
         )
         self._end_streams = console.state.end_streams

@@ -219,6 +219,12 @@ class HttpSettings:
         default="",
         doc="""A JSON file of what to hide in records that the web console shows; empty: nothing.""",
     )
+    console_history: str = setting(
+        "sparklog.console.history",
+        default="",
+        doc="""A SQLite file in which the web console keeps the lag of groups for a day, so that a restart
+        goes on where it was; it is made if it is not there. Empty: an hour, in memory.""",
+    )
     console_schemas: str = setting(
         "sparklog.console.schemas",
         default="",

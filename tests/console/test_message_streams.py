@@ -397,7 +397,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(
 
 def test_large_pieces_are_sent_in_parts(filled: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = export_bytes(filled)
-    monkeypatch.setattr(message_streams, "_SENT_PIECE", 100)
+    monkeypatch.setattr(message_streams, "SENT_PIECE", 100)
     assert export_bytes(filled) == whole
     assert len(whole) > 1000
 
