@@ -108,6 +108,7 @@ def create_app(
     history: LagHistory | None = None,
     history_file: Path | None = None,
     write: bool = False,
+    may_delete_topics: bool = True,
 ) -> Starlette:
     """The console of an opened root, which stays the caller's. Run its lifespan: it samples the lag.
 
@@ -122,13 +123,15 @@ def create_app(
         messages: show records, by these rules; None: only metadata. A server that stops calls
             `app.state.end_streams` first, since a live tail does not end by itself.
         write: let forms change the root. There is no login: only where no other machine reaches it.
+        may_delete_topics: with `write`.
     """
     if messages is not None:
         subjects = [*subjects, message_streams.SUBJECT]
     kept = LagHistory() if history is None else history
     console = Console(log, image or log.refresh, kept, messages, can_write=write)
     console.history_file = None if history_file is None else HistoryFile(history_file, log.cluster_id)
-    server = _Server(console, subjects, CHANGES if write else ())
+    changes = [one for one in CHANGES if write and (may_delete_topics or one is not topic_changes.DELETE)]
+    server = _Server(console, subjects, changes)
     middleware = [
         Middleware(_SafeHeaders),
         Middleware(_NoForeignSites, allowed_hosts),
@@ -469,6 +472,7 @@ class _Server:
             given=dict(request.query_params),
             has_messages=console.has_messages,
             can_write=console.can_write,
+            may_delete_topics=topic_changes.DELETE in self._changes,
             keeps_history=console.history_file is not None,
             api=f"{base}{API}",
             here=request.url.path,

@@ -95,6 +95,21 @@ def group_members(console: Console, image: Image, group: str) -> GroupMembers:
         return GroupMembers(is_served=True, problem=error.message)
 
 
+def groups_of_brokers(console: Console, image: Image) -> list[str]:
+    """Return the groups that brokers coordinate, with those that have committed nothing yet.
+
+    Empty if there is none, or one of them does not answer.
+    """
+    if not image.brokers or console.coordinator_problem(PAUSE_MS):
+        return []
+    try:
+        asked = coordinators_of(console, image, timeout_ms=TIMEOUT_MS)
+        return [] if asked is None else asked.list_groups()
+    except (InvalidRequestError, RetriableError) as error:
+        console.note_coordinator_problem(error.message)
+        return []
+
+
 def _shown(found: GroupDescription) -> GroupMembers:
     members = sorted(found.members, key=lambda one: (one.client_id, one.consumer_id))
     return GroupMembers(

@@ -14,7 +14,7 @@ from typing import Final
 from sparklog.client import CommittedOffset
 from sparklog.client.groups import TopicPartition
 from sparklog.client.lag import LagPoint, lag_seconds
-from sparklog.console.group_members import GroupMembers, group_members
+from sparklog.console.group_members import GroupMembers, group_members, groups_of_brokers
 from sparklog.console.views import (
     FILTER,
     PAGE,
@@ -197,7 +197,8 @@ def all_groups(console: Console) -> Sequence[GroupRow]:
 def _all_groups(console: Console) -> Sequence[GroupRow]:
     image, log = console.image, console.log
     found = [
-        _group(name, list(_rows(image, log.describe_offsets(name, image=image)))) for name in log.groups()
+        _group(name, list(_rows(image, log.describe_offsets(name, image=image))))
+        for name in {*log.groups(), *groups_of_brokers(console, image)}
     ]
     return sorted(found, key=lambda one: (-one.lag, one.group))
 

@@ -472,6 +472,15 @@ _SETTINGS = tuple(
 )
 _IS = f"How it is written: {', '.join(_ENCODINGS)}."
 
+DELETE: Final = Change(
+    path="/topics/{topic}/delete",
+    subject="Topics",
+    template="delete_topic.html",
+    form=_topic_form,
+    plan=_plan_delete,
+    doc="Delete a topic, its records, and what groups have committed for it.",
+    fields=(Parameter("name", "Its name again."),),
+)
 CHANGES: Final = (
     Change(
         path="/create-topic",
@@ -519,13 +528,5 @@ CHANGES: Final = (
             Parameter("offset", "The new start of its log; -1: all records that there are now go."),
         ),
     ),
-    Change(
-        path="/topics/{topic}/delete",
-        subject="Topics",
-        template="delete_topic.html",
-        form=_topic_form,
-        plan=_plan_delete,
-        doc="Delete a topic, its records, and what groups have committed for it.",
-        fields=(Parameter("name", "Its name again."),),
-    ),
+    DELETE,
 )

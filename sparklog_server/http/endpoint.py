@@ -187,8 +187,11 @@ class HttpEndpoint:
         *,
         storage_threads: Callable[[], int],
         advertised_hosts: Sequence[str] = (),
+        may_delete_topics: bool = True,
     ) -> None:
+        """`may_delete_topics`: with sparklog.console.write (delete.topic.enable)."""
         self._settings = settings
+        self._may_delete_topics = may_delete_topics
         self._advertised_hosts = advertised_hosts
         self._parts = parts
         self._utilization = Utilization(storage_threads)
@@ -215,6 +218,7 @@ class HttpEndpoint:
             messages=self._message_rules(),
             history_file=Path(self._settings.console_history) if self._settings.console_history else None,
             write=self._settings.console_write,
+            may_delete_topics=self._may_delete_topics,
         )
         self._end_streams = console.state.end_streams
         await self._sampling.enter_async_context(console.router.lifespan_context(console))

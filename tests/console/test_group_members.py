@@ -102,6 +102,9 @@ def test_members_are_shown_and_keep_their_group(served: tuple[RunningBroker, Spa
 
         until(is_assigned)
         found = members_of(client, "busy")  # it has committed nothing yet
+        (row,) = client.get("/api/v1/groups").json()["groups"]
+        assert (row["group"], row["partitions"], row["committed_ms"]) == ("busy", 0, -1)
+        assert "busy" in client.get("/groups").text
         assert (found["state"], found["member_count"], found["problem"]) == ("Stable", 1, "")
         (member,) = found["members"]
         assert (member["client_id"], member["partitions"], member["assignment"]) == ("<b>reader", 2, "t:0,1")

@@ -501,6 +501,10 @@ def test_the_console_changes_the_root_only_if_it_may(start_broker: Callable[...,
     assert post(broker, "/confirm", {"confirm": shown["confirm"]})[0] == 200
     with broker.beside() as log:
         assert log.committed_offsets("readers") == {("made", 0): 3}
+    assert post(broker, "/topics/made/delete", {"name": "made"})[0] == 200
+    broker.stop()
+    broker = start_broker(ON | {"sparklog.console.write": "true", "delete.topic.enable": "false"})
+    assert post(broker, "/topics/made/delete", {"name": "made"})[0] in {404, 405}
 
 
 @pytest.mark.parametrize("listener", ["", ":9404", "0.0.0.0:9404", "example.org:9404", "192.168.1.1:9404"])
