@@ -145,9 +145,9 @@ def bar(shares: Iterable[float], *, label: str = "", width: float = 100.0) -> Ma
     return Markup('<svg class="bar" {0}>{1}</svg>').format(spoken, Markup().join(boxes))
 
 
-def columns(values: Sequence[int], labels: Sequence[str]) -> Markup:
-    """A small column chart; each column has a title."""
-    most = max([*values, 1])
+def columns(values: Sequence[int | None], labels: Sequence[str]) -> Markup:
+    """A small column chart; each column has a title, and null no column."""
+    most = max([value or 0 for value in values] + [1])
     step = 100 / max(1, len(values))
     boxes = []
     for number, (value, label) in enumerate(zip(values, labels, strict=True)):
@@ -203,12 +203,13 @@ def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
     return found
 
 
-def minute_labels(counts: Sequence[int]) -> list[str]:
-    """Titles for numbers of commits in consecutive minutes, the current one last."""
+def minute_labels(counts: Sequence[int | None]) -> list[str]:
+    """Titles for numbers of commits in consecutive minutes, the current one last; null: not kept."""
     last = len(counts) - 1
+    texts = ["no longer kept" if count is None else counted(count, "commit") for count in counts]
     return [
-        f"{counted(count, 'commit')} {'in this minute' if at == last else f'{last - at} min ago'}"
-        for at, count in enumerate(counts)
+        f"{text} {'in this minute' if at == last else f'{last - at} min ago'}"
+        for at, text in enumerate(texts)
     ]
 
 
