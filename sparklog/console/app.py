@@ -70,6 +70,7 @@ from sparklog.console.pages import Link, environment
 from sparklog.console.views import Console, MissingError, Query, Subject, View
 from sparklog.errors import InvalidRequestError, SparklogError, UnknownTopicError
 from sparklog.metadata import Image
+from sparklog.wording import plain
 
 SUBJECTS: Final = (
     overview.SUBJECT,
@@ -431,7 +432,7 @@ class _Server:
         async with self._body(request, media_type) as body:
             code = read_fields(body, media_type, ["confirm"]).text("confirm")
         done: Done = await self._in_thread(lambda: self._previews.confirm(code), _CHANGES)
-        _log.info("confirmed in the console: %s", done.title)
+        _log.info("confirmed in the console: %s", plain(done.title))  # names may have line ends in them
         return done
 
     @contextlib.asynccontextmanager

@@ -30,7 +30,7 @@ from sparklog.console.message_pages import time_ms
 from sparklog.console.views import Console, MissingError, Parameter, Query
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image
-from sparklog.wording import counted
+from sparklog.wording import counted, plain
 
 MODES: Final = ("earliest", "latest", "current", "offset", "shift-by", "datetime", "by-duration", "file")
 UNITS_MS: Final = {"minutes": 60_000, "hours": 3_600_000, "days": 86_400_000}
@@ -209,7 +209,7 @@ def _plan_delete(console: Console, query: Query, fields: Fields) -> Plan:
     name, image = query.text("group"), console.log.refresh(force=True)
     committed = _committed(console, image, name)
     coordinators = _coordinators_of_empty(console, image, name)
-    if fields.text("name") != name.strip():
+    if fields.text("name") not in {name.strip(), plain(name.strip())}:  # as the form shows it
         raise wrong("name", fields.text("name"), f"the name of the group, {name}")
     rows = [
         ChangeRow(what=f"{topic}-{partition}", before=str(offset), after=None)

@@ -394,6 +394,8 @@ def _plan_produce(console: Console, query: Query, fields: Fields) -> Plan:
         }
     )
     wanted = fields.number("partition")
+    if wanted is not None and wanted >= len(topic.partitions):
+        raise wrong("partition", str(wanted), f"0 to {len(topic.partitions) - 1}")
     partition = int(
         partition_rows(
             rows.column("key").combine_chunks(),

@@ -120,10 +120,21 @@ def test_pages_of_a_damaged_root(open_page: Open, tmp_path: Path) -> None:
             assert "CORRUPT_METADATA_COMMIT" in visit(open_page, base, path, status=503)
 
 
-@pytest.mark.exhaustive
-def test_pages_of_a_large_root(open_page: Open) -> None:
-    """5,000 topics, 200 groups, 100 million records. Figures: benchmarks/bench_console.py."""
-    paths = ("/topics/topic-00042", "/topics?sort=-size&page=20", "/group?group=group-7", "/commits/3")
+LARGE = (
+    *LISTS,
+    *("/topics/topic-00042", "/topics?sort=-size&page=20", "/group?group=group-7", "/commits/3"),
+    *("/diff?from=1&to=5", "/topics/topic-00042/settings"),
+)
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[str]:
     with big_log() as log, console(log) as base:
-        for path in (*LISTS, *paths, "/diff?from=1&to=5", "/topics/topic-00042/settings"):
-            visit(open_page, base, path)
+        yield base
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("path", LARGE)
+def test_pages_of_a_large_root(path: str, open_page: Open, large: str) -> None:
+    """5,000 topics, 200 groups, 100 million records. Figures: benchmarks/bench_console.py."""
+    visit(open_page, large, path)

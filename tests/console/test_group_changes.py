@@ -9,9 +9,11 @@ from sparklog.client import SparkLog
 from sparklog.client.group_expiry import refuse_served_root
 from sparklog.console.group_changes import MODES
 from sparklog.errors import InvalidRequestError
+from sparklog.wording import plain
 from tests.console.change_client import change, confirm, preview, refused, submit, writing_client
 from tests.console.conftest import HOSTILE, NOW_MS, rows
 from tests.support.cluster_root import ClusterRoot
+from tests.support.told import Told
 
 RESET = "/group/reset?group=etl"
 BEFORE = {("orders", 0): 4, ("orders", 1): 6, ("users", 0): 2}
@@ -149,7 +151,11 @@ def test_a_group_that_there_is_none_of(writing: TestClient) -> None:
     assert refused(writing, "/group/reset", {}) == (400, "INVALID_OPTION")
 
 
-def test_the_form_moves_a_group_with_a_foreign_name(log: SparkLog, writing: TestClient) -> None:
+def test_the_form_moves_a_group_with_a_foreign_name(
+    log: SparkLog, writing: TestClient, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "sparklog.console")
+    told.forget()
     log.commit_offsets(HOSTILE, {("users", 0): 5})
     page = writing.get("/groups").text
     link = next(part for part in page.split('"') if part.startswith("/group?group=%3C"))
@@ -157,9 +163,12 @@ def test_the_form_moves_a_group_with_a_foreign_name(log: SparkLog, writing: Test
     fields = {"to": "earliest", "value": "", "unit": "minutes", "topic": "", "partition": "", "csv": ""}
     assert submit(writing, path, fields) == link
     assert log.committed_offsets(HOSTILE) == {("users", 0): 0}
-    name = HOSTILE.strip()
-    assert submit(writing, path.replace("reset", "delete"), {"name": name}) == "/groups"
-    assert log.groups() == ["etl"]
+    for name in (HOSTILE.strip(), plain(HOSTILE.strip())):
+        assert submit(writing, path.replace("reset", "delete"), {"name": name}) == "/groups"
+        assert log.groups() == ["etl"]
+        log.commit_offsets(HOSTILE, {("users", 0): 5})
+    assert not [one for one in told("sparklog.console") if "\x1b" in one or "\n" in one]
+    assert len(told("sparklog.console")) == 3
 
 
 def test_brokers_that_are_all_fenced_know_the_members(log: SparkLog, writing: TestClient) -> None:

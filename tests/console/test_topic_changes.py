@@ -261,7 +261,7 @@ def test_a_record_goes_where_its_preview_says(log: SparkLog, writing: TestClient
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"value": "x", "partition": 2}, "PARTITION_OUT_OF_RANGE"),
+        ({"value": "x", "partition": 2}, "INVALID_OPTION"),
         ({"value": "xyz", "value_is": "hex"}, "INVALID_OPTION"),
         ({"value": "x", "value_is": "base64"}, "INVALID_OPTION"),
         ({"value": "x", "value_is": "null"}, "INVALID_OPTION"),
