@@ -41,7 +41,7 @@ MATRIX_PYSPARK ?= 4.0.5 4.1.4 4.2.1 4.3.0
 MATRIX_PYTHON ?=
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs site format clean
+.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs site format clean test-console
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -112,6 +112,12 @@ test-matrix: ## Spark's tests on each supported Spark (MATRIX_PYSPARK="4.0.5 4.3
 test-clusters: $(VENV)/.dev ## A standalone cluster of Spark's own processes, and what else of docs/deploy.md runs on one machine
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_CLUSTERS=1 $(BIN)/python -m pytest tests/clusters tests/spark/test_cluster.py $(PYTEST_ARGS)
+
+# Elsewhere the tests of the browser are skipped without these; SPARKLOG_CHROMIUM names another Chromium.
+test-console: $(VENV)/.dev ## Every page of the web console in a real Chromium (Debian's package chromium)
+	@test -x "$${SPARKLOG_CHROMIUM:-/usr/bin/chromium}" || { echo "There is no Chromium: apt-get install chromium"; exit 1; }
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[browser]"
+	$(BIN)/python -m pytest tests/browser tests/console $(PYTEST_ARGS)
 
 chaos: $(VENV)/.dev ## The crash tests, fifteen minutes of them, and a report (longer: CHAOS_ROUNDS, BROKER_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS, MODEL_STATES, KERNEL_ROUNDS)
 	@sh scripts/preflight.sh --java >/dev/null

@@ -111,6 +111,7 @@ class Broker:
             self._observed(),
             storage_threads=lambda: self.root.storage_threads,
             advertised_hosts=config.network.advertised_hosts(),
+            may_delete_topics=config.topics.delete_topic_enable,
         )
         self.maintenance = self._make_maintenance()
         self._apply_settings(self.settings.current)

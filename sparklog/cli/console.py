@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sparklog.cli.framework import Command, current, note
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 
 @click.command("console", cls=Command)
@@ -37,23 +40,47 @@ from sparklog.cli.framework import Command, current, note
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of TOPIC-value.avsc, TOPIC-key.avsc (Avro) and .desc (Protobuf) files.",
 )
-def console(port: int, host: str, messages: bool | None, masks: Path | None, schemas: Path | None) -> None:
+@click.option(
+    "--history",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="SQLite file that keeps the lag of groups for a day; it is made if it is not there.",
+)
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Let forms change settings, offsets of groups, topics and records, each after a preview. Only on an "
+    "address that no other machine can reach.",
+)
+def console(
+    port: int,
+    host: str,
+    messages: bool | None,
+    masks: Path | None,
+    schemas: Path | None,
+    history: Path | None,
+    write: bool,
+) -> None:
     """Look at a root in a browser: topics, messages, groups, commits, transactions, maintenance.
 
-    It changes nothing. Needs pip install 'sparklog[console]'.
+    It changes nothing without --write. Needs pip install 'sparklog[console]'.
     """
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401 - is it there?
 
-        from sparklog.console.app import create_app
+        from sparklog.console.app import create_app, is_loopback
         from sparklog.console.message_masks import load_rules
     except ModuleNotFoundError as error:
         raise click.ClickException(
             f"the console needs the package {error.name}, which is not installed: "
             "pip install 'sparklog[console]'"
         ) from None
+    is_local = is_loopback(host)
+    if write and not is_local:
+        raise click.UsageError(
+            f"--write needs a loopback address, since there is no login, and found --host {host}."
+        )
     log = current().open_log()
-    is_local = _is_loopback(host)
     if not is_local:
         note(f"Warning: everybody who reaches {host} may read this root: there is no login.")
     rules = load_rules(masks, schemas)
@@ -61,11 +88,20 @@ def console(port: int, host: str, messages: bool | None, masks: Path | None, sch
         log,
         allowed_hosts=("localhost", socket.gethostname(), host),  # and every IP address
         messages=rules if (is_local if messages is None else messages) else None,
+        history_file=history,
+        write=write,
     )
+    _serve(app, host, port, log.url)
+
+
+def _serve(app: Starlette, host: str, port: int, url: str) -> None:
+    """Serve until Ctrl-C."""
+    import uvicorn
+
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         at = f"[{host}]" if ":" in host else host
-        note(f"The console of {log.url} is at http://{at}:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
+        note(f"The console of {url} is at http://{at}:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
         config = uvicorn.Config(
             app,
             log_config=None,  # warnings go to stderr
@@ -84,12 +120,3 @@ def console(port: int, host: str, messages: bool | None, masks: Path | None, sch
         server.shutdown = end_streams_and_stop  # type: ignore[method-assign]
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again when it has stopped
             server.run(sockets=[listening])
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

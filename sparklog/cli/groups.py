@@ -223,6 +223,8 @@ def _log_end(image: Image, topic: str, partition: int) -> int | None:
 
 
 def _show_members(names: Sequence[str], described: Mapping[str, GroupDescription], *, verbose: bool) -> None:
+    from sparklog.client.group_coordinators import assignment_text
+
     members = [(name, one) for name in names if name in described for one in described[name].members]
     for name in names:
         if name not in {name for name, _ in members}:
@@ -235,7 +237,7 @@ def _show_members(names: Sequence[str], described: Mapping[str, GroupDescription
             "host": one.host,
             "client_id": one.client_id,
             "partitions": len(one.partitions),
-            "assignment": _assignment(one.partitions),
+            "assignment": assignment_text(one.partitions),
         }
         for name, one in members
     ]
@@ -243,14 +245,6 @@ def _show_members(names: Sequence[str], described: Mapping[str, GroupDescription
     if not any(row["group_instance_id"] for row in rows):
         columns = columns.replace("group_instance_id ", "")
     show_rows(columns, rows)
-
-
-def _assignment(partitions: Collection[TopicPartition]) -> str:
-    """As Kafka's tool prints it: `t:0,1;u:2`."""
-    topics: dict[str, list[str]] = {}
-    for topic, partition in sorted(partitions):
-        topics.setdefault(topic, []).append(str(partition))
-    return ";".join(f"{topic}:{','.join(numbers)}" for topic, numbers in topics.items())
 
 
 def _state_row(name: str, described: GroupDescription | None) -> Row:

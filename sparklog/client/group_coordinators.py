@@ -100,6 +100,14 @@ class GroupDescription:
         return self.state not in {"Empty", "Dead"}
 
 
+def assignment_text(partitions: Collection[TopicPartition]) -> str:
+    """As Kafka's tool prints it: `t:0,1;u:2`."""
+    topics: dict[str, list[str]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(str(partition))
+    return ";".join(f"{topic}:{','.join(numbers)}" for topic, numbers in topics.items())
+
+
 class _Coordinator(NamedTuple):
     node_id: int
     address: Address

@@ -102,8 +102,16 @@ class LagPoint:
     produced_per_second: float | None
 
 
+# By group and partition: the committed offset, and the log end.
+Sample = Mapping[str, Mapping[TopicPartition, tuple[int, int]]]
+
+
 class LagHistory:
-    """A ring of samples: what groups have committed, and where logs end. Older ones are overwritten."""
+    """A ring of samples: what groups have committed, and where logs end. Older ones are overwritten.
+
+    Fields:
+        keep: is given each sample that is added, with its time.
+    """
 
     def __init__(
         self, *, interval_ms: int = 10_000, keep_ms: int = HOUR_MS, max_partitions: int = 10_000
@@ -118,6 +126,7 @@ class LagHistory:
         self._ends: dict[TopicPartition, _Column] = {}
         self._committed: dict[str, dict[TopicPartition, _Column]] = {}
         self.left_out = 0  # partitions of groups that the last sample had no room for
+        self.keep: Callable[[int, Sample], None] | None = None
 
     @property
     def interval_ms(self) -> int:
@@ -142,6 +151,20 @@ class LagHistory:
         """Add a sample: what each group has committed. A group or partition that is missing is forgotten
         as its samples leave the ring.
         """
+        sample = {
+            group: {
+                at: (offset, end)
+                for at, offset in offsets.items()
+                if (end := _log_end(image, at)) is not None
+            }
+            for group, offsets in committed.items()
+        }
+        self.put(at_ms, sample)
+        if self.keep is not None:
+            self.keep(at_ms, sample)
+
+    def put(self, at_ms: int, sample: Sample) -> None:
+        """Add a sample that was taken before; `keep` does not get it."""
         with self._lock:
             slot = self._taken % self._samples
             self._taken += 1
@@ -150,12 +173,9 @@ class LagHistory:
                 column[slot] = _UNKNOWN
             self.left_out = 0
             room = self._max_partitions - sum(map(len, self._committed.values()))
-            for group, offsets in committed.items():
+            for group, offsets in sample.items():
                 columns = self._committed.setdefault(group, {})
-                for at, offset in offsets.items():
-                    end = _log_end(image, at)
-                    if end is None:
-                        continue
+                for at, (offset, end) in offsets.items():
                     if at not in columns:
                         if room <= 0:
                             self.left_out += 1

@@ -1,9 +1,11 @@
 """The console as an ASGI application: pages, the JSON API below /api/v1, and static files.
 
 Works for any opened root, with no broker; a broker mounts it with the image that it follows.
-Invariants: it reads only, and answers GET and HEAD. Every answer forbids scripts, styles and requests from
-    elsewhere (Content-Security-Policy), errors included. No page of another site reads an answer: requests
-    for a name that is not the console's, and those that another site makes within its pages, are refused.
+Invariants: without `write` it reads only, and answers GET and HEAD. With it, forms change the root, each
+    after a preview (changes.py). Every answer forbids scripts, styles and requests from elsewhere
+    (Content-Security-Policy), errors included. No page of another site reads an answer: requests
+    for a name that is not the console's, and those that another site makes within its pages, are refused,
+    as are all its POSTs (Origin, Sec-Fetch-Site).
     Redirects name no host. At most MAX_REQUESTS are worked on or wait; more get 503.
     It keeps the last hour of the lag of groups, sampled while it runs.
 Concurrency: views, templates and samples run in THREADS threads, so that the event loop never waits for the
@@ -18,7 +20,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import anyio
@@ -30,20 +32,45 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklog.client import SparkLog
 from sparklog.client.lag import LagHistory
-from sparklog.console import commits, groups, maintenance, message_streams, overview, topics, transactions
+from sparklog.console import (
+    commits,
+    group_changes,
+    groups,
+    maintenance,
+    message_streams,
+    overview,
+    topic_changes,
+    topics,
+    transactions,
+)
+from sparklog.console.changes import (
+    CONFIRM,
+    FORM,
+    JSON,
+    MAX_BODY,
+    OUTDATED,
+    Change,
+    Done,
+    Fields,
+    Preview,
+    Previews,
+    read_fields,
+)
+from sparklog.console.history_file import HistoryFile
 from sparklog.console.message_masks import MessageRules
 from sparklog.console.openapi import API, description
 from sparklog.console.pages import Link, environment
 from sparklog.console.views import Console, MissingError, Query, Subject, View
 from sparklog.errors import InvalidRequestError, SparklogError, UnknownTopicError
 from sparklog.metadata import Image
+from sparklog.wording import plain
 
 SUBJECTS: Final = (
     overview.SUBJECT,
@@ -53,16 +80,21 @@ SUBJECTS: Final = (
     transactions.SUBJECT,
     maintenance.SUBJECT,
 )
+CHANGES: Final = (*topic_changes.CHANGES, *group_changes.CHANGES)
 THREADS: Final = 4
 MAX_REQUESTS: Final = 32
+MAX_BODIES: Final = 4
+BODY_SECONDS: Final = 30.0
+_PAGES, _SLOW, _CHANGES = "pages", "slow", "changes"  # each has THREADS threads
 _STATIC = Path(__file__).parent / "static"
 _NOT_FOUND = "COMMIT_MISSING"
 _log = logging.getLogger("sparklog.console")
+T = TypeVar("T")
 HEADERS: Final = {
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with no-referrer browsers send forms with Origin: null
     "cross-origin-resource-policy": "same-origin",
 }
 
@@ -75,6 +107,9 @@ def create_app(
     allowed_hosts: Sequence[str] = (),
     messages: MessageRules | None = None,
     history: LagHistory | None = None,
+    history_file: Path | None = None,
+    write: bool = False,
+    may_delete_topics: bool = True,
 ) -> Starlette:
     """The console of an opened root, which stays the caller's. Run its lifespan: it samples the lag.
 
@@ -85,14 +120,19 @@ def create_app(
             names, no page of another site can read the console through a name that it lets point here (DNS
             rebinding).
         history: of the lag, which the caller samples; by default the console does.
+        history_file: a SQLite file in which the console keeps its samples (history_file.py).
         messages: show records, by these rules; None: only metadata. A server that stops calls
             `app.state.end_streams` first, since a live tail does not end by itself.
+        write: let forms change the root. There is no login: only where no other machine reaches it.
+        may_delete_topics: with `write`.
     """
     if messages is not None:
         subjects = [*subjects, message_streams.SUBJECT]
     kept = LagHistory() if history is None else history
-    console = Console(log, image or log.refresh, kept, messages)
-    server = _Server(console, subjects)
+    console = Console(log, image or log.refresh, kept, messages, can_write=write)
+    console.history_file = None if history_file is None else HistoryFile(history_file, log.cluster_id)
+    changes = [one for one in CHANGES if write and (may_delete_topics or one is not topic_changes.DELETE)]
+    server = _Server(console, subjects, changes)
     middleware = [
         Middleware(_SafeHeaders),
         Middleware(_NoForeignSites, allowed_hosts),
@@ -162,10 +202,11 @@ class _NoForeignSites:
         self._names = {_name(host) for host in allowed_hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._refused(Headers(scope=scope)) if scope["type"] == "http" else None
+        is_http = scope["type"] == "http"
+        refused = self._refused(Headers(scope=scope), scope["method"]) if is_http else None
         await (refused or self._app)(scope, receive, send)
 
-    def _refused(self, headers: Headers) -> Response | None:
+    def _refused(self, headers: Headers, method: str) -> Response | None:
         if self._names and not self._is_known(headers.get("host", "")):
             return PlainTextResponse(
                 "The console does not know the host name of this request (Host header). Use an IP address or "
@@ -174,13 +215,23 @@ class _NoForeignSites:
                 400,
             )
         is_page = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
-        if headers.get("sec-fetch-site") == "cross-site" and not is_page:
+        site = headers.get("sec-fetch-site")
+        if site == "cross-site" and not is_page:
             return PlainTextResponse("Pages of other sites may link to the console, not load it.\n", 403)
+        if method not in {"GET", "HEAD"} and not _is_own_origin(headers):
+            return PlainTextResponse("Only pages of the console may change something.\n", 403)
         return None
 
     def _is_known(self, host: str) -> bool:
         name = _name(host)
         return name in self._names or name == "localhost" or _is_address(name)
+
+
+def _is_own_origin(headers: Headers) -> bool:
+    """True unless a browser says that another site made the request; other programs say nothing."""
+    origin = headers.get("origin")
+    is_own = origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+    return is_own and headers.get("sec-fetch-site") in {None, "same-origin"}
 
 
 def _name(host: str) -> str:
@@ -189,6 +240,12 @@ def _name(host: str) -> str:
         return host[1:].partition("]")[0]
     name = host if host.count(":") > 1 else host.partition(":")[0]
     return name.lower().removesuffix(".")
+
+
+def is_loopback(host: str) -> bool:
+    """True if only this machine can reach a listener at this address or name."""
+    name = _name(host)
+    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
 
 
 def _is_address(name: str) -> bool:
@@ -225,17 +282,19 @@ class _Failures:
 
 
 class _Server:
-    def __init__(self, console: Console, subjects: Sequence[Subject]) -> None:
+    def __init__(self, console: Console, subjects: Sequence[Subject], changes: Sequence[Change]) -> None:
         self._console = console
         self._subjects = subjects
+        self._changes = changes
+        self._previews = Previews(console.log.clock)
         self._templates = environment()
-        self._limiter: anyio.CapacityLimiter | None = None
         self._requests = 0
-        self._slow_limiter: anyio.CapacityLimiter | None = None
+        self._bodies = 0
+        self._limiters: dict[str, anyio.CapacityLimiter] = {}
 
     def routes(self) -> list[BaseRoute]:
         views = [(subject, view) for subject in self._subjects for view in subject.views]
-        document = msgspec.json.encode(description([view for _, view in views]))
+        document = msgspec.json.encode(description([view for _, view in views], self._changes))
 
         async def openapi(_request: Request) -> Response:
             return _json(document)
@@ -252,17 +311,39 @@ class _Server:
         others = [route for subject in self._subjects for route in subject.routes(self._console)]
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
         described = Route(f"{API}/openapi.json", openapi, methods=["GET"])
-        return [static, described, *others, *api, *pages]
+        return [static, described, *self._change_routes(), *others, *api, *pages]
+
+    def _change_routes(self) -> list[BaseRoute]:
+        routes = []
+        for change in self._changes:
+            api = partial(self._preview_document, change)
+            routes += [
+                Route(change.path, partial(self._form, change), methods=["GET"]),
+                Route(change.path, partial(self._preview, change), methods=["POST"]),
+                Route(f"{API}{change.path}", api, methods=["POST"]),
+            ]
+        if routes:
+            routes += [
+                Route(CONFIRM, self._confirm, methods=["POST"]),
+                Route(f"{API}{CONFIRM}", self._confirm_document, methods=["POST"]),
+            ]
+        return list[BaseRoute](routes)
 
     @contextlib.asynccontextmanager
     async def sampling(self, _app: Starlette) -> AsyncIterator[None]:
         """Sample the lag of groups until the end."""
+        console, file = self._console, self._console.history_file
+        if file is not None:
+            await anyio.to_thread.run_sync(file.restore, console.history, console.now_ms)
+            console.history.keep = file.add
         task = asyncio.create_task(self._sample())
         try:
             yield
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            if file is not None:
+                await anyio.to_thread.run_sync(file.close)
 
     async def _sample(self) -> None:
         console = self._console
@@ -270,7 +351,8 @@ class _Server:
         while True:
             try:
                 await anyio.to_thread.run_sync(
-                    lambda: console.history.sample(console.log, image=console.image), limiter=self._threads()
+                    lambda: console.history.sample(console.log, image=console.image),
+                    limiter=self._threads(_PAGES),
                 )
                 has_failed = False
             except Exception as error:  # noqa: BLE001 - pages say what is wrong; samples go on once it is right
@@ -280,14 +362,94 @@ class _Server:
             await asyncio.sleep(console.history.interval_ms / 1000)
 
     async def _page(self, subject: Subject, view: View, request: Request) -> Response:
-        return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request), view))
+        return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request), _kind(view)))
 
     async def _document(self, view: View, request: Request) -> Response:
         return _json(
             await self._in_thread(
-                lambda: msgspec.json.encode(view.data(self._console, _query(request))), view
+                lambda: msgspec.json.encode(view.data(self._console, _query(request))), _kind(view)
             )
         )
+
+    # --- changes
+
+    async def _form(self, change: Change, request: Request) -> Response:
+        return HTMLResponse(
+            await self._in_thread(partial(self._show_form, change, request, Fields({}), None), _CHANGES)
+        )
+
+    async def _preview(self, change: Change, request: Request) -> Response:
+        async with self._body(request, FORM) as body:
+            page, status = await self._in_thread(partial(self._preview_page, change, request, body), _CHANGES)
+        return HTMLResponse(page, status)
+
+    def _preview_page(self, change: Change, request: Request, body: bytes) -> tuple[str, int]:
+        """Show the preview; or the form again, with what is wrong in it."""
+        fields = Fields({})
+        try:
+            fields = read_fields(body, FORM, [one.name for one in change.fields])
+            preview = self._plan(change, request, fields)
+        except InvalidRequestError as error:
+            return self._show_form(change, request, fields, error), 400
+        subject = self._subject_of(change)
+        return self._render("preview.html", request, subject, found=preview, confirm_path=CONFIRM), 200
+
+    def _show_form(
+        self, change: Change, request: Request, fields: Fields, error: SparklogError | None
+    ) -> str:
+        found = change.form(self._console, _query(request))
+        return self._render(
+            change.template,
+            request,
+            self._subject_of(change),
+            found=found,
+            typed=fields.as_typed(),
+            error=error,
+        )
+
+    def _subject_of(self, change: Change) -> Subject | None:
+        return next((one for one in self._subjects if one.title == change.subject), None)
+
+    def _plan(self, change: Change, request: Request, fields: Fields) -> Preview:
+        return self._previews.add(change.plan(self._console, _query(request), fields))
+
+    async def _preview_document(self, change: Change, request: Request) -> Response:
+        def preview(body: bytes) -> bytes:
+            fields = read_fields(body, JSON, [one.name for one in change.fields])
+            return msgspec.json.encode(self._plan(change, request, fields))
+
+        async with self._body(request, JSON) as body:
+            return _json(await self._in_thread(partial(preview, body), _CHANGES))
+
+    async def _confirm(self, request: Request) -> Response:
+        done = await self._confirmed(request, FORM)
+        return RedirectResponse(quote(request.scope.get("root_path", "")) + done.page, 303)
+
+    async def _confirm_document(self, request: Request) -> Response:
+        return _json(msgspec.json.encode(await self._confirmed(request, JSON)))
+
+    async def _confirmed(self, request: Request, media_type: str) -> Done:
+        async with self._body(request, media_type) as body:
+            code = read_fields(body, media_type, ["confirm"]).text("confirm")
+        done: Done = await self._in_thread(lambda: self._previews.confirm(code), _CHANGES)
+        _log.info("confirmed in the console: %s", plain(done.title))  # names may have line ends in them
+        return done
+
+    @contextlib.asynccontextmanager
+    async def _body(self, request: Request, media_type: str) -> AsyncIterator[bytes]:
+        """The body of a request; MAX_BODIES are held at a time."""
+        found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if found != media_type:
+            raise HTTPException(415, f"found content-type {found[:100]!r}, expected {media_type}")
+        if self._bodies >= MAX_BODIES:
+            raise HTTPException(503, "too many changes at a time; try again")
+        self._bodies += 1
+        try:
+            yield await _read(request)
+        finally:
+            self._bodies -= 1
+
+    # --- pages
 
     def _show(self, subject: Subject, view: View, request: Request) -> str:
         query = _query(request)
@@ -310,22 +472,25 @@ class _Server:
             now_ms=console.now_ms,
             given=dict(request.query_params),
             has_messages=console.has_messages,
+            can_write=console.can_write,
+            may_delete_topics=topic_changes.DELETE in self._changes,
+            keeps_history=console.history_file is not None,
             api=f"{base}{API}",
             here=request.url.path,
             **values,
         )
 
-    def _threads(self, *, slow: bool = False) -> anyio.CapacityLimiter:
-        if self._limiter is None or self._slow_limiter is None:  # they belong to the event loop
-            self._limiter, self._slow_limiter = (anyio.CapacityLimiter(THREADS) for _ in range(2))
-        return self._slow_limiter if slow else self._limiter
+    def _threads(self, kind: str) -> anyio.CapacityLimiter:
+        if kind not in self._limiters:  # they belong to the event loop
+            self._limiters[kind] = anyio.CapacityLimiter(THREADS)
+        return self._limiters[kind]
 
-    async def _in_thread(self, work: Callable[[], Any], view: View) -> Any:
+    async def _in_thread(self, work: Callable[[], T], kind: str) -> T:
         if self._requests >= MAX_REQUESTS:
             raise HTTPException(503, "too many requests at a time; try again")
         self._requests += 1
         try:
-            return await anyio.to_thread.run_sync(work, limiter=self._threads(slow=view.is_slow))
+            return await anyio.to_thread.run_sync(work, limiter=self._threads(kind))
         finally:
             self._requests -= 1
 
@@ -340,6 +505,8 @@ class _Server:
         status = 503
         if isinstance(error, UnknownTopicError) or error.code == _NOT_FOUND:
             status = 404
+        elif error.code == OUTDATED:
+            status = 409
         elif isinstance(error, InvalidRequestError):
             status = 400
         return self._failure(request, status, error.code, error.message, error.fix)
@@ -361,6 +528,23 @@ class _Server:
             return _json(msgspec.json.encode({"code": code, "message": message, "fix": fix}), status)
         page = self._render("error.html", request, None, status=status, code=code, message=message, fix=fix)
         return HTMLResponse(page, status)
+
+
+async def _read(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        with anyio.fail_after(BODY_SECONDS):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > MAX_BODY:
+                    raise HTTPException(413, f"found more than {MAX_BODY:,} bytes")
+    except TimeoutError:
+        raise HTTPException(408, f"found no end of the body within {BODY_SECONDS:.0f} s") from None
+    return bytes(body)
+
+
+def _kind(view: View) -> str:
+    return _SLOW if view.is_slow else _PAGES
 
 
 def _query(request: Request) -> Query:

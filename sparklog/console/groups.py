@@ -3,7 +3,7 @@
 The lag in records is the log's end less the committed offset, as in Kafka's tools. The lag in time is read
 from the storage (client/lag.py), of at most MAX_READ partitions for one answer. The last hour comes from the
 samples that the console takes while it runs.
-Not here: members, which only the group's coordinator knows; changing offsets.
+Not here: changing offsets (group_changes.py).
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from typing import Final
 from sparklog.client import CommittedOffset
 from sparklog.client.groups import TopicPartition
 from sparklog.client.lag import LagPoint, lag_seconds
+from sparklog.console.group_members import GroupMembers, group_members, groups_of_brokers
 from sparklog.console.views import (
     FILTER,
     PAGE,
@@ -97,7 +98,7 @@ class GroupList:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPage:
-    """A group, and its partitions.
+    """A group, its members and its partitions.
 
     Fields:
         consumed_minutes, produced_minutes: records per second, in minutes as of GroupRow.lag_minutes.
@@ -109,6 +110,7 @@ class GroupPage:
     largest_lag: int
     consumed_minutes: tuple[float | None, ...]
     produced_minutes: tuple[float | None, ...]
+    members: GroupMembers
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +145,8 @@ def group_page(console: Console, query: Query) -> GroupPage:
     """One group."""
     image, name = console.image, query.text("group")
     committed = console.log.describe_offsets(name, image=image) if name else {}
-    if not committed:
+    members = group_members(console, image, name) if name else GroupMembers(is_served=False)
+    if not committed and not members.members:
         raise MissingError(f"group {name!r}: it has committed no offsets")
     rows = sorted(_rows(image, committed), key=lambda one: (one.topic, one.partition))
     paging, shown = paged(rows, query)
@@ -168,6 +171,7 @@ def group_page(console: Console, query: Query) -> GroupPage:
         largest_lag=max((one.lag or 0 for one in rows), default=0),
         consumed_minutes=tuple(_mean(one.consumed_per_second for one in minute) for minute in minutes),
         produced_minutes=tuple(_mean(one.produced_per_second for one in minute) for minute in minutes),
+        members=members,
     )
 
 
@@ -193,7 +197,8 @@ def all_groups(console: Console) -> Sequence[GroupRow]:
 def _all_groups(console: Console) -> Sequence[GroupRow]:
     image, log = console.image, console.log
     found = [
-        _group(name, list(_rows(image, log.describe_offsets(name, image=image)))) for name in log.groups()
+        _group(name, list(_rows(image, log.describe_offsets(name, image=image))))
+        for name in {*log.groups(), *groups_of_brokers(console, image)}
     ]
     return sorted(found, key=lambda one: (-one.lag, one.group))
 
@@ -316,7 +321,7 @@ SUBJECT = Subject(
             path="/group",
             template="group.html",
             data=group_page,
-            doc="A group: its committed offsets, lag and rate by partition, and its last hour.",
+            doc="A group: its members, its committed offsets, lag and rate by partition, and its last hour.",
             parameters=(Parameter("group", "Its name."), PAGE),
         ),
         View(

@@ -120,7 +120,7 @@ def filters(given: Given) -> Filters:
         json_path=given.text("path").strip(),
         json_equals=given.text("equals"),
         regex=given.text("regex"),
-        end_time_ms=_time_ms("until", until) if until else None,
+        end_time_ms=time_ms("until", until) if until else None,
     )
 
 
@@ -140,7 +140,7 @@ def _start(given: Given) -> Start:
     if kind == "beginning":
         return Start("beginning", 0)
     if kind == "time":
-        return Start("time", _time_ms("at", at))
+        return Start("time", time_ms("at", at))
     return Start(kind, given.number("at", DEFAULT_LATEST if kind == "latest" else 0))
 
 
@@ -153,7 +153,8 @@ def partitions_of(given: Given) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-def _time_ms(name: str, text: str) -> int:
+def time_ms(name: str, text: str) -> int:
+    """Read a time: ISO 8601, UTC without a zone, or milliseconds; InvalidRequestError INVALID_OPTION."""
     if text.isascii() and text.isdecimal() and len(text) <= 15:
         return int(text)
     try:

@@ -7,12 +7,14 @@
     GET /topics/{topic}/messages/{partition}/{offset}/{key or value}    the bytes, masked
     GET /topics/{topic}/tail/stream        the live tail, as server-sent events: rows, notices, end
 
-Invariants: a stream ends soon after its reader has left, and its search with it. MAX_STREAMS at a time.
+Invariants: a stream ends soon after its reader has left, and its search with it; and if its reader takes
+    nothing for SEND_SECONDS, since it holds a batch meanwhile. MAX_STREAMS at a time.
 Memory: a stream holds one step of its scan, and at most one event that the reader has not taken.
 Concurrency: the event loop; each step runs in one of THREADS threads, which pages do not share.
 """
 
 import dataclasses
+import logging
 import secrets
 import string
 import threading
@@ -27,7 +29,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from sparklog.console.message_export import EXPORT_FORMATS, MEDIA_TYPES, export
 from sparklog.console.message_pages import (
@@ -48,12 +50,15 @@ from sparklog.console.views import Console, Subject
 from sparklog.console.views import Query as Given
 from sparklog.errors import InvalidRequestError, SparklogError
 
+_log = logging.getLogger("sparklog.console")
 THREADS: Final = 4
 MAX_STREAMS: Final = 16
 MAX_SEARCHES: Final = 64  # whose ids are known
 PROGRESS_MS: Final = 250
 TAIL_SECONDS: Final = 0.25  # between two polls
 HEARTBEAT_SECONDS: Final = 5.0  # a write shows that the reader has left
+SEND_SECONDS: Final = 60.0  # a piece is at most SENT_PIECE, so 17 kB/s are enough
+SENT_PIECE: Final = 1 << 20
 EXPORT_RECORDS: Final = 100_000
 _DOWNLOAD_PIECE: Final = 1 << 20
 
@@ -323,8 +328,26 @@ class _Stream(StreamingResponse):
         self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_late = False
+
+        async def send_in_time(message: Message) -> None:
+            nonlocal is_late
+            body = message.get("body", b"")
+            for at in range(0, max(1, len(body)), SENT_PIECE):
+                is_last = at + SENT_PIECE >= len(body)
+                part = body if len(body) <= SENT_PIECE else bytes(body[at : at + SENT_PIECE])
+                more = {"body": part, "more_body": message.get("more_body", False) or not is_last}
+                is_late = True
+                with anyio.fail_after(SEND_SECONDS):
+                    await send({**message, **more} if "body" in message else message)
+                is_late = False
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, send_in_time)
+        except TimeoutError:
+            if not is_late:
+                raise
+            _log.warning("%a: its reader took nothing for %g s", scope["path"], SEND_SECONDS)
         finally:
             self._closed()
 

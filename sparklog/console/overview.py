@@ -66,7 +66,8 @@ class Overview:
     Fields:
         checked: the names of the checks; those without a problem are fine.
         is_served: a broker is registered, or was once.
-        commit_minutes: commits in each of the last MINUTES minutes, the current one last.
+        commit_minutes: commits in each of the last MINUTES minutes, the current one last; null: cleaning has
+            removed commits of that minute.
         groups: those with the largest lag.
     """
 
@@ -84,7 +85,7 @@ class Overview:
     is_served: bool
     controller: int | None
     brokers: tuple[BrokerRow, ...]
-    commit_minutes: tuple[int, ...]
+    commit_minutes: tuple[int | None, ...]
     commits: tuple[CommitRow, ...]
     groups: tuple[GroupRow, ...]
     group_count: int
@@ -176,10 +177,14 @@ def _group_findings(groups: Sequence[GroupRow]) -> Iterator[Finding]:
         )
 
 
-def _minutes(console: Console) -> tuple[int, ...]:
+def _minutes(console: Console) -> tuple[int | None, ...]:
     now_minute = console.now_ms // _MINUTE_MS
-    counts = Counter(time_ms // _MINUTE_MS for time_ms in commit_times(console).values())
-    return tuple(counts[now_minute - back] for back in range(MINUTES - 1, -1, -1))
+    times = commit_times(console)
+    counts = Counter(time_ms // _MINUTE_MS for time_ms in times.values())
+    is_cleaned = times and min(times) > 0
+    oldest = min(counts) if is_cleaned else now_minute - MINUTES
+    minutes = range(now_minute - MINUTES + 1, now_minute + 1)
+    return tuple(None if minute < oldest else counts[minute] for minute in minutes)
 
 
 SUBJECT = Subject(

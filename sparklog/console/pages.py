@@ -129,20 +129,25 @@ def query_string(given: Mapping[str, str], **changes: object) -> str:
 
 
 def bar(shares: Iterable[float], *, label: str = "", width: float = 100.0) -> Markup:
-    """A row of boxes, each as wide as its share of `width` percent; neighbours differ in shade."""
+    """A row of boxes, each as wide as its share of `width` percent; neighbours differ in shade.
+
+    `label`: what a reader hears; nothing without, since the number stands next to it.
+    """
     boxes, x = [], 0.0
     for number, share in enumerate(shares):
         size = max(0.0, share) * width
         box = Markup('<rect class="b{0}" x="{1:.3f}%" width="{2:.3f}%" height="100%"/>')
         boxes.append(box.format(number % 2, x, size))
         x += size
-    figure = Markup('<svg class="bar" role="img" aria-label="{0}">{1}</svg>')
-    return figure.format(plain(label), Markup().join(boxes))
+    spoken = (
+        Markup('role="img" aria-label="{0}"').format(plain(label)) if label else Markup('aria-hidden="true"')
+    )
+    return Markup('<svg class="bar" {0}>{1}</svg>').format(spoken, Markup().join(boxes))
 
 
-def columns(values: Sequence[int], labels: Sequence[str]) -> Markup:
-    """A small column chart; each column has a title."""
-    most = max([*values, 1])
+def columns(values: Sequence[int | None], labels: Sequence[str]) -> Markup:
+    """A small column chart; each column has a title, and null no column."""
+    most = max([value or 0 for value in values] + [1])
     step = 100 / max(1, len(values))
     boxes = []
     for number, (value, label) in enumerate(zip(values, labels, strict=True)):
@@ -198,12 +203,13 @@ def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
     return found
 
 
-def minute_labels(counts: Sequence[int]) -> list[str]:
-    """Titles for numbers of commits in consecutive minutes, the current one last."""
+def minute_labels(counts: Sequence[int | None]) -> list[str]:
+    """Titles for numbers of commits in consecutive minutes, the current one last; null: not kept."""
     last = len(counts) - 1
+    texts = ["no longer kept" if count is None else counted(count, "commit") for count in counts]
     return [
-        f"{counted(count, 'commit')} {'in this minute' if at == last else f'{last - at} min ago'}"
-        for at, count in enumerate(counts)
+        f"{text} {'in this minute' if at == last else f'{last - at} min ago'}"
+        for at, text in enumerate(texts)
     ]
 
 

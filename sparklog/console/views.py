@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute
 
 from sparklog.client import SparkLog
 from sparklog.client.lag import LagHistory
+from sparklog.console.history_file import HistoryFile
 from sparklog.console.message_masks import MessageRules
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image
@@ -39,9 +40,13 @@ class Console:
         image: Callable[[], Image],
         history: LagHistory,
         messages: MessageRules | None = None,
+        *,
+        can_write: bool = False,
     ) -> None:
         """`messages`: rules for showing records; None: none are shown."""
         self.log = log
+        self.can_write = can_write
+        self.history_file: HistoryFile | None = None
         self.history = history
         self.rules = messages or MessageRules()
         self.has_messages = messages is not None
@@ -51,6 +56,7 @@ class Console:
         self._facts: dict[Hashable, Any] = {}
         self._recent: dict[Hashable, tuple[int, Any]] = {}
         self._past: dict[int, Image] = {}
+        self._coordinator_problem = (0, "")
 
     @property
     def image(self) -> Image:
@@ -92,6 +98,15 @@ class Console:
             with self._lock:
                 self._recent[key] = found
         return cast("T", found[1])
+
+    def coordinator_problem(self, max_age_ms: int) -> str:
+        """Return why brokers did not say who is in a group, if that was so short a time ago; or empty."""
+        at_ms, problem = self._coordinator_problem
+        return problem if self.log.clock.monotonic_ms() - at_ms <= max_age_ms else ""
+
+    def note_coordinator_problem(self, problem: str) -> None:
+        """Remember it, so that pages need not wait for them again."""
+        self._coordinator_problem = (self.log.clock.monotonic_ms(), problem)
 
     def past(self, commit: int, load: Callable[[], Image]) -> Image:
         """Return the image after a commit; the last few are kept."""

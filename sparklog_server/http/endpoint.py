@@ -5,7 +5,8 @@
     visible, accepting connections; else send it no clients. A broker without leaderships is ready too.
 /console: the web console of the root (sparklog/console), with the image that the broker follows; it samples
     the lag of groups while the broker runs. Only by names of this broker (DNS rebinding); probes use any.
-Invariants: a probe waits for no other request; only the path, the query and headers are read from clients.
+Invariants: a probe waits for no other request. Only the path, the query and headers are read from clients,
+    and with sparklog.console.write the bodies of the console's forms.
 Concurrency: uvicorn in the broker's event loop.
 """
 
@@ -186,8 +187,11 @@ class HttpEndpoint:
         *,
         storage_threads: Callable[[], int],
         advertised_hosts: Sequence[str] = (),
+        may_delete_topics: bool = True,
     ) -> None:
+        """`may_delete_topics`: with sparklog.console.write (delete.topic.enable)."""
         self._settings = settings
+        self._may_delete_topics = may_delete_topics
         self._advertised_hosts = advertised_hosts
         self._parts = parts
         self._utilization = Utilization(storage_threads)
@@ -212,6 +216,9 @@ class HttpEndpoint:
             image=lambda: root.image,
             allowed_hosts=await self._console_hosts(wanted.host),
             messages=self._message_rules(),
+            history_file=Path(self._settings.console_history) if self._settings.console_history else None,
+            write=self._settings.console_write,
+            may_delete_topics=self._may_delete_topics,
         )
         self._end_streams = console.state.end_streams
         await self._sampling.enter_async_context(console.router.lifespan_context(console))

@@ -232,10 +232,23 @@ class HttpSettings:
         doc="""Show records in the web console. Everybody who reaches sparklog.http.listener may then read
         them, and searches take CPU from clients: up to four threads.""",
     )
+    console_write: bool = setting(
+        "sparklog.console.write",
+        default=False,
+        doc="""Let the forms of the web console change settings, offsets of groups, topics and records, each
+        after a preview. There is no login: sparklog.http.listener must be on a loopback address, and every
+        user of this machine may then change them.""",
+    )
     console_masks: str = setting(
         "sparklog.console.masks",
         default="",
         doc="""A JSON file of what to hide in records that the web console shows; empty: nothing.""",
+    )
+    console_history: str = setting(
+        "sparklog.console.history",
+        default="",
+        doc="""A SQLite file in which the web console keeps the lag of groups for a day, so that a restart
+        goes on where it was; it is made if it is not there. Empty: an hour, in memory.""",
     )
     console_schemas: str = setting(
         "sparklog.console.schemas",
@@ -244,9 +257,18 @@ class HttpSettings:
     )
 
     def __post_init__(self) -> None:
-        """Check the texts of the listener and of hosts."""
-        self.parsed_http_listener()
+        """Check the texts of the listener and of hosts, and that only a loopback one may change something."""
+        address = self.parsed_http_listener()
         self.parsed_console_hosts()
+        if self.console_write and not (
+            address and (address.host == "localhost" or is_loopback(address.host))
+        ):
+            raise _invalid(
+                "sparklog.console.write",
+                f"found true with sparklog.http.listener={self.http_listener[:_SHOWN]!r}, expected a "
+                "loopback address there, since the console has no login",
+                "write sparklog.http.listener=127.0.0.1:9404, and reach it through a tunnel (ssh -L)",
+            )
 
     def parsed_http_listener(self) -> ListenerAddress | None:
         """Return the address of the metrics listener, if there is one."""

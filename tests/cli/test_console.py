@@ -75,6 +75,11 @@ def test_others_are_warned_about(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("unserved")
+def test_others_may_change_nothing(run: Run) -> None:
+    answer = run("console", "--host", "0.0.0.0", "--write", exit_code=2)
+    assert "--write needs a loopback address" in answer.stderr
+
+
 def test_a_port_that_is_taken_is_an_error(run: Run) -> None:
     run("topics", "create", "--topic", "orders")
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -1,5 +1,6 @@
 """Searches with progress, cancelling, the live tail, and files, over HTTP."""
 
+import asyncio
 import contextlib
 import csv
 import io
@@ -19,11 +20,13 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from sparklog.client import SparkLog
+from sparklog.client.lag import LagHistory
 from sparklog.console import message_streams
 from sparklog.console import messages as messages_module
 from sparklog.console.app import create_app
 from sparklog.console.message_masks import MaskRule, MessageRules
 from tests.console.made_records import HOSTILE, TOPIC, all_records, fill
+from tests.support.told import Told
 
 PAGE = f"/topics/{TOPIC}/messages"
 Event = tuple[str, str]
@@ -358,3 +361,47 @@ def test_an_export_has_a_limit_and_masks(filled: SparkLog) -> None:
         assert len(rows) == 9
         assert {row["key"] for row in rows if isinstance(row["key"], str)} == {"***"}
         assert client.get(f"{PAGE}/export?file=exe").status_code == 400
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(
+    filled: SparkLog, monkeypatch: pytest.MonkeyPatch, told: Told
+) -> None:
+    monkeypatch.setattr(message_streams, "SEND_SECONDS", 0.05)
+    monkeypatch.setattr(message_streams, "MAX_STREAMS", 1)
+    app = create_app(filled, messages=MessageRules(), history=LagHistory())
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": f"/topics/{TOPIC}/messages/export",
+        "query_string": b"from=beginning",
+        "headers": [],
+    }
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def read() -> None:
+        for _ in range(2):  # the first has given its place back
+            await app(scope, receive, send)
+
+    asyncio.run(read())
+    assert (
+        told("sparklog.console")
+        == [f"'/topics/{TOPIC}/messages/export': its reader took nothing for 0.05 s"] * 2
+    )
+
+
+def test_large_pieces_are_sent_in_parts(filled: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = export_bytes(filled)
+    monkeypatch.setattr(message_streams, "SENT_PIECE", 100)
+    assert export_bytes(filled) == whole
+    assert len(whole) > 1000
+
+
+def export_bytes(log: SparkLog) -> bytes:
+    with TestClient(create_app(log, messages=MessageRules(), history=LagHistory())) as client:
+        return client.get(f"/topics/{TOPIC}/messages/export?from=beginning").content

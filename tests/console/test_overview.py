@@ -74,3 +74,16 @@ def test_what_is_damaged_is_a_problem_and_the_rest_is_shown(log: SparkLog, clien
     assert (found["topics"], found["groups"]) == (2, [])
     assert client.get("/").status_code == 200
     assert client.get("/groups").status_code == 503
+
+
+def test_minutes_whose_commits_were_cleaned_are_not_zero(log: SparkLog, api: Callable[[str], Any]) -> None:
+    for number in range(5):
+        log.create_topic(f"t{number}")
+        log.clock.advance_ms(60_000)  # type: ignore[attr-defined]
+    assert api("/overview")["commit_minutes"][-6:] == [1, 1, 1, 1, 1, 0]
+    assert api("/overview")["commit_minutes"][0] == 0  # the log began later
+    for number in range(2):
+        log.store.delete(f"__cluster_metadata/{number:020d}.json")
+    log.clock.advance_ms(60_000)  # type: ignore[attr-defined]
+    counts = api("/overview")["commit_minutes"]
+    assert (counts[0], counts[-7:]) == (None, [None, None, 1, 1, 1, 0, 0])

@@ -18,7 +18,7 @@ import pytest
 LEVELS = ("fast", "usual", "all")
 FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "start_process"}
 FOLDERS = {
-    *("brokers", "clusters", "compat", "crash", "models", "peers", "property"),
+    *("brokers", "browser", "clusters", "compat", "crash", "models", "peers", "property"),
     *("server/maintenance", "simulation"),
 }
 _MEMORY, _MEMORY_BYTES = "/dev/shm", 4 << 30

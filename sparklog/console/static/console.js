@@ -29,6 +29,17 @@ for (const part of document.querySelectorAll("[data-refresh]")) {
   }, 1000 * Number(part.dataset.refresh));
 }
 
+// A table that is wider than its place is scrolled by keyboard, too.
+function reach() {
+  for (const place of document.querySelectorAll(".scroll, pre")) {
+    if (place.scrollWidth > place.clientWidth || place.scrollHeight > place.clientHeight) place.tabIndex = 0;
+    else place.removeAttribute("tabindex");
+  }
+}
+reach();
+addEventListener("resize", reach);
+document.addEventListener("htmx:afterSettle", reach);
+
 // A chart with a cursor in place of the one that the page has; it is fetched from the API.
 let chart = null;
 async function draw() {
@@ -36,7 +47,8 @@ async function draw() {
   if (!place || !window.uPlot) return;
   const answer = await fetch(place.dataset.src);
   if (!answer.ok) return;
-  const values = (await answer.json())[place.dataset.series].map((value) => value || null);
+  const answered = (await answer.json())[place.dataset.series];
+  const values = answered.map((value) => value || null);
   const minute = Math.floor(Date.now() / 60000) * 60;
   const times = values.map((_, index) => minute - 60 * (values.length - 1 - index));
   const style = getComputedStyle(document.documentElement);
@@ -51,7 +63,7 @@ async function draw() {
       width: Math.max(inner, 200), height: 110, legend: { show: true }, cursor: { y: false },
       axes: [{ ...axis, size: 28, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 44, splits: (plot) => [0, plot.scales.y.max] }],
       scales: { y: { range: (_, __, most) => [0, Math.max(most, 1)] } },
-      series: [{ label: "at", value: (_, time) => (time ? clock(time) : "–") }, { label: "commits", value: (_, value) => value ?? 0, stroke: colour("--accent"), fill: colour("--accent"), paths: uPlot.paths.bars({ size: [0.8, 20] }), points: { show: false } }],
+      series: [{ label: "at", value: (_, time) => (time ? clock(time) : "–") }, { label: "commits", value: (_, value, __, at) => (at === null ? "–" : answered[at] === null ? "no longer kept" : value ?? 0), stroke: colour("--accent"), fill: colour("--accent"), paths: uPlot.paths.bars({ size: [0.8, 20] }), points: { show: false } }],
     },
     [times, values],
     place,

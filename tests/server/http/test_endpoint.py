@@ -465,3 +465,52 @@ def test_the_console_keeps_the_lag_of_groups_while_the_broker_runs(
     points = json.loads(get(broker, "/console/api/v1/groups/readers/history")[1])["points"]
     assert {one["lag"] for one in points} == {3}
     assert "Lag in the last hour: now 3" in get(broker, "/console/groups")[1]
+
+
+def post(broker: RunningBroker, path: str, document: dict[str, object]) -> tuple[int, Any]:
+    assert broker.broker.http.address is not None
+    host, port = broker.broker.http.address
+    request = urllib.request.Request(
+        f"http://{host}:{port}/console/api/v1{path}",
+        json.dumps(document).encode(),
+        {"content-type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_the_console_changes_the_root_only_if_it_may(start_broker: Callable[..., RunningBroker]) -> None:
+    broker = start_broker(ON)
+    assert post(broker, "/create-topic", {"name": "made"})[0] in {404, 405}
+    broker.stop()
+    broker = start_broker(ON | {"sparklog.console.write": "true"})
+    status, shown = post(broker, "/create-topic", {"name": "made"})
+    assert status == 200
+    assert post(broker, "/confirm", {"confirm": shown["confirm"]})[0] == 200
+    broker.settle()
+    assert produce(broker, "made", 3) == [None] * 3
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition("made", 0, 2)], asynchronous=False)
+    consumer.close()
+    status, shown = post(broker, "/group/reset?group=readers", {"to": "latest"})
+    assert [(one["before"], one["after"]) for one in shown["rows"]] == [("2", "3")]
+    assert post(broker, "/confirm", {"confirm": shown["confirm"]})[0] == 200
+    with broker.beside() as log:
+        assert log.committed_offsets("readers") == {("made", 0): 3}
+    assert post(broker, "/topics/made/delete", {"name": "made"})[0] == 200
+    broker.stop()
+    broker = start_broker(ON | {"sparklog.console.write": "true", "delete.topic.enable": "false"})
+    assert post(broker, "/topics/made/delete", {"name": "made"})[0] in {404, 405}
+
+
+@pytest.mark.parametrize("listener", ["", ":9404", "0.0.0.0:9404", "example.org:9404", "192.168.1.1:9404"])
+def test_only_a_loopback_listener_may_change_the_root(listener: str) -> None:
+    wanted = {"sparklog.console.write": "true", "sparklog.http.listener": listener}
+    with pytest.raises(InvalidRequestError, match=r"sparklog\.console\.write: found true with"):
+        ServerConfig.parse(wanted)
+    for host in ("localhost", "127.0.0.1", "[::1]"):
+        ServerConfig.parse(wanted | {"sparklog.http.listener": f"{host}:9404"})
