@@ -107,17 +107,21 @@ class Broker:
         self.dispatcher = self._make_dispatcher()
         self.network = self._make_network()
         self.http = HttpEndpoint(
-            config.http,
+            config,
             self._observed(),
             storage_threads=lambda: self.root.storage_threads,
-            advertised_hosts=config.network.advertised_hosts(),
-            may_delete_topics=config.topics.delete_topic_enable,
+            access=self.access,
+            run_crypto=self._crypto.run,
         )
         self.maintenance = self._make_maintenance()
         self._apply_settings(self.settings.current)
         self.settings.on_change(self._apply_settings)
-        # In the order of starting.
-        self.components: list[Component] = [
+        self.components = self._in_order()
+        self._started: list[Component] = []
+
+    def _in_order(self) -> list[Component]:
+        """Return the components in the order of starting."""
+        return [
             self._crypto,
             self.http,
             self.membership,
@@ -128,9 +132,13 @@ class Broker:
             self.transactions,
             self._make_sweep(),
             self.maintenance,
-            AuditTopic(self.root, self.access.audit, config.access, node_id=config.broker.node_id),
+            AuditTopic(
+                self.root,
+                self.access.audit,
+                self.config.access,
+                node_id=self.config.broker.node_id,
+            ),
         ]
-        self._started: list[Component] = []
 
     def _apply_settings(self, settings: ServerConfig) -> None:
         """Apply the settings that can change while the broker runs (settings/updating.py)."""

@@ -473,6 +473,7 @@ class _Server:
             given=dict(request.query_params),
             has_messages=console.has_messages,
             can_write=console.can_write,
+            user=request.scope.get("state", {}).get("user"),
             may_delete_topics=topic_changes.DELETE in self._changes,
             keeps_history=console.history_file is not None,
             api=f"{base}{API}",

@@ -1,5 +1,7 @@
 """/metrics, /health, /ready, /console, on a port of their own (sparklog.http.listener; off unless it is set).
 
+With sparklog.http.security.protocol=SSL over TLS; with SASL_SSL for users who log in, too (login.py).
+
 /health: 200 if the process is alive, its event loop answers, and the broker has not failed; else restart it.
 /ready: 200 if the broker serves: registered and not fenced, with a fresh image, its groups loaded, the root
     visible, accepting connections; else send it no clients. A broker without leaderships is ready too.
@@ -16,7 +18,9 @@ import contextlib
 import itertools
 import logging
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,15 +30,21 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sparklog.console.app import create_app
 from sparklog.console.message_masks import MessageRules, load_rules
+from sparklog_server.http.login import Login, Run
+from sparklog_server.network.tls import Certificates
 from sparklog_server.observe.collector import Scraper
 from sparklog_server.observe.observation import Parts, Utilization, is_root_visible, reason_not_in_charge
 from sparklog_server.runtime.lifecycle import BrokerState
-from sparklog_server.settings.network import HttpSettings, bind_host, new_socket, plain_host
+from sparklog_server.security.access import Access
+from sparklog_server.security.tokens import Tokens
+from sparklog_server.settings.config import HTTP, ServerConfig
+from sparklog_server.settings.network import bind_host, new_socket, plain_host
+from sparklog_server.settings.security import OAUTHBEARER, SecuredListener
 
 # --- connections -------------------------------------------------------------------------------------
 #
@@ -182,17 +192,18 @@ class HttpEndpoint:
 
     def __init__(
         self,
-        settings: HttpSettings,
+        config: ServerConfig,
         parts: Parts,
         *,
         storage_threads: Callable[[], int],
-        advertised_hosts: Sequence[str] = (),
-        may_delete_topics: bool = True,
+        access: Access,
+        run_crypto: Run,
     ) -> None:
-        """`may_delete_topics`: with sparklog.console.write (delete.topic.enable)."""
-        self._settings = settings
-        self._may_delete_topics = may_delete_topics
-        self._advertised_hosts = advertised_hosts
+        """`run_crypto`: calls a function in a thread of authentication."""
+        self._config = config
+        self._settings = config.http
+        self._access = access
+        self._run_crypto = run_crypto
         self._parts = parts
         self._utilization = Utilization(storage_threads)
         self._scrapes = Scrapes(Scraper(parts, self._utilization))
@@ -218,7 +229,7 @@ class HttpEndpoint:
             messages=self._message_rules(),
             history_file=Path(self._settings.console_history) if self._settings.console_history else None,
             write=self._settings.console_write,
-            may_delete_topics=self._may_delete_topics,
+            may_delete_topics=self._config.topics.delete_topic_enable,
         )
         self._end_streams = console.state.end_streams
         await self._sampling.enter_async_context(console.router.lifespan_context(console))
@@ -232,8 +243,11 @@ class HttpEndpoint:
                 Mount("/console", console),
             ]
         )
+        secured = self._config.secured_http()
+        certificates = Certificates(HTTP, secured) if secured.protocol.has_tls else None
         config = uvicorn.Config(
-            app,
+            self._with_login(app, secured) if secured.protocol.has_sasl else app,
+            ssl_context_factory=None if certificates is None else partial(_ssl_context, certificates),
             http=HttpConnection,
             ws="none",
             lifespan="off",
@@ -248,11 +262,31 @@ class HttpEndpoint:
             asyncio.create_task(self._server.serve(sockets=[listening])),
             asyncio.create_task(self._sample()),
         ]
-        _log.info("metrics at http://%s:%d/metrics, the console at /console", *self.address)
+        scheme = "http" if certificates is None else "https"
+        _log.info("metrics at %s://%s:%d/metrics, the console at /console", scheme, *self.address)
+
+    def _with_login(self, app: ASGIApp, secured: SecuredListener) -> Login:
+        root, clock = self._parts.root, self._parts.clock
+        has_tokens = OAUTHBEARER in secured.mechanisms
+        allowed = self._config.security.allowed_urls()
+        return Login(
+            app,
+            lambda: root.image.scram,
+            tokens=Tokens(secured.settings, allowed, clock) if has_tokens else None,
+            access=self._access,
+            run=self._run_crypto,
+            clock=clock,
+            open_paths=self._settings.open_paths(),
+        )
 
     async def _console_hosts(self, host: str) -> list[str]:
         """Return the names by which browsers may open the console; at least this machine's."""
-        names = [socket.gethostname(), host, *self._advertised_hosts, *self._settings.parsed_console_hosts()]
+        names = [
+            socket.gethostname(),
+            host,
+            *self._config.network.advertised_hosts(),
+            *self._settings.parsed_console_hosts(),
+        ]
         with contextlib.suppress(TimeoutError, OSError, UnicodeError):  # the broker serves without it too
             names.append(await asyncio.wait_for(asyncio.to_thread(socket.getfqdn), NAME_SECONDS))
         return [name for name in names if name.strip("*")]
@@ -313,6 +347,18 @@ class HttpEndpoint:
             "the root is not visible": await is_root_visible(parts),
         }
         return [problem for problem, is_fine in found.items() if not is_fine]
+
+
+def _ssl_context(certificates: Certificates, *_: Any) -> ssl.SSLContext:
+    """Return a context that takes the newest certificates for each handshake."""
+
+    def take_newest(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        certificates.reload()
+        connection.context = certificates.context
+
+    context = certificates.context
+    context.sni_callback = take_newest
+    return context
 
 
 def _bind(host: str, port: int) -> socket.socket:

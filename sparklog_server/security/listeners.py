@@ -19,6 +19,15 @@ def check_listeners(config: ServerConfig) -> None:
         InvalidRequestError: OPEN_LISTENER, with sparklog.require.authentication.
     """
     found = open_listeners(config)
+    http = config.http.parsed_http_listener()
+    required = config.security.require_authentication
+    if required and http and not config.secured_http().authenticates and not _is_local(http.host):
+        raise InvalidRequestError(
+            "OPEN_LISTENER",
+            f"sparklog.http.listener={config.http.http_listener}: found no authentication, and "
+            "sparklog.require.authentication=true",
+            fix="set sparklog.http.security.protocol=SASL_SSL, or listen on localhost",
+        )
     if not found:
         return
     names = ", ".join(map(str, found))

@@ -44,6 +44,8 @@ from sparklog_server.settings.security import (
 )
 from sparklog_server.settings.updating import DYNAMIC, ROOT_KEYS, TOPIC_DEFAULTS, update_of
 
+HTTP = "HTTP"  # the name of sparklog.http.listener among listeners
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
@@ -89,9 +91,16 @@ class ServerConfig:
             for name, protocol in self.network.protocols().items()
         }
 
+    def secured_http(self) -> SecuredListener:
+        """Return the same of the HTTP listener, whose own settings have the prefix listener.name.http."""
+        own = self.own_security.get(HTTP, {})
+        return SecuredListener.of(HTTP, self.http.http_protocol, self.listener_security, own)
+
     def validate_security(self) -> None:
         """Refuse settings of a listener that does not exist, and listeners that lack what they need."""
         secured = self.secured_listeners()
+        if self.http.http_protocol.has_tls:
+            secured = {HTTP: self.secured_http(), **secured}
         if strangers := sorted(set(self.own_security) - set(secured)):
             raise InvalidRequestError(
                 "INVALID_CONFIG_VALUE",

@@ -215,8 +215,22 @@ class HttpSettings:
         "sparklog.http.listener",
         default="",
         doc="""Where /metrics (Prometheus), /health, /ready and the web console (/console) are served, as
-        host:port; an empty host means all addresses, port 0 any free port. Empty: nowhere. There is no login:
-        keep it to a network you trust.""",
+        host:port; an empty host means all addresses, port 0 any free port. Empty: nowhere.""",
+    )
+    http_security_protocol: str = setting(
+        "sparklog.http.security.protocol",
+        default="PLAINTEXT",
+        choices=("PLAINTEXT", "SSL", "SASL_SSL"),
+        doc="""SSL: https, with the ssl.* settings, or those with the prefix listener.name.http. SASL_SSL: and
+        only for users who log in: those of SCRAM, or with a token of OAUTHBEARER. With an authorizer they
+        need Describe on the cluster, and what docs/security.md lists. PLAINTEXT: there is no login, keep it
+        to a network you trust.""",
+    )
+    http_open: tuple[str, ...] = setting(
+        "sparklog.http.open",
+        default=("health",),
+        choices=("health", "metrics"),
+        doc="""What is served without a login: health (/health and /ready), metrics.""",
     )
     console_hosts: str = setting(
         "sparklog.console.hosts",
@@ -236,8 +250,9 @@ class HttpSettings:
         "sparklog.console.write",
         default=False,
         doc="""Let the forms of the web console change settings, offsets of groups, topics and records, each
-        after a preview. There is no login: sparklog.http.listener must be on a loopback address, and every
-        user of this machine may then change them.""",
+        after a preview. Without sparklog.http.security.protocol=SASL_SSL there is no login:
+        sparklog.http.listener must be on a loopback address, and every user of this machine may then change
+        them.""",
     )
     console_masks: str = setting(
         "sparklog.console.masks",
@@ -260,15 +275,20 @@ class HttpSettings:
         """Check the texts of the listener and of hosts, and that only a loopback one may change something."""
         address = self.parsed_http_listener()
         self.parsed_console_hosts()
-        if self.console_write and not (
-            address and (address.host == "localhost" or is_loopback(address.host))
-        ):
+        is_local = address and (address.host == "localhost" or is_loopback(address.host))
+        if self.console_write and not (is_local or (address and self.http_protocol.has_sasl)):
             raise _invalid(
                 "sparklog.console.write",
                 f"found true with sparklog.http.listener={self.http_listener[:_SHOWN]!r}, expected a "
                 "loopback address there, since the console has no login",
-                "write sparklog.http.listener=127.0.0.1:9404, and reach it through a tunnel (ssh -L)",
+                "set sparklog.http.security.protocol=SASL_SSL; or write sparklog.http.listener="
+                "127.0.0.1:9404, and reach it through a tunnel (ssh -L)",
             )
+
+    @property
+    def http_protocol(self) -> SecurityProtocol:
+        """The protocol of sparklog.http.listener."""
+        return SecurityProtocol(self.http_security_protocol)
 
     def parsed_http_listener(self) -> ListenerAddress | None:
         """Return the address of the metrics listener, if there is one."""
@@ -284,6 +304,11 @@ class HttpSettings:
                 fix="write localhost:9404",
             ) from None
         return address
+
+    def open_paths(self) -> set[str]:
+        """Return the paths that are served without a login."""
+        paths = {"health": ("/health", "/ready"), "metrics": ("/metrics",)}
+        return {path for name in self.http_open for path in paths[name]}
 
     def parsed_console_hosts(self) -> list[str]:
         """Return the further names of the console."""

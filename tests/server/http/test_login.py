@@ -1,0 +1,309 @@
+"""Logins of the HTTP endpoint: who gets in, for how long, and what each user may see and change."""
+
+import base64
+import http.client
+import ssl
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+import sparklog
+from sparklog.client.scram import Mechanism, new_credential
+from sparklog.clock import ManualClock
+from sparklog.console.app import create_app
+from sparklog.console.message_masks import MessageRules
+from sparklog.errors import InvalidRequestError
+from sparklog.metadata import (
+    Acl,
+    AclOperation,
+    ResourceType,
+    ScramUsers,
+    plan_change_acls,
+    plan_scram_feature,
+    plan_set_scram_credential,
+)
+from sparklog_server.http.login import (
+    COOKIE,
+    FAILURES_MS,
+    LOGIN,
+    LOGOUT,
+    MAX_FAILURES,
+    MAX_SESSIONS,
+    SESSION_MS,
+    Failures,
+    Sessions,
+    TooManyFailuresError,
+    needed,
+    page_after,
+)
+from sparklog_server.security.listeners import check_listeners
+from sparklog_server.settings.access import STANDARD_AUTHORIZER
+from sparklog_server.settings.config import ServerConfig
+from tests.support.certificates import Authority
+from tests.support.running_broker import RunningBroker
+
+BASIC = f"Basic {base64.b64encode(b'alice:secret').decode()}"
+FORM = "application/x-www-form-urlencoded"
+Reply = tuple[int, dict[str, str], str]
+
+
+def set_password(log: sparklog.SparkLog, user: str, password: str) -> None:
+    credential = new_credential(Mechanism.SHA_256, password)
+
+    def plan(image: sparklog.metadata.Image) -> list[sparklog.metadata.Action]:
+        feature = plan_scram_feature(image)
+        change = plan_set_scram_credential(image, user, Mechanism.SHA_256.value, credential)
+        return [change] if feature is None else [feature, change]
+
+    log.metadata.publish(plan)
+
+
+class Site:
+    """A broker whose HTTP listener wants a login, and requests to it."""
+
+    def __init__(self, broker: RunningBroker, authority: Authority) -> None:
+        self.broker = broker
+        self._authority = authority
+
+    def ask(self, path: str, *, method: str = "GET", body: str | None = None, **headers: str) -> Reply:
+        address = self.broker.broker.http.address
+        assert address is not None
+        connection = http.client.HTTPSConnection(
+            *address, timeout=30, context=self._authority.client_context()
+        )
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read().decode()
+        finally:
+            connection.close()
+
+    def log_in(self, user: str = "alice", password: str = "secret", **headers: str) -> Reply:
+        fields = urllib.parse.urlencode({"user": user, "password": password, "next": "/console/topics"})
+        return self.ask(LOGIN, method="POST", body=fields, content_type=FORM, **headers)
+
+    def session(self, user: str = "alice") -> str:
+        _, headers, _ = self.log_in(user)
+        return headers["set-cookie"].partition(";")[0]
+
+    def grant(self, *acls: Acl) -> None:
+        self.broker.beside().metadata.publish(lambda image: plan_change_acls(image, added=acls))
+        self.broker.settle()
+
+
+@pytest.fixture
+def start_site(tmp_path: Path, start_broker: Callable[..., RunningBroker]) -> Callable[..., Site]:
+    """start_site(**settings): with the users alice and bob, who have the password `secret`."""
+    authority = Authority(tmp_path)
+    with sparklog.open(str(tmp_path / "log")) as log:
+        log.create_topic("orders", 1)
+        for user in ("alice", "bob"):
+            set_password(log, user, "secret")
+
+    def start(**settings: str) -> Site:
+        configs = {
+            "sparklog.http.listener": "127.0.0.1:0",
+            "sparklog.http.security.protocol": "SASL_SSL",
+            "ssl.keystore.location": authority.certificate("broker"),
+            "sparklog.console.messages": "true",
+            **settings,
+        }
+        return Site(start_broker(configs), authority)
+
+    return start
+
+
+def test_without_a_login_only_the_form_and_the_health_are_answered(start_site: Callable[..., Site]) -> None:
+    site = start_site()
+    assert site.ask("/health")[0] == 200
+    assert site.ask("/console/static/console.css")[0] == 200
+    assert "password" in site.ask(LOGIN)[2]
+    status, headers, _ = site.ask("/console/topics?q=%2F")
+    assert (status, headers["location"]) == (303, f"{LOGIN}?next=/console/topics%3Fq%3D%252F")
+    for path in ("/metrics", "/console/api/v1/topics", "/console/api/v1/topics/orders/messages"):
+        status, headers, _ = site.ask(path)
+        assert (status, headers["www-authenticate"].partition(" ")[0]) == (401, "Basic")
+    # The path that `request.url` has depends on this header; the one that is routed does not.
+    assert site.ask("/console/api/v1/topics", Host="x/health?")[0] == 401
+
+
+def test_a_browser_logs_in_and_out(start_site: Callable[..., Site]) -> None:
+    site = start_site()
+    status, headers, _ = site.log_in()
+    assert (status, headers["location"]) == (303, "/console/topics")
+    flags = headers["set-cookie"].lower()
+    assert all(flag in flags for flag in ("secure", "httponly", "samesite=strict", "path=/"))
+    cookie = headers["set-cookie"].partition(";")[0]
+    status, _, page = site.ask("/console/topics", Cookie=cookie)
+    assert status == 200
+    assert "orders" in page
+    assert "alice" in page
+    assert "Log out" in page
+    assert site.ask("/metrics", Cookie=cookie)[0] == 200
+    assert site.ask("/console/topics", Cookie=f"{COOKIE}=guessed")[0] == 303
+    assert site.ask(LOGOUT, method="POST", Cookie=cookie, Sec_Fetch_Site="cross-site")[0] != 303
+    assert site.ask("/console/topics", Cookie=cookie)[0] == 200
+    assert site.ask(LOGOUT, method="POST", Cookie=cookie)[0] == 303
+    assert site.ask("/console/topics", Cookie=cookie)[0] == 303
+
+
+def test_wrong_passwords_and_other_sites_get_no_session(start_site: Callable[..., Site]) -> None:
+    site = start_site()
+    for user, password in (("alice", "wrong"), ("nobody", "secret"), ("", ""), ("a\0b", "secret")):
+        status, headers, page = site.log_in(user, password)
+        assert status == 401
+        assert "set-cookie" not in headers
+        assert "is wrong" in page
+    assert site.log_in(Sec_Fetch_Site="cross-site")[0] == 403
+    assert site.log_in(Origin="https://evil.example")[0] == 403
+    assert site.log_in(Origin="null")[0] == 403
+    status, _, _ = site.ask(LOGIN, method="POST", body="user=alice&" + "x" * 10_000, content_type=FORM)
+    assert status == 401
+
+
+def test_scripts_send_the_password_with_each_request(start_site: Callable[..., Site]) -> None:
+    site = start_site()
+    assert site.ask("/console/api/v1/topics", Authorization=BASIC)[0] == 200
+    assert site.ask("/metrics", Authorization=BASIC)[0] == 200
+    for wrong in ("Basic ???", "Basic YWxpY2U6d3Jvbmc=", "Bearer x.y.z", "Digest x"):
+        assert site.ask("/metrics", Authorization=wrong)[0] == 401
+
+
+def test_an_address_that_fails_too_often_has_to_wait(start_site: Callable[..., Site]) -> None:
+    site = start_site()
+    for _ in range(MAX_FAILURES):
+        assert site.log_in("alice", "wrong")[0] == 401
+    assert site.log_in()[0] == 429
+    assert site.ask("/metrics", Authorization=BASIC)[0] == 429
+
+
+def test_a_session_ends_when_the_password_changes(start_site: Callable[..., Site]) -> None:
+    site = start_site()
+    cookie, other = site.session(), site.session("bob")
+    set_password(site.broker.beside(), "alice", "changed")
+    site.broker.settle()
+    assert site.ask("/console/topics", Cookie=cookie)[0] == 303
+    assert site.ask("/console/topics", Cookie=other)[0] == 200
+
+
+def test_a_user_may_see_and_change_what_the_acls_say(start_site: Callable[..., Site]) -> None:
+    site = start_site(
+        **{
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": "User:bob",
+            "sparklog.console.write": "true",
+        }
+    )
+    cookie, super_user = site.session(), site.session("bob")
+    assert site.ask("/console/topics", Cookie=cookie)[0] == 403
+    assert site.ask("/console/topics", Cookie=super_user)[0] == 200
+    site.grant(Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:alice", "*", "DESCRIBE", "ALLOW"))
+    assert site.ask("/console/topics", Cookie=cookie)[0] == 200
+    assert site.ask("/console/topics/orders", Cookie=cookie)[0] == 200
+    for path in ("/topics/orders/messages", "/topics/orders/tail", "/api/v1/topics/orders/messages"):
+        assert site.ask(f"/console{path}", Cookie=cookie)[0] == 403
+    site.grant(Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW"))
+    assert site.ask("/console/topics/orders/messages", Cookie=cookie)[0] == 200
+    change = ("/console/topics/orders/produce", "value=x")
+    for who, expected in ((cookie, 403), (super_user, 200)):
+        status, _, _ = site.ask(change[0], method="POST", body=change[1], content_type=FORM, Cookie=who)
+        assert status == expected
+    site.grant(Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "WRITE", "ALLOW"))
+    status, _, _ = site.ask(change[0], method="POST", body=change[1], content_type=FORM, Cookie=cookie)
+    assert status == 200
+
+
+def test_every_path_of_the_console_has_a_rule(tmp_path: Path) -> None:
+    """A path that changes something, and that no rule knows, is refused."""
+    with sparklog.open(str(tmp_path / "log")) as log:
+        app = create_app(log, messages=MessageRules(), write=True)
+        paths = [(route.path, route.methods or set()) for route in _routes(app)]
+    assert len(paths) > 40
+    for path, methods in paths:
+        found = {method: needed(method, f"/console{path}", "readers") for method in methods}
+        assert None not in found.values(), path
+        if "/messages" in path or "/tail" in path:
+            reads = (AclOperation.READ, ResourceType.TOPIC, "{topic}")
+            assert all(reads in (rules or ()) for rules in found.values()), path
+        elif "POST" in methods and path.removeprefix("/api/v1") != "/confirm":
+            assert len(found["POST"] or ()) > 1, path
+    assert needed("POST", "/console/unknown", "") is None
+    assert needed("DELETE", "/console/topics/orders", "") is None
+
+
+def _routes(app: Starlette) -> list[Route]:
+    return [route for route in app.routes if isinstance(route, Route)]
+
+
+def test_sessions_and_failures_are_bounded_and_end() -> None:
+    clock = ManualClock()
+    users = ScramUsers(credentials={"alice": {}})
+    sessions = Sessions(lambda: users, clock)
+    first = sessions.begin("alice")
+    assert sessions.user(first) == "alice"
+    last = [sessions.begin("alice") for _ in range(MAX_SESSIONS)][-1]
+    assert (sessions.user(first), sessions.user(last)) == (None, "alice")
+    clock.advance_ms(SESSION_MS)
+    assert sessions.user(last) is None
+
+    failures = Failures(clock)
+    for number in range(MAX_FAILURES):
+        failures.note(f"2001:db8::{number:x}")
+    with pytest.raises(TooManyFailuresError):
+        failures.check("2001:db8::ffff:1")  # of the same network
+    failures.check("2001:db8:0:1::1")
+    clock.advance_ms(FAILURES_MS)
+    failures.check("2001:db8::1")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "",
+        "https://evil.example/",
+        "//evil.example/console/",
+        "/console/\\evil",
+        "/metrics",
+        LOGIN,
+        "/console/\n",
+    ],
+)
+def test_a_login_goes_on_within_the_console(wanted: str) -> None:
+    assert page_after(wanted) == "/console/"
+    assert page_after("/console/topics?q=1") == "/console/topics?q=1"
+
+
+def test_new_certificates_are_taken_without_a_restart(
+    start_site: Callable[..., Site], tmp_path: Path
+) -> None:
+    site = start_site()
+    other = Authority(tmp_path, "other")
+    assert site.ask("/health")[0] == 200
+    renewed = Path(other.certificate("renewed"))
+    renewed.replace(tmp_path / "broker.pem")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        site.ask("/health")
+    assert Site(site.broker, other).ask("/health")[0] == 200
+
+
+def test_settings_of_the_http_listener(tmp_path: Path) -> None:
+    keys = {"ssl.keystore.location": Authority(tmp_path).certificate("broker")}
+    listener = {"sparklog.http.listener": ":9404"}
+    secured = {"sparklog.http.security.protocol": "SASL_SSL"}
+    with pytest.raises(InvalidRequestError, match=r"ssl\.keystore\.location is missing"):
+        ServerConfig.parse({**listener, **secured})
+    with pytest.raises(InvalidRequestError, match="no login"):
+        ServerConfig.parse({**listener, "sparklog.console.write": "true"})
+    ServerConfig.parse({**listener, **secured, **keys, "sparklog.console.write": "true"})
+    own = {"listener.name.http.ssl.keystore.location": keys["ssl.keystore.location"]}
+    config = ServerConfig.parse({**listener, **secured, **own})
+    assert config.secured_http().settings.ssl_keystore_location == keys["ssl.keystore.location"]
+    required = {"sparklog.require.authentication": "true"}
+    check_listeners(ServerConfig.parse({**listener, **secured, **keys, **required}))
+    with pytest.raises(InvalidRequestError, match="OPEN_LISTENER"):
+        check_listeners(ServerConfig.parse({**listener, **required}))
