@@ -350,16 +350,19 @@ class _Server:
         has_failed = False
         while True:
             try:
-                await anyio.to_thread.run_sync(
-                    lambda: console.history.sample(console.log, image=console.image),
-                    limiter=self._threads(_PAGES),
-                )
+                await anyio.to_thread.run_sync(self._take_sample, limiter=self._threads(_PAGES))
                 has_failed = False
             except Exception as error:  # noqa: BLE001 - pages say what is wrong; samples go on once it is right
                 if not has_failed:
                     _log.warning("the lag of groups cannot be sampled: %s", error)
                 has_failed = True
             await asyncio.sleep(console.history.interval_ms / 1000)
+
+    def _take_sample(self) -> None:
+        console = self._console
+        image = console.image
+        console.images.add(console.now_ms, image)
+        console.history.sample(console.log, image=image)
 
     async def _page(self, subject: Subject, view: View, request: Request) -> Response:
         return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request), _kind(view)))

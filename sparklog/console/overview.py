@@ -22,7 +22,7 @@ from sparklog.client.root_checks import (
 )
 from sparklog.console.commits import CommitRow, commit_times, newest_commits
 from sparklog.console.groups import GroupRow, all_groups, with_time_and_history
-from sparklog.console.topics import topic_size
+from sparklog.console.topics import produced_per_second, topic_size, total_rate
 from sparklog.console.views import Console, Query, Subject, View
 from sparklog.errors import SparklogError
 from sparklog.metadata import NO_NODE, Image
@@ -66,6 +66,7 @@ class Overview:
     Fields:
         checked: the names of the checks; those without a problem are fine.
         is_served: a broker is registered, or was once.
+        produced_per_second: records, in the last minute; null: not known yet.
         commit_minutes: commits in each of the last MINUTES minutes, the current one last; null: cleaning has
             removed commits of that minute.
         groups: those with the largest lag.
@@ -80,6 +81,7 @@ class Overview:
     topics: int
     partitions: int
     records: int
+    produced_per_second: float | None
     size_bytes: int
     extents: int
     is_served: bool
@@ -116,6 +118,7 @@ def overview(console: Console, _query: Query) -> Overview:
         topics=len(sizes),
         partitions=image.partition_count,
         records=sum(one.records for one in sizes),
+        produced_per_second=total_rate(map(produced_per_second(console), image.topics.values())),
         size_bytes=sum(one.size for one in sizes),
         extents=sum(one.extents for one in sizes),
         is_served=is_served(image),

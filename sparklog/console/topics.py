@@ -8,7 +8,7 @@ Not here: the records themselves (messages.py).
 import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -36,7 +36,7 @@ MAX_EXTENTS: Final = 200_000  # of a topic, of which segments are counted
 MAX_PARTITIONS: Final = 5_000  # likewise
 MAX_SEGMENTS: Final = 50  # that are listed
 SLICES: Final = 48  # of the bar of a partition
-SORTS: Final = ("name", "partitions", "records", "size", "extents")
+SORTS: Final = ("name", "partitions", "records", "rate", "size", "extents")
 RETENTION: Final = ("retention.ms", "retention.bytes", "cleanup.policy")
 
 _STRENGTH = tuple(ConfigSource)
@@ -52,12 +52,14 @@ class TopicRow:
         records: offsets that are kept; less are there where compaction has left gaps.
         oldest_ms: the newest timestamp of the oldest extent, by which retention goes; null: no records.
         retention: the settings that say how long records stay, each with its source.
+        produced_per_second: records, in the last minute; null: not known yet.
     """
 
     name: str
     internal: bool
     partitions: int
     records: int
+    produced_per_second: float | None
     size_bytes: int
     extents: int
     oldest_ms: int | None
@@ -71,6 +73,7 @@ class TopicList:
     paging: Paging
     topics: tuple[TopicRow, ...]
     records: int
+    produced_per_second: float | None
     size_bytes: int
     largest_bytes: int
 
@@ -96,27 +99,56 @@ def topic_size(topic: Topic) -> TopicSize:
     return TopicSize(topic.name, len(topic.partitions), records, size, extents)
 
 
+def produced_per_second(console: Console) -> Callable[[Topic], float | None]:
+    """Return the function that finds how many records a topic got per second in the last
+    minute, or since the console runs; null: that is less than a second.
+    """
+    found = console.images.oldest(console.now_ms)
+    if found is None:
+        return lambda _topic: None
+    seconds, before = found
+
+    def rate(topic: Topic) -> float:
+        known = before.topic_by_id.get(topic.topic_id)
+        old = 0 if known is None else sum(state.log_end_offset for state in known.partitions)
+        return max(0, sum(state.log_end_offset for state in topic.partitions) - old) / seconds
+
+    return rate
+
+
+def total_rate(rates: Iterable[float | None]) -> float | None:
+    """Add up those that are known; null: none is."""
+    known = [one for one in rates if one is not None]
+    return sum(known) if known else None
+
+
 def topic_list(console: Console, query: Query) -> TopicList:
     """Topics that match, in the order that is asked for."""
     image, wanted = console.image, query.filter
     found = [topic_size(topic) for name, topic in image.topics.items() if matches(name, wanted)]
+    rate = produced_per_second(console)
+    rates = {one.name: rate(image.topics[one.name]) for one in found}
     sort = query.text("sort", "name")
     key = sort.removeprefix("-")
     key = key if key in SORTS else "name"
     found.sort(key=lambda one: (is_internal(one.name), one.name))
     if key != "name" or sort.startswith("-"):
-        found.sort(key=lambda one: getattr(one, key), reverse=sort.startswith("-"))
+        found.sort(
+            key=lambda one: rates[one.name] or 0 if key == "rate" else getattr(one, key),
+            reverse=sort.startswith("-"),
+        )
     paging, shown = paged(found, query, sort=sort)
     return TopicList(
         paging=paging,
-        topics=tuple(_row(image, one) for one in shown),
+        topics=tuple(_row(image, one, rates[one.name]) for one in shown),
         records=sum(one.records for one in found),
+        produced_per_second=total_rate(rates.values()),
         size_bytes=sum(one.size for one in found),
         largest_bytes=max((one.size for one in found), default=0),
     )
 
 
-def _row(image: Image, found: TopicSize) -> TopicRow:
+def _row(image: Image, found: TopicSize, rate: float | None) -> TopicRow:
     topic = image.topics[found.name]
     oldest = [time for state in topic.partitions if (time := oldest_ms(state.extents)) is not None]
     return TopicRow(
@@ -124,6 +156,7 @@ def _row(image: Image, found: TopicSize) -> TopicRow:
         internal=is_internal(found.name),
         partitions=found.partitions,
         records=found.records,
+        produced_per_second=rate,
         size_bytes=found.size,
         extents=found.extents,
         oldest_ms=min(oldest, default=None),
@@ -208,6 +241,7 @@ class TopicPage:
     internal: bool
     commit: int
     records: int
+    produced_per_second: float | None
     size_bytes: int
     extents: int
     oldest_ms: int | None
@@ -238,6 +272,7 @@ def topic_page(console: Console, query: Query) -> TopicPage:
         internal=is_internal(name),
         commit=image.commit,
         records=size.records,
+        produced_per_second=produced_per_second(console)(topic),
         size_bytes=size.size,
         extents=size.extents,
         oldest_ms=min(oldest, default=None),

@@ -6,6 +6,7 @@ Invariants: a view reads, and never changes the root; its memory is bounded (pag
 Concurrency: views run in a few threads; an image is taken once for one answer.
 """
 
+import collections
 import dataclasses
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,6 +23,7 @@ from sparklog.metadata import Image
 
 MAX_ROWS: Final = 100
 MAX_FILTER: Final = 200  # characters
+RATE_MS: Final = 60_000
 MAX_CACHED: Final = 20_000  # values of facts that never change
 _MAX_PAST: Final = 3  # images; each may be large
 T = TypeVar("T")
@@ -57,6 +59,7 @@ class Console:
         self._recent: dict[Hashable, tuple[int, Any]] = {}
         self._past: dict[int, Image] = {}
         self._coordinator_problem = (0, "")
+        self.images = RecentImages()
 
     @property
     def image(self) -> Image:
@@ -118,6 +121,25 @@ class Console:
             while len(self._past) > _MAX_PAST:
                 del self._past[next(iter(self._past))]
         return found
+
+
+class RecentImages:
+    """Images of the last minute, by which rates go. They share what has not changed."""
+
+    def __init__(self) -> None:
+        self._images: collections.deque[tuple[int, Image]] = collections.deque()
+
+    def add(self, at_ms: int, image: Image) -> None:
+        """Add the newest, and forget what is older than a minute, except for the newest of those."""
+        self._images.append((at_ms, image))
+        while len(self._images) > 2 and self._images[1][0] <= at_ms - RATE_MS:
+            self._images.popleft()
+
+    def oldest(self, now_ms: int) -> tuple[float, Image] | None:
+        """Return how many seconds ago the oldest was taken, and it; None: there is none, or just now."""
+        found = next(iter(self._images), None)
+        seconds = 0.0 if found is None else (now_ms - found[0]) / 1000
+        return (seconds, found[1]) if found is not None and seconds >= 1 else None
 
 
 class Query:

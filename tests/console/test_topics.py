@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from sparklog.client import SparkLog
+from sparklog.console.app import create_app
 from sparklog.console.topics import MAX_SEGMENTS, SLICES
 from tests.console.conftest import NOW_MS, rows
 from tests.support.cluster_root import ClusterRoot
@@ -28,6 +30,7 @@ def test_a_topic_in_the_list(log: SparkLog, api: Get, page: Callable[[str], str]
         "internal": False,
         "partitions": 2,
         "records": 15,
+        "produced_per_second": None,
         "size_bytes": size,
         "extents": 2,
         "oldest_ms": NOW_MS - 60_000,
@@ -144,3 +147,28 @@ def test_what_maintenance_would_do(log: SparkLog, api: Get, page: Callable[[str]
     (due,) = api("/topics/orders")["due"]
     assert (due["step"], due["is_due"], due["detail"]) == ("expire", True, "10 offsets are past retention")
     assert "10 offsets are past retention" in page("/topics/orders")
+
+
+def test_rates_of_the_last_minute(log: SparkLog) -> None:
+    """The console takes a sample when it starts; later ones are ten seconds of real time away."""
+    log.create_topic("busy", partitions=2)
+    log.create_topic("quiet")
+    log.append("busy", rows(100))
+    with TestClient(create_app(log)) as client:
+
+        def get(path: str) -> Any:
+            return client.get(f"/api/v1{path}").json()
+
+        while get("/topics")["produced_per_second"] is None:
+            log.clock.advance_ms(1000)  # type: ignore[attr-defined]
+        assert get("/topics")["produced_per_second"] == 0
+        log.append("busy", rows(500))
+        log.create_topic("made")
+        log.append("made", rows(10))
+        listed = get("/topics?sort=-rate")
+        assert [one["name"] for one in listed["topics"]] == ["busy", "made", "quiet"]
+        busy, made, quiet = (one["produced_per_second"] for one in listed["topics"])
+        assert (busy / made, quiet) == (50, 0)
+        assert listed["produced_per_second"] == get("/overview")["produced_per_second"] == busy + made
+        assert get("/topics/busy")["produced_per_second"] == busy
+        assert "Written" in client.get("/topics/busy").text

@@ -1,11 +1,14 @@
 """What views share: parameters, pages of rows, and the cache."""
 
+import dataclasses
+
 import pytest
 
 from sparklog.client import SparkLog
 from sparklog.client.lag import LagHistory
-from sparklog.console.views import MAX_FILTER, Console, Query, paged
+from sparklog.console.views import MAX_FILTER, Console, Query, RecentImages, paged
 from sparklog.errors import InvalidRequestError
+from sparklog.metadata import empty_image
 
 
 @pytest.fixture
@@ -70,3 +73,17 @@ def test_few_past_images_are_kept(console: Console) -> None:
     for commit in (1, 2, 3, 1, 4, 1, 2):
         ask(commit)
     assert loaded == [1, 2, 3, 4, 2]
+
+
+def test_recent_images_reach_a_minute_back() -> None:
+    empty = empty_image("C" * 22)
+    recent = RecentImages()
+    assert recent.oldest(0) is None
+    images = [dataclasses.replace(empty, commit=number) for number in range(10)]
+    for number, image in enumerate(images):
+        recent.add(10_000 * number, image)
+    assert recent.oldest(90_000) == (60.0, images[3])
+    alone = RecentImages()
+    alone.add(0, empty)
+    assert alone.oldest(999) is None
+    assert alone.oldest(500_000) == (500.0, empty)
