@@ -33,6 +33,7 @@ from sparklog.errors import (
     why_not_utf8,
 )
 from sparklog.forking import notify_after_fork
+from sparklog.format.consumer_group_records import is_consumer_group_key
 from sparklog.format.consumer_offsets import (
     OffsetKey,
     OffsetValue,
@@ -272,6 +273,8 @@ class OffsetTable:
             self.skipped += 1
             _log.warning("%s: skipped a record without a key", where)
             return
+        if is_consumer_group_key(key):
+            return  # the broker's
         try:
             decoded = decode_key(key, where=where)
             if not isinstance(decoded, OffsetKey):

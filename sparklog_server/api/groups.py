@@ -12,7 +12,7 @@ from sparklog.client.cluster_view import coordinators
 from sparklog_server.api.cluster import node_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.groups.coordinator import MAX_CLIENT_ID_CHARACTERS
+from sparklog_server.groups.coordinator import CLASSIC, MAX_CLIENT_ID_CHARACTERS
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import (
     GroupState,
@@ -43,8 +43,9 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
     """JoinGroup (key 11), versions 0-9.
 
     Does: dynamic and static members, choice of protocol by votes, election of a leader; answers when the
-        rebalance is over.
-    Does not: consumer groups of KIP-848.
+        rebalance is over. An empty consumer group (KIP-848) becomes a classic one; one with members refuses
+        with INCONSISTENT_GROUP_PROTOCOL.
+    Does not: members of both protocols in one group (group.consumer.migration.policy is `disabled`).
     Versions: 1 rebalance timeout; 4 a member id is required (KIP-394); 5 static members (KIP-345); 6
         flexible; 7 protocol type; 8 reason; 9 SkipAssignment.
     """
@@ -275,14 +276,19 @@ async def _refuse_key_type(key_type: int, services: Services) -> tuple[ErrorCode
 _DESCRIBED_MEMBER_BYTES = 1000  # without what it has sent itself
 
 
-@api(ApiKey.DESCRIBE_GROUPS, versions=range(6))
+_NOT_FOUND_SINCE = 6
+
+
+@api(ApiKey.DESCRIBE_GROUPS, versions=range(7))
 async def handle_describe_groups(request: Any, context: RequestContext, services: Services) -> Any:
-    """DescribeGroups (key 15), versions 0-5.
+    """DescribeGroups (key 15), versions 0-6.
 
     Does: state, protocol and members of groups; a group that has only offsets (Spark) is Empty, an unknown
-        one Dead, as in Kafka; authorized operations, on request: all, since there is no authorization yet.
+        one Dead, as in Kafka; so is one of another type, as consumer groups (KIP-848). Authorized operations,
+        on request: all, since there is no authorization yet.
     Beyond 32 MiB of members the rest of the groups is answered UNKNOWN_SERVER_ERROR: request fewer.
-    Versions: 3 authorized operations; 4 static members; 5 flexible.
+    Versions: 3 authorized operations; 4 static members; 5 flexible; 6 GROUP_ID_NOT_FOUND for groups that are
+        Dead (KIP-1043).
     """
     types = context.types
     asked_for = field(request, "include_authorized_operations", default=False)
@@ -294,7 +300,15 @@ async def handle_describe_groups(request: Any, context: RequestContext, services
     return make(
         types.DescribeGroupsResponse,
         groups=await in_slices(
-            _described_group(types, services, group_id, operations, known, fits=group_id in fitting)
+            _described_group(
+                types,
+                services,
+                group_id,
+                operations,
+                known,
+                fits=group_id in fitting,
+                knows_not_found=context.api_version >= _NOT_FOUND_SINCE,
+            )
             for group_id in names
         ),
     )
@@ -306,7 +320,9 @@ def _description_bytes(group: Group | None) -> int:
 
 
 # Constructors of groups without members, by error and state: a request may name thousands.
-_WithoutMembers = dict[tuple[ErrorCode, str], Callable[[str], Any]]
+_WithoutMembers = dict[tuple[ErrorCode, str | None, str], Callable[[str], Any]]
+_NOT_FOUND: Final = "there is no such group"
+_NOT_CLASSIC: Final = "the group is not a classic group"
 
 
 def _described_group(
@@ -317,25 +333,33 @@ def _described_group(
     known: _WithoutMembers,
     *,
     fits: bool,
+    knows_not_found: bool,
 ) -> Any:
     error = services.groups.describe_error(group_id)
     group = None if error else services.groups.find(group_id)
     if group is not None and not fits:
         error, group = ErrorCode.unknown_server_error, None
     if group is None:
-        exists = not error and services.groups.exists(group_id)
-        state = "" if error else (GroupState.EMPTY if exists else GroupState.DEAD).value
-        if (error, state) not in known:
-            known[error, state] = maker(
+        is_classic = services.groups.listed(group_id).group_type == CLASSIC
+        exists = not error and is_classic and services.groups.exists(group_id)
+        message = None
+        if not error and not exists and knows_not_found:
+            error = ErrorCode.group_id_not_found
+            message = _NOT_FOUND if is_classic else _NOT_CLASSIC
+        is_dead = not exists and error in {ErrorCode.none, ErrorCode.group_id_not_found}
+        state = GroupState.EMPTY.value if exists else GroupState.DEAD.value if is_dead else ""
+        if (error, message, state) not in known:
+            known[error, message, state] = maker(
                 types.DescribedGroup,
                 "group_id",
                 error_code=error,
+                error_message=message,
                 group_state=state,
                 protocol_type="",
                 protocol_data="",
                 authorized_operations=operations,
             )
-        return known[error, state](group_id)
+        return known[error, message, state](group_id)
     # During a rebalance the members' metadata and assignments are not those of any generation.
     is_stable = group.state is GroupState.STABLE
     return make(
@@ -367,7 +391,6 @@ def _described_members(types: ModuleType, group: Group, *, is_stable: bool) -> l
 
 # --- ListGroups --------------------------------------------------------------------------------------
 
-_GROUP_TYPE = "classic"
 _GROUP_BYTES = 160  # while the answer is made, without the name
 
 
@@ -377,7 +400,7 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
 
     Does: all groups, filtered by state and type; Spark queries with a group id are among them, as Empty.
     Beyond some 32 MB (150,000 groups of ordinary names): UNKNOWN_SERVER_ERROR; describe them by name.
-    Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848): every group here is `classic`.
+    Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848): `classic` and `consumer`.
 
     Yields to the event loop: there may be a hundred thousand groups.
     """
@@ -392,14 +415,14 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
     def listed(group_id: str) -> Any:
         """Return the entry; None if the filters exclude it."""
         one = services.groups.listed(group_id)
-        if (states and one.state.value.lower() not in states) or (kinds and _GROUP_TYPE not in kinds):
+        if (states and one.state.lower() not in states) or (kinds and one.group_type not in kinds):
             return None
         return make(
             types.ListedGroup,
             group_id=one.group_id,
             protocol_type=one.protocol_type,
-            group_state=one.state.value,
-            group_type=_GROUP_TYPE,
+            group_state=str(one.state),
+            group_type=one.group_type,
         )
 
     groups = [one for one in await in_slices(map(listed, found)) if one is not None]

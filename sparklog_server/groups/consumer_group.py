@@ -22,6 +22,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from sparklog.format.consumer_group_records import (
@@ -114,13 +115,21 @@ class ConsumerGroup:
 
     # Requests
 
-    def heartbeat(self, request: HeartbeatRequest, catalog: Catalog, now: Instant) -> HeartbeatAnswer:
-        """Answer a member; its regular expression is in `regexes`."""
+    def heartbeat(
+        self,
+        request: HeartbeatRequest,
+        catalog: Catalog,
+        now: Instant,
+        resolved: Mapping[str, ResolvedRegex] = MappingProxyType({}),
+    ) -> HeartbeatAnswer:
+        """Answer a member. `resolved`: topics of `patterns_to_resolve`, as far as they could be looked up."""
         if request.member_epoch < JOIN:
             return self._leave(request, now)
         refused = self._refuse(request)
         if refused is not None:
             return refused
+        for pattern, regex in resolved.items():
+            self._resolve(pattern, regex)
         member = self.members.get(request.member_id) or self._join(request)
         assigned_before = member.current.assigned
         changes_topics = self._update(member, request)
@@ -178,14 +187,6 @@ class ConsumerGroup:
     def patterns(self) -> Collection[str]:
         """Regular expressions of its members."""
         return self._patterns.keys()
-
-    def resolve(self, pattern: str, regex: ResolvedRegex) -> None:
-        """Take in the topics of a regular expression."""
-        before = self.regexes.get(pattern)
-        self.regexes[pattern] = regex
-        if before is None or before.topics != regex.topics:
-            self._write(RecordKind.REGEX, pattern, regex)
-            self._catalog_version = _UNSEEN
 
     # What happens by itself
 
@@ -497,6 +498,14 @@ class ConsumerGroup:
                     del self._patterns[before.regex]
             if subscription.regex is not None:
                 self._patterns[subscription.regex] += 1
+
+    def _resolve(self, pattern: str, regex: ResolvedRegex) -> None:
+        """Take in the topics of a regular expression."""
+        before = self.regexes.get(pattern)
+        self.regexes[pattern] = regex
+        if before is None or before.topics != regex.topics:
+            self._write(RecordKind.REGEX, pattern, regex)
+            self._catalog_version = _UNSEEN
 
     def _drop_unused_patterns(self) -> None:
         for name in [name for name in self.regexes if name not in self._patterns]:

@@ -7,6 +7,7 @@ from sparklog.format.consumer_group_records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
     Partitions,
+    ResolvedRegex,
     decode_consumer_group_key,
     decode_consumer_group_value,
     encode_consumer_group_key,
@@ -48,20 +49,29 @@ class Client:
         self.epoch = JOIN
         self.owned: Places = frozenset()
         self.keeps: Places = frozenset()  # as the coordinator has said
+        self.said: Places = frozenset()  # to the coordinator
+        self.must_be_full = False  # an answer is lost
 
     def request(self, *, is_full: bool = False) -> HeartbeatRequest:
-        owned: dict[str, frozenset[int]] = {}
-        for topic, partition in self.owned:
-            owned[topic] = owned.get(topic, frozenset()) | {partition}
-        fields = {"topics": ("t",), "rebalance_timeout_ms": REBALANCE_MS, **self.fields}
+        """As Java's consumer: partitions only if they have changed; a full request when it has caught up."""
+        if self.epoch == JOIN or self.must_be_full or is_full:
+            self.follow()
+            fields = {"topics": ("t",), "rebalance_timeout_ms": REBALANCE_MS, **self.fields}
+            owned: Places | None = self.owned
+        else:
+            fields, owned = {}, None if self.owned == self.said else self.owned
+        self.said = self.owned
+        by_topic: dict[str, frozenset[int]] = {}
+        for topic, partition in owned or ():
+            by_topic[topic] = by_topic.get(topic, frozenset()) | {partition}
         return HeartbeatRequest(
             member_id=self.name,
             member_epoch=self.epoch,
             instance_id=self.instance_id,
             client_id="client",
             client_host="/127.0.0.1",
-            owned=owned,
-            **(fields if is_full or self.epoch == JOIN else {}),  # type: ignore[arg-type]
+            owned=None if owned is None else by_topic,
+            **fields,  # type: ignore[arg-type]
         )
 
     def take(self, answer: HeartbeatAnswer) -> None:
@@ -86,6 +96,7 @@ class World:
         self.now_ms = 0
         self.topics = dict({"t": 4} if topics is None else topics)
         self.version = 0
+        self.resolved: dict[str, ResolvedRegex] = {}
         self.limits = ConsumerGroupLimits(
             max_size=max_size, session_timeout_ms=SESSION_MS, assignment_interval_ms=interval_ms
         )
@@ -108,10 +119,12 @@ class World:
         self.version += 1
 
     def beat(self, client: Client, *, is_full: bool = False, is_lost: bool = False) -> HeartbeatAnswer:
-        answer = self.group.heartbeat(client.request(is_full=is_full), self.catalog, self.now)
+        request = client.request(is_full=is_full)
+        answer = self.group.heartbeat(request, self.catalog, self.now, self.resolved)
         self.store(self.group.take_records())
         if not is_lost:
             client.take(answer)
+        client.must_be_full = is_lost
         return answer
 
     def join(self, *clients: Client) -> None:

@@ -234,15 +234,16 @@ def test_most_members_choose_the_assignor() -> None:
 def test_a_regular_expression_subscribes_to_what_it_matches() -> None:
     world, a = World({"t": 2, "u": 2}), Client("a", topics=(), regex="t|v")
     assert world.group.patterns_to_resolve(a.request(), world.version) == ["t|v"]
-    world.group.resolve("t|v", ResolvedRegex(topics=("t",), version=0))
+    world.resolved = {"t|v": ResolvedRegex(topics=("t",), version=0)}
     world.join(a)
     assert {topic for topic, _ in a.owned} == {T}
     world.change_topics(v=1)
     assert world.group.patterns_to_resolve(a.request(), world.version) == ["t|v"]
-    world.group.resolve("t|v", ResolvedRegex(topics=("t", "v"), version=world.version))
+    world.resolved = {"t|v": ResolvedRegex(topics=("t", "v"), version=world.version)}
     world.settle(a)
     assert len(a.owned) == 3
     assert world.group.subscribed_among(["t", "u", "v"]) == {"t", "v"}
+    world.resolved = {}
     a.fields = {"topics": ("u",), "regex": ""}
     world.beat(a, is_full=True)
     world.settle(a)
