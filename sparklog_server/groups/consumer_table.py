@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.format.consumer_group_records import ResolvedRegex, Subscription
+from sparklog.log.config import group_configs
 from sparklog.metadata import Image, Topic
 from sparklog_server.coordination.internal_topic import Host, LogStatus
 from sparklog_server.groups.assignors import TopicShape
@@ -43,7 +44,7 @@ from sparklog_server.groups.offsets import GroupShards, Record, Shard
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.runtime.lifecycle import Background
 from sparklog_server.runtime.timing import TimerEntry
-from sparklog_server.settings.groups import GroupSettings
+from sparklog_server.settings.groups import ConsumerGroupSettings, GroupSettings, of_group
 
 _log = logging.getLogger("sparklog_server.coordinator")
 RESTORED_AT_ONCE: Final = 50  # groups, which may have many members
@@ -118,6 +119,9 @@ class ConsumerTable:
         self._settings = settings
         self._shards = shards
         self._background = background
+        self._default = of_group(settings, {})
+        self._configs: Mapping[str, str] | None = None  # by which those in force were found
+        self._in_force: dict[str, ConsumerGroupSettings] = {}
 
     # Shards come and go
 
@@ -174,19 +178,30 @@ class ConsumerTable:
         if handle is not None and handle.shard is shard:
             self._drop(group_id, handle, ErrorCode.coordinator_not_available)
 
-    def limits(self, _group_id: str) -> ConsumerGroupLimits:
+    def limits(self, group_id: str) -> ConsumerGroupLimits:
         """Return the settings of a group."""
         settings = self._settings
         return ConsumerGroupLimits(
             max_size=settings.consumer_max_size,
-            session_timeout_ms=settings.consumer_session_timeout_ms,
+            session_timeout_ms=self._own(group_id).consumer_session_timeout_ms,
             assignment_interval_ms=settings.consumer_assignment_interval_ms,
             assignors=settings.consumer_assignor_names,
         )
 
-    def heartbeat_interval_ms(self, _group_id: str) -> int:
+    def heartbeat_interval_ms(self, group_id: str) -> int:
         """Return how often members of a group are to send heartbeats."""
-        return self._settings.consumer_heartbeat_interval_ms
+        return self._own(group_id).consumer_heartbeat_interval_ms
+
+    def _own(self, group_id: str) -> ConsumerGroupSettings:
+        configs = self._host.root.image.configs
+        if configs is not self._configs:
+            self._configs = configs
+            self._in_force = {
+                group: of_group(self._settings, own) for group, own in group_configs(configs).items()
+            }
+            for handle in self.groups.values():
+                handle.group.limits = self.limits(handle.group.group_id)
+        return self._in_force.get(group_id, self._default)
 
     def has_room_for(self, handle: ConsumerHandle | None, request: HeartbeatRequest, others: int) -> bool:
         """True if there is room for what a member says. `others`: bytes that members of other kinds hold."""

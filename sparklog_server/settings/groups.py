@@ -4,6 +4,7 @@ Sources: Kafka GroupCoordinatorConfig, OffsetConfig.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 from sparklog.errors import InvalidRequestError
 from sparklog.log.setting import LONG_MAX, setting
@@ -460,3 +461,66 @@ def _check_between(key: str, given: int, least: int, most: int) -> None:
             f"{key}: found {given}, expected {least} to {most}",
             fix=f"give {key} a value between the settings of its minimum and maximum, or change these",
         )
+
+
+# --- one group ---------------------------------------------------------------------------------------
+#
+# Settings that a group may have of its own: the names, and the broker's settings that are their defaults and
+# bounds. They are kept among those of the root (log/config.py, `group_key`).
+#
+# Invariants: what a group has of its own is within the bounds when it is set; a broker with other bounds uses
+#     the nearest one.
+# Sources: Kafka GroupConfig, GroupConfigManager.
+
+
+SESSION_TIMEOUT, HEARTBEAT_INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupSettings:
+    """The fields' names are the keys with underscores."""
+
+    consumer_session_timeout_ms: int = setting(
+        SESSION_TIMEOUT,
+        default=45_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="""How long a member of this consumer group may be silent.""",
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        HEARTBEAT_INTERVAL,
+        default=5_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="""How often members of this consumer group send heartbeats.""",
+    )
+
+
+def bounds_of(settings: GroupSettings) -> dict[str, tuple[int, int]]:
+    """Return the least and most that a group may have, by the name of its setting."""
+    return {
+        SESSION_TIMEOUT: (
+            settings.consumer_min_session_timeout_ms,
+            settings.consumer_max_session_timeout_ms,
+        ),
+        HEARTBEAT_INTERVAL: (
+            settings.consumer_min_heartbeat_interval_ms,
+            settings.consumer_max_heartbeat_interval_ms,
+        ),
+    }
+
+
+def of_group(settings: GroupSettings, own: Mapping[str, str]) -> ConsumerGroupSettings:
+    """Return the settings in force for a group. `own`: as stored; a value that is no number has no effect."""
+    found = {
+        SESSION_TIMEOUT: settings.consumer_session_timeout_ms,
+        HEARTBEAT_INTERVAL: settings.consumer_heartbeat_interval_ms,
+    }
+    for name, (least, most) in bounds_of(settings).items():
+        text = own.get(name, "")
+        if text.isascii() and text.isdecimal() and len(text) < len(str(INT_MAX)) + 1:
+            found[name] = min(max(int(text), least), most)
+    return ConsumerGroupSettings(
+        consumer_session_timeout_ms=found[SESSION_TIMEOUT],
+        consumer_heartbeat_interval_ms=found[HEARTBEAT_INTERVAL],
+    )
