@@ -76,6 +76,7 @@ class ConsumerGroup:
         "_patterns",
         "_records",
         "_unreconciled",
+        "_votes",
         "empty_since_ms",
         "epoch",
         "group_id",
@@ -107,6 +108,7 @@ class ConsumerGroup:
         self.held_bytes = 0  # what clients have it hold
         self._names: Counter[str] = Counter()  # subscribed topics
         self._patterns: Counter[str] = Counter()
+        self._votes: Counter[str] = Counter()  # for assignors
         self._records: list[ConsumerRecord] = []
         self._unreconciled: set[str] = set()
         self._catalog_version = _UNSEEN
@@ -258,13 +260,8 @@ class ConsumerGroup:
     @property
     def assignor(self) -> str:
         """The assignor that most members ask for."""
-        asked_for = Counter(
-            member.subscription.assignor
-            for member in self.members.values()
-            if member.subscription.assignor in self.limits.assignors
-        )
-        names = sorted(asked_for, key=lambda name: (-asked_for[name], name or ""))
-        return (names[0] if names else None) or self.limits.assignors[0]
+        known = [name for name in self._votes if name in self.limits.assignors]
+        return min(known, key=lambda name: (-self._votes[name], name), default=self.limits.assignors[0])
 
     @property
     def _is_quick(self) -> bool:
@@ -423,12 +420,12 @@ class ConsumerGroup:
         after = changed_subscription(before, request)
         if after is before:
             return False
-        assignor_before = self.assignor if before.assignor != after.assignor else ""
+        assignor_before = self.assignor
         self._subscribe(member, after)
         self._write(RecordKind.MEMBER, member.member_id, after)
         self._drop_unused_patterns()
-        changes_assignor = before.assignor != after.assignor and self.assignor != assignor_before
-        return (before.topics, before.regex) != (after.topics, after.regex) or changes_assignor
+        is_same = (before.topics, before.regex) == (after.topics, after.regex)
+        return not is_same or self.assignor != assignor_before
 
     def _leave(self, request: HeartbeatRequest, now: Instant) -> HeartbeatAnswer:
         member = self.members.get(request.member_id)
@@ -491,6 +488,9 @@ class ConsumerGroup:
             for name in before.topics:
                 if not self._names[name]:
                     del self._names[name]
+        self._votes.subtract([before.assignor] if before.assignor else [])
+        self._votes.update([subscription.assignor] if subscription.assignor else [])
+        self._votes = +self._votes
         if before.regex != subscription.regex:
             if before.regex is not None:
                 self._patterns[before.regex] -= 1
