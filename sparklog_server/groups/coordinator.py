@@ -342,6 +342,13 @@ class GroupCoordinator:
             self.consumers.forget(group_id, handle.shard)
         return error
 
+    def member_count(self, group_id: str) -> int:
+        """How many members a group has, of either protocol."""
+        consumers, group = self.consumers.groups.get(group_id), self.find(group_id)
+        if consumers is not None:
+            return len(consumers.group.members)
+        return 0 if group is None else len(group.members)
+
     def find_consumers(self, group_id: str) -> ConsumerGroup | None:
         """The group, if it is one of the new protocol."""
         handle = self.consumers.find(group_id)
