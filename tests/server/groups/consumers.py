@@ -1,6 +1,7 @@
 """A pure consumer group (KIP-848) and clients of it, for tests."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from sparklog.format.consumer_group_records import (
     AssignedPartitions,
@@ -42,10 +43,10 @@ def places(assigned: AssignedPartitions | Partitions) -> Places:
 class Client:
     """A member as its consumer sees it."""
 
-    def __init__(self, name: str, instance_id: str | None = None, **fields: object) -> None:
+    def __init__(self, name: str, instance_id: str | None = None, **fields: Any) -> None:
         self.name = name
         self.instance_id = instance_id
-        self.fields = fields  # of its full requests
+        self.fields: dict[str, Any] = fields  # of its full requests
         self.epoch = JOIN
         self.owned: Places = frozenset()
         self.keeps: Places = frozenset()  # as the coordinator has said
@@ -71,7 +72,7 @@ class Client:
             client_id="client",
             client_host="/127.0.0.1",
             owned=None if owned is None else by_topic,
-            **fields,  # type: ignore[arg-type]
+            **fields,
         )
 
     def take(self, answer: HeartbeatAnswer) -> None:

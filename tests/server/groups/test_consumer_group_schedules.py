@@ -1,6 +1,7 @@
 """Random schedules on the pure consumer group: no partition has two owners, and all have one in the end."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,11 @@ from sparklog_server.protocol.apis import ErrorCode
 from tests.server.groups.consumers import SESSION_MS, Client, World, topic_id
 
 STEPS, SEEDS = 300, 60
-TOPICS = ({"topics": ("t",)}, {"topics": ("t", "u")}, {"topics": ("u",), "assignor": "range"})
+TOPICS: tuple[dict[str, Any], ...] = (
+    {"topics": ("t",)},
+    {"topics": ("t", "u")},
+    {"topics": ("u",), "assignor": "range"},
+)
 
 
 class Schedule:
@@ -47,9 +52,7 @@ class Schedule:
             instance_id = self.random.choice([None, None, "i1", "i2"])
             held = {one.instance_id for one in self.clients}
             instance_id = None if instance_id in held else instance_id
-            self.clients.append(
-                Client(f"m{self.next_name}", instance_id, **self.random.choice(TOPICS))  # type: ignore[arg-type]
-            )
+            self.clients.append(Client(f"m{self.next_name}", instance_id, **self.random.choice(TOPICS)))
 
     def beat(self) -> None:
         client = self.any_client()
@@ -96,7 +99,7 @@ class Schedule:
 
     def resubscribe(self) -> None:
         client = self.any_client()
-        client.fields = self.random.choice(TOPICS)  # type: ignore[assignment]
+        client.fields = self.random.choice(TOPICS)
         self.world.beat(client, is_full=True)
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.errors import RetriableError
 from sparklog.log.config import group_key
-from sparklog.metadata import plan_set_configs
+from sparklog.metadata import Action, Image, plan_set_configs
 from sparklog_server.groups.consumer_members import HeartbeatAnswer, HeartbeatRequest
 from sparklog_server.groups.messages import Leaving
 from tests.server.coordination.controller import Controller
@@ -41,6 +41,16 @@ def listed(host: Host) -> dict[str, tuple[str, str]]:
 def owned(answer: HeartbeatAnswer) -> int:
     assert not answer.error, answer
     return len(places(answer.assigned or {}))
+
+
+def configure(host: Host, configs: dict[str, str]) -> None:
+    """Settings that brokers keep in the root."""
+
+    def plan(image: Image) -> list[Action]:
+        action = plan_set_configs(image, None, configs)
+        return [] if action is None else [action]
+
+    host.log.metadata.publish(plan)
 
 
 def busy() -> RetriableError:
@@ -214,7 +224,7 @@ def test_commits_need_the_members_epoch(roots: Roots) -> None:
         await beats(host, "a")
 
         async def commit(member_id: str, epoch: int, *, knows: bool = True) -> ErrorCode:
-            me = {"member_id": member_id, "generation_id": epoch}
+            me: dict[str, Any] = {"member_id": member_id, "generation_id": epoch}
             return await host.groups.commit("g", to_commit(5), **me, knows_epochs=knows)
 
         assert await commit("a", 1) is NONE
@@ -262,7 +272,7 @@ def test_a_group_with_members_is_not_deleted_and_an_empty_one_is(roots: Roots) -
 def test_offsets_of_subscribed_topics_do_not_expire_and_those_of_an_empty_group_do(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await beats(host, "a")
-        me = {"member_id": "a", "generation_id": 1, "knows_epochs": True}
+        me: dict[str, Any] = {"member_id": "a", "generation_id": 1, "knows_epochs": True}
         assert await host.groups.commit("g", [*to_commit(5), *to_commit(1, "returns")], **me) is NONE
         for _ in range(8):
             host.clock.sleep_ms(DAY_MS)
@@ -349,8 +359,7 @@ def test_a_group_has_so_many_regular_expressions(roots: Roots) -> None:
 
 def test_a_group_has_its_own_session(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
-        own = {group_key("g", "consumer.session.timeout.ms"): "60000"}
-        host.log.metadata.publish(lambda image: [plan_set_configs(image, None, own)])
+        configure(host, {group_key("g", "consumer.session.timeout.ms"): "60000"})
         await host.look()
         await beats(host, "a")
         await host.advance(59_000)
