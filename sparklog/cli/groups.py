@@ -46,7 +46,11 @@ TopicPartition = tuple[str, int]
 COLUMNS = "group topic partition current_offset log_end_offset lag consumer_id host client_id lag_seconds"
 VERBOSE_COLUMNS = f"{COLUMNS} committed_ms:LAST-COMMIT:time metadata"
 MEMBER_COLUMNS = "group consumer_id group_instance_id host client_id partitions:#PARTITIONS"
-STATE_COLUMNS = "group coordinator:COORDINATOR_(ID) assignment_strategy state members:#MEMBERS"
+EPOCH_COLUMNS = " group_epoch target_assignment_epoch"
+STATE_COLUMNS = (
+    "group coordinator:COORDINATOR_(ID) assignment_strategy state members:#MEMBERS type" + EPOCH_COLUMNS
+)
+MEMBER_EPOCH_COLUMNS = " current_epoch target_assignment"
 SILENT_COLUMNS = "group offsets committed_ms:LAST-COMMIT:time"
 RESET_COLUMNS = "group topic partition new_offset"
 MOST_NAMED = 20
@@ -69,14 +73,20 @@ def groups() -> None:
 
 
 @groups.command("list")
+@click.option("--type", "with_types", is_flag=True, help="Also the type of each group: classic or consumer.")
 @timeout_option
-def list_groups(timeout_ms: int) -> None:
+def list_groups(with_types: bool, timeout_ms: int) -> None:
     """List the groups that have committed offsets; with --bootstrap-server, also those with members only."""
     log = current().open_log()
     found = _wanted(log, current().coordinators(log, timeout_ms=timeout_ms), (), all_groups=True)
     if not found:
         note("No group has committed offsets.")
-    show([{"group": name} for name in found], *found)
+    of_consumers = log.consumer_groups()
+    rows = [{"group": name, "type": "consumer" if name in of_consumers else "classic"} for name in found]
+    if with_types:
+        show_rows("group type", rows)
+    else:
+        show(rows, *found)
 
 
 def _wanted(
@@ -137,7 +147,10 @@ def describe(
         if members:
             _show_members(found, described, verbose=verbose)
         elif state:
-            show_rows(STATE_COLUMNS, [_state_row(name, described.get(name)) for name in found])
+            has_epochs = any(one.epoch is not None for one in described.values())
+            columns = STATE_COLUMNS if has_epochs else STATE_COLUMNS.removesuffix(EPOCH_COLUMNS)
+            of_consumers = log.consumer_groups()
+            show_rows(columns, [_state_row(name, described.get(name), of_consumers) for name in found])
         else:
             rows = offset_rows(log, found, described)
             show_rows(VERBOSE_COLUMNS if verbose else COLUMNS, rows)
@@ -238,23 +251,31 @@ def _show_members(names: Sequence[str], described: Mapping[str, GroupDescription
             "client_id": one.client_id,
             "partitions": len(one.partitions),
             "assignment": assignment_text(one.partitions),
+            "current_epoch": one.epoch,
+            "target_assignment": None if one.target is None else assignment_text(one.target),
         }
         for name, one in members
     ]
     columns = MEMBER_COLUMNS + (" assignment" if verbose else "")
+    if verbose and any(one.epoch is not None for _, one in members):
+        columns += MEMBER_EPOCH_COLUMNS
     if not any(row["group_instance_id"] for row in rows):
         columns = columns.replace("group_instance_id ", "")
     show_rows(columns, rows)
 
 
-def _state_row(name: str, described: GroupDescription | None) -> Row:
+def _state_row(name: str, described: GroupDescription | None, of_consumers: Collection[str]) -> Row:
     """Without a broker a group has no members: Kafka calls that Empty."""
+    kind = "consumer" if name in of_consumers else "classic"
     return {
         "group": name,
         "coordinator": None if described is None else described.coordinator,
         "assignment_strategy": None if described is None else described.assignment_strategy or None,
         "state": "Empty" if described is None else described.state,
         "members": 0 if described is None else len(described.members),
+        "type": kind if described is None else described.type,
+        "group_epoch": None if described is None else described.epoch,
+        "target_assignment_epoch": None if described is None else described.target_epoch,
     }
 
 

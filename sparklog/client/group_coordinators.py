@@ -1,6 +1,7 @@
 """Asks the brokers that coordinate consumer groups: who is a member, and changes that only they may make.
 
-    FindCoordinator v4, ListGroups v2, DescribeGroups v4, OffsetCommit v6, OffsetDelete v0, DeleteGroups v1
+    FindCoordinator v4, ListGroups v5, DescribeGroups v4, OffsetCommit v6, OffsetDelete v0, DeleteGroups v1
+    ConsumerGroupDescribe v0, for groups of the consumer protocol (KIP-848)
 
 A coordinator that moves, starts or loads its groups says so, or does not answer. Then it is looked for again,
 until it has answered or the time is up. Where no broker answers, there is no wait.
@@ -41,7 +42,7 @@ TIMEOUT_MS = 30_000
 _PAUSE_MS = 200  # before a coordinator is looked for again
 _MAX_RESPONSE_BYTES = 64 << 20
 _OFFSET_COMMIT, _FIND_COORDINATOR, _DESCRIBE_GROUPS, _LIST_GROUPS = 8, 10, 15, 16
-_DELETE_GROUPS, _OFFSET_DELETE = 42, 47
+_DELETE_GROUPS, _OFFSET_DELETE, _CONSUMER_GROUP_DESCRIBE = 42, 47, 69
 _NO_ERROR, _INVALID_GROUP_ID = 0, 24
 _AGAIN = {14, 15, 16}  # loading, not available, not coordinator
 # Those that these requests may be answered with; any other is named by its number.
@@ -57,7 +58,8 @@ _ERRORS = {
     79: "UNSTABLE_OFFSET_COMMIT",
     86: "GROUP_SUBSCRIBED_TO_TOPIC",
 }
-_CONSUMER = "consumer"  # protocol type, whose assignments are Kafka's
+_CONSUMER = "consumer"  # protocol type, whose assignments are Kafka's; and the type of a group (KIP-848)
+_CLASSIC, _DEAD = "classic", "Dead"
 TopicPartition = tuple[str, int]
 T = TypeVar("T")
 _Answers = Mapping[str, tuple[int, T]]  # by group: error code, and what else there is
@@ -69,6 +71,7 @@ class Member:
 
     Fields:
         partitions: those that it has; empty during a rebalance, and for protocols other than consumers'.
+        epoch, target: its epoch, and the partitions that it is to have; None in a classic group.
     """
 
     consumer_id: str
@@ -76,6 +79,8 @@ class Member:
     client_id: str
     host: str
     partitions: tuple[TopicPartition, ...]
+    epoch: int | None = None
+    target: tuple[TopicPartition, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +88,10 @@ class GroupDescription:
     """As its coordinator knows it.
 
     Fields:
-        state: Kafka's name: Empty, Stable, PreparingRebalance, CompletingRebalance, Dead.
+        type: classic, or consumer (KIP-848).
+        state: Kafka's name: Empty, Stable, Dead; PreparingRebalance, CompletingRebalance of classic groups;
+            Assigning, Reconciling of consumer groups.
+        epoch, target_epoch: of a consumer group, and of its target assignment; else None.
         coordinator: host:port (node id).
         assignment_strategy: empty while there is none.
     """
@@ -93,11 +101,14 @@ class GroupDescription:
     coordinator: str
     assignment_strategy: str
     members: tuple[Member, ...]
+    type: str = _CLASSIC
+    epoch: int | None = None
+    target_epoch: int | None = None
 
     @property
     def has_members(self) -> bool:
         """True if its offsets may not be changed, by Kafka's rule."""
-        return self.state not in {"Empty", "Dead"}
+        return self.state not in {"Empty", _DEAD}
 
 
 def assignment_text(partitions: Collection[TopicPartition]) -> str:
@@ -141,8 +152,8 @@ class GroupCoordinators:
         self._timeout_ms = timeout_ms
         self._security = security
 
-    def list_groups(self) -> list[str]:
-        """Names of all groups that a broker coordinates, those with members only too.
+    def list_groups(self) -> dict[str, str]:
+        """Return the type of each group that a broker coordinates, those with members only too.
 
         Raises:
             RetriableError: COORDINATOR_UNREACHABLE, of one broker at least.
@@ -150,17 +161,19 @@ class GroupCoordinators:
         deadline = time.monotonic() + self._timeout_ms / 1000
         problems: dict[str, None] = {}
         _, cluster = self._cluster(deadline, problems)
-        found: set[str] = set()
+        found: dict[str, str] = {}
         for address in cluster.addresses.values():
             try:
                 with _connect(address, deadline, self._security) as connection:
-                    code, names = _read_listed(connection.ask(_LIST_GROUPS, 2, b""))
+                    code, types = _read_listed(
+                        connection.ask(_LIST_GROUPS, 5, _EVERY_GROUP, is_flexible=True)
+                    )
             except (NotKafkaError, OSError) as error:
                 raise _unreachable({_text(address, error): None}) from None
             if code:
                 raise _unreachable({_text(address, error_name(code) or ""): None})
-            found |= names
-        return sorted(found)
+            found |= types
+        return dict(sorted(found.items()))
 
     def describe(self, groups: Collection[str]) -> dict[str, GroupDescription]:
         """Return state and members of each group; one that is not known is Dead, as in Kafka.
@@ -179,7 +192,22 @@ class GroupCoordinators:
                 raise InvalidRequestError("INVALID_GROUP", f"found group {name!r}", fix="correct the name")
             if code != _NO_ERROR:
                 raise _unreachable([f"group {name!r}: {error_name(code)}"])
-        return {name: described for name, (_, described) in found.items()}
+        classic = {name: described for name, (_, described) in found.items()}
+        return classic | self._consumer_groups([name for name, one in classic.items() if one.state == _DEAD])
+
+    def _consumer_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
+        """Describe those of these that are groups of the consumer protocol."""
+        types = self.list_groups() if groups else {}
+        wanted = [name for name in groups if types.get(name) == _CONSUMER]
+
+        def body(names: Sequence[str]) -> bytes:
+            return _compact_strings(names) + b"\0" + NO_TAGS  # 0: without authorized operations
+
+        def read(reader: AnswerReader, at: _Coordinator) -> _Answers[GroupDescription]:
+            return _read_consumer_groups(reader, at)
+
+        found = self._ask(wanted, (_CONSUMER_GROUP_DESCRIBE, 0), body, read, is_flexible=True)
+        return {name: one for name, (code, one) in found.items() if code == _NO_ERROR}
 
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
@@ -233,11 +261,13 @@ class GroupCoordinators:
         api: tuple[int, int],
         body: Callable[[Sequence[str]], bytes],
         read: Callable[[AnswerReader, _Coordinator], _Answers[T]],
+        *,
+        is_flexible: bool = False,
     ) -> dict[str, tuple[int, T]]:
         """Ask the coordinators of all groups, those that cannot answer now again.
 
         Args:
-            api: key and version; none of them is flexible.
+            api: key and version.
         """
         deadline = time.monotonic() + self._timeout_ms / 1000
         found: dict[str, tuple[int, T]] = {}
@@ -247,7 +277,8 @@ class GroupCoordinators:
             for at, names in self._find(left, deadline, problems).items():
                 try:
                     with _connect(at.address, deadline, self._security) as connection:
-                        answers = read(connection.ask(*api, body(names)), at)
+                        answer = connection.ask(*api, body(names), is_flexible=is_flexible)
+                        answers = read(answer, at)
                 except (NotKafkaError, OSError) as error:
                     problems[_text(at.address, error)] = None
                     continue
@@ -266,7 +297,7 @@ class GroupCoordinators:
     ) -> dict[_Coordinator, list[str]]:
         """By coordinator the groups that it has, as far as they have one now."""
         server, _ = self._cluster(deadline, problems)
-        keys = varint_bytes(len(groups) + 1) + b"".join(map(compact_string_bytes, groups))
+        keys = _compact_strings(groups)
         wanted = set(groups)
         found: dict[_Coordinator, list[str]] = {}
         try:
@@ -337,6 +368,13 @@ def _strings(texts: Sequence[str]) -> bytes:
     return struct.pack(">i", len(texts)) + b"".join(map(_string, texts))
 
 
+def _compact_strings(texts: Sequence[str]) -> bytes:
+    return varint_bytes(len(texts) + 1) + b"".join(map(compact_string_bytes, texts))
+
+
+_EVERY_GROUP = _compact_strings(()) * 2 + NO_TAGS  # in any state, of any type
+
+
 def _by_topic(partitions: Mapping[TopicPartition, bytes]) -> bytes:
     """An array of topics, each with an array of its partitions, which are given."""
     topics: dict[str, list[bytes]] = {}
@@ -373,15 +411,82 @@ def _read_coordinators(reader: AnswerReader) -> list[tuple[str, _Coordinator, st
     return found
 
 
-def _read_listed(reader: AnswerReader) -> tuple[int, set[str]]:
-    """Of ListGroupsResponse v2."""
+def _read_listed(reader: AnswerReader) -> tuple[int, dict[str, str]]:
+    """Of ListGroupsResponse v5: an error code, and the type of each group."""
     reader.skip(4)  # throttle time
     code = reader.int16()
-    found = set()
-    for _ in range(reader.count()):
-        found.add(reader.string() or "")
-        reader.string()  # protocol type
+    found = {}
+    for _ in range(reader.compact_count()):
+        name = reader.compact_string() or ""
+        reader.compact_string()  # protocol type
+        reader.compact_string()  # state
+        found[name] = reader.compact_string() or _CLASSIC
+        reader.skip_tags()
     return code, found
+
+
+def _read_consumer_groups(reader: AnswerReader, at: _Coordinator) -> dict[str, tuple[int, GroupDescription]]:
+    """Of ConsumerGroupDescribeResponse v0."""
+    reader.skip(4)  # throttle time
+    found = {}
+    for _ in range(reader.compact_count()):
+        code = reader.int16()
+        reader.compact_string()  # error message
+        group, state = reader.compact_string() or "", reader.compact_string() or ""
+        epoch, target_epoch, assignor = reader.int32(), reader.int32(), reader.compact_string() or ""
+        members = [_read_consumer(reader) for _ in range(reader.compact_count())]
+        reader.skip(4)  # authorized operations
+        reader.skip_tags()
+        found[group] = (
+            code,
+            GroupDescription(
+                group=group,
+                state=state,
+                coordinator=_coordinator_text(at),
+                assignment_strategy=assignor,
+                members=tuple(members),
+                type=_CONSUMER,
+                epoch=epoch,
+                target_epoch=target_epoch,
+            ),
+        )
+    return found
+
+
+def _read_consumer(reader: AnswerReader) -> Member:
+    consumer_id, instance_id = reader.compact_string() or "", reader.compact_string()
+    reader.compact_string()  # rack
+    epoch = reader.int32()
+    client_id, host = reader.compact_string() or "", reader.compact_string() or ""
+    for _ in range(reader.compact_count()):
+        reader.compact_string()  # a subscribed topic
+    reader.compact_string()  # regular expression
+    partitions, target = _read_partitions_by_id(reader), _read_partitions_by_id(reader)
+    reader.skip_tags()
+    return Member(
+        consumer_id=consumer_id,
+        instance_id=instance_id,
+        client_id=client_id,
+        host=host,
+        partitions=partitions,
+        epoch=epoch,
+        target=target,
+    )
+
+
+def _read_partitions_by_id(reader: AnswerReader) -> tuple[TopicPartition, ...]:
+    found: list[TopicPartition] = []
+    for _ in range(reader.compact_count()):
+        reader.skip(16)  # topic id
+        topic = reader.compact_string() or ""
+        found += [(topic, reader.int32()) for _ in range(reader.compact_count())]
+        reader.skip_tags()
+    reader.skip_tags()
+    return tuple(sorted(found))
+
+
+def _coordinator_text(at: _Coordinator) -> str:
+    return f"{at.address[0]}:{at.address[1]} ({at.node_id})"
 
 
 def _read_described(reader: AnswerReader, at: _Coordinator) -> dict[str, tuple[int, GroupDescription]]:
@@ -398,7 +503,7 @@ def _read_described(reader: AnswerReader, at: _Coordinator) -> dict[str, tuple[i
             GroupDescription(
                 group=group,
                 state=state,
-                coordinator=f"{at.address[0]}:{at.address[1]} ({at.node_id})",
+                coordinator=_coordinator_text(at),
                 assignment_strategy=strategy,
                 members=tuple(members),
             ),

@@ -33,6 +33,12 @@ from sparklog.errors import (
     why_not_utf8,
 )
 from sparklog.forking import notify_after_fork
+from sparklog.format.consumer_group_records import (
+    ConsumerGroupKey,
+    RecordKind,
+    decode_consumer_group_key,
+    is_consumer_group_key,
+)
 from sparklog.format.consumer_offsets import (
     OffsetKey,
     OffsetValue,
@@ -190,6 +196,7 @@ class OffsetTable:
         self._topic_id: str | None = None
         self._next_offsets: dict[int, int] = {}
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._consumer_groups: set[str] = set()
 
     def after_fork_in_child(self) -> None:
         """Another thread of the parent may have had the lock, with the table half followed: begin again."""
@@ -213,6 +220,12 @@ class OffsetTable:
                 return []
             self._follow(image, range(len(topic.partitions)))
             return sorted(group for group, offsets in self._groups.items() if offsets)
+
+    def consumer_groups(self, image: Image) -> frozenset[str]:
+        """Names of all groups of the consumer protocol (KIP-848), with or without offsets."""
+        self.groups(image)
+        with self._lock:
+            return frozenset(self._consumer_groups)
 
     def of_topic(
         self, image: Image, name: str
@@ -243,6 +256,7 @@ class OffsetTable:
             self._topic_id = topic.topic_id
             self._next_offsets.clear()
             self._groups.clear()
+            self._consumer_groups.clear()
         for partition in partitions:
             state = topic.partitions[partition]
             start = max(self._next_offsets.get(partition, 0), state.log_start_offset)
@@ -262,10 +276,20 @@ class OffsetTable:
                     self._apply(key, value, f"{OFFSETS_TOPIC}-{partition}@{offset}")
             self._next_offsets[partition] = state.log_end_offset
 
+    def _note_consumer_group(self, key: ConsumerGroupKey, value: bytes | None) -> None:
+        """Remember that there is such a group; its members are the broker's."""
+        if key.kind is RecordKind.GROUP and value is not None:
+            self._consumer_groups.add(key.group)
+        elif key.kind is RecordKind.GROUP:
+            self._consumer_groups.discard(key.group)
+
     def _forget(self, partition: int, partitions: int) -> None:
         gone = [group for group in self._groups if partition_for_group(group, partitions) == partition]
         for group in gone:
             del self._groups[group]
+        self._consumer_groups = {
+            group for group in self._consumer_groups if partition_for_group(group, partitions) != partition
+        }
 
     def _apply(self, key: bytes | None, value: bytes | None, where: str) -> None:
         if key is None:
@@ -273,6 +297,9 @@ class OffsetTable:
             _log.warning("%s: skipped a record without a key", where)
             return
         try:
+            if is_consumer_group_key(key):
+                self._note_consumer_group(decode_consumer_group_key(key, where=where), value)
+                return
             decoded = decode_key(key, where=where)
             if not isinstance(decoded, OffsetKey):
                 return  # group metadata: the broker's

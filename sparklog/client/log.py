@@ -323,6 +323,10 @@ class SparkLog(OpenedRoot):
         """Names of all groups that have committed offsets, sorted. `image`: as of `committed_offsets`."""
         return self._offsets.groups(self.refresh() if image is None else image)
 
+    def consumer_groups(self, *, image: Image | None = None) -> frozenset[str]:
+        """Names of groups of the consumer protocol (KIP-848); all others are classic groups."""
+        return self._offsets.consumer_groups(self.refresh() if image is None else image)
+
 
 def open_log(
     root: str | os.PathLike[str],

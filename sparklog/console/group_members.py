@@ -104,7 +104,7 @@ def groups_of_brokers(console: Console, image: Image) -> list[str]:
         return []
     try:
         asked = coordinators_of(console, image, timeout_ms=TIMEOUT_MS)
-        return [] if asked is None else asked.list_groups()
+        return [] if asked is None else list(asked.list_groups())
     except (InvalidRequestError, RetriableError) as error:
         console.note_coordinator_problem(error.message)
         return []

@@ -8,7 +8,7 @@ Not here: changing offsets (group_changes.py).
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from sparklog.client import CommittedOffset
@@ -65,6 +65,7 @@ class GroupRow:
     """A group, over all its partitions.
 
     Fields:
+        type: classic, or consumer (KIP-848).
         deleted_topics: those that are not there any more, or not with all partitions.
         lag: in records.
         lag_ms: the largest of those of its partitions that were read.
@@ -76,6 +77,7 @@ class GroupRow:
     """
 
     group: str
+    type: str
     topics: tuple[str, ...]
     deleted_topics: tuple[str, ...]
     partitions: int
@@ -154,8 +156,9 @@ def group_page(console: Console, query: Query) -> GroupPage:
     since_ms = console.now_ms - _MINUTE_MS
     points = console.history.points(name)
     minutes = _minutes(console, points)
+    group = _group(name, rows, console.log.consumer_groups(image=image))
     return GroupPage(
-        group=_with_history(console, _group(name, rows), points, max(ages.values(), default=None)),
+        group=_with_history(console, group, points, max(ages.values(), default=None)),
         paging=paging,
         offsets=tuple(
             dataclasses.replace(
@@ -196,16 +199,18 @@ def all_groups(console: Console) -> Sequence[GroupRow]:
 
 def _all_groups(console: Console) -> Sequence[GroupRow]:
     image, log = console.image, console.log
+    of_consumers = log.consumer_groups(image=image)
     found = [
-        _group(name, list(_rows(image, log.describe_offsets(name, image=image))))
+        _group(name, list(_rows(image, log.describe_offsets(name, image=image))), of_consumers)
         for name in {*log.groups(), *groups_of_brokers(console, image)}
     ]
     return sorted(found, key=lambda one: (-one.lag, one.group))
 
 
-def _group(name: str, rows: Sequence[OffsetRow]) -> GroupRow:
+def _group(name: str, rows: Sequence[OffsetRow], of_consumers: Collection[str]) -> GroupRow:
     return GroupRow(
         group=name,
+        type="consumer" if name in of_consumers else "classic",
         topics=tuple(sorted({one.topic for one in rows if one.lag is not None})),
         deleted_topics=tuple(sorted({one.topic for one in rows if one.lag is None})),
         partitions=len(rows),

@@ -200,7 +200,8 @@ def refuse_kafka_only(keys: Iterable[str]) -> None:
 #
 # Keys of broker settings, which are stored among those of their root.
 #
-# `brokers/1/max.connections` is broker 1's; `brokers/default/max.connections` is the default of all brokers.
+# `brokers/1/max.connections` is broker 1's; `brokers/default/max.connections` is the default of all brokers;
+# `groups/G/consumer.session.timeout.ms` is group G's.
 # A root stores dynamic broker settings, and brokers read them when they start. Only brokers act on them, and
 # other processes leave these keys unchanged, so documents need no newer version for them (adr/0032). Defaults
 # of topics, and the root's own settings, have no such keys: they apply to every process that uses the root.
@@ -233,6 +234,29 @@ def nodes_with_configs(configs: Mapping[str, str]) -> list[int]:
     """Return the ids of the brokers that have their own settings."""
     found = {key.split("/")[1] for key in configs if is_broker_key(key)}
     return sorted(int(node_id) for node_id in found if node_id.isascii() and node_id.isdecimal())
+
+
+_GROUPS = "groups/"
+
+
+def group_key(group: str, name: str) -> str:
+    """Return the key of a setting of one group, which may have slashes in its name."""
+    return f"{_GROUPS}{group}/{name}"
+
+
+def is_group_key(key: str) -> bool:
+    """True if it is a setting of any group."""
+    return key.startswith(_GROUPS)
+
+
+def group_configs(configs: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the settings of each group that has any, by name, from a root's settings."""
+    found: dict[str, dict[str, str]] = {}
+    for key, value in configs.items():
+        if is_group_key(key):
+            group, _, name = key.removeprefix(_GROUPS).rpartition("/")
+            found.setdefault(group, {})[name] = value
+    return found
 
 
 def _prefix(node_id: int | None) -> str:

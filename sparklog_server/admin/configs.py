@@ -18,6 +18,8 @@ from sparklog.log.config import (
     TopicConfig,
     broker_configs,
     broker_key,
+    group_configs,
+    group_key,
     validate_root_configs,
     validate_topic_configs,
 )
@@ -26,6 +28,13 @@ from sparklog.metadata import Action, Image, plan_set_configs
 from sparklog_server.admin.changes import Changes, Outcome, Part, RefusedError, duplicates, outcome_of
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.settings.config import SETTINGS, ServerConfig, config_in_force, topic_defaults_in_force
+from sparklog_server.settings.groups import (
+    HEARTBEAT_INTERVAL,
+    SESSION_TIMEOUT,
+    ConsumerGroupSettings,
+    bounds_of,
+    of_group,
+)
 from sparklog_server.settings.kafka_only import why_kafka_only
 from sparklog_server.settings.updating import (
     BROKER_NAMES,
@@ -154,6 +163,45 @@ def _refused(message: str) -> RefusedError:
     return RefusedError(ErrorCode.invalid_request, message)
 
 
+# --- group configs -----------------------------------------------------------------------------------
+#
+# Invariants: every commit copies what the root has of settings, so at most MOST_GROUPS groups have their own.
+# Sources: Kafka GroupConfig, GroupConfigManager.
+
+MOST_GROUPS = 1_000
+OF_GROUPS = declared_settings(ConsumerGroupSettings)
+
+
+def plan_group(config: ServerConfig, image: Image, group: str, changes: ConfigChanges) -> Action | None:
+    """Change the settings of one group, which need not exist."""
+    if not group:
+        raise _refused("Default group resources are not allowed.")
+    given = {name: value for name, value in changes.items() if value is not None}
+    bounds = bounds_of(config.groups)
+    for name, value in given.items():
+        lookup_setting(name, OF_GROUPS, "group")
+        least, most = bounds[name]
+        if not least <= int(OF_GROUPS[name][1].parse(value)) <= most:
+            raise InvalidRequestError(
+                "CONFIG_OUT_OF_BOUNDS",
+                f"{name} of group {group[:100]!r}: found {value}, expected {least} to {most}",
+                fix="choose another value; the bounds are the brokers' group.consumer.min and max settings",
+            )
+    stored = group_configs(image.configs)
+    if given and group not in stored and len(stored) >= MOST_GROUPS:
+        raise _refused(f"{len(stored)} groups have settings of their own already, the most that are allowed")
+    own = {name: value for name, value in stored.get(group, {}).items() if name not in changes} | given
+    to_be = of_group(config.groups, own)
+    if given and to_be.consumer_session_timeout_ms <= to_be.consumer_heartbeat_interval_ms:
+        raise InvalidRequestError(
+            "INVALID_CONFIG_VALUE",
+            f"{SESSION_TIMEOUT}: found {to_be.consumer_session_timeout_ms}, expected more than "
+            f"{HEARTBEAT_INTERVAL}, {to_be.consumer_heartbeat_interval_ms}",
+            fix="choose a longer session, or a shorter interval",
+        )
+    return plan_set_configs(image, None, {group_key(group, name): value for name, value in changes.items()})
+
+
 # --- config entries ----------------------------------------------------------------------------------
 #
 # Settings as DescribeConfigs shows them: the value in force, and which layer it comes from.
@@ -173,6 +221,7 @@ class ConfigSource(enum.IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
 
 
 class ConfigType(enum.IntEnum):
@@ -302,6 +351,18 @@ def cluster_entries(image: Image) -> list[ConfigEntry]:
         )
         for name, value in sorted(cluster_values(image.configs).items())
     ]
+
+
+def group_entries(config: ServerConfig, image: Image, group: str) -> list[ConfigEntry]:
+    """All settings of a group: its own, and the broker's that are their defaults."""
+    own = group_configs(image.configs).get(group, {})
+    entries = []
+    for name, (_, one) in OF_GROUPS.items():
+        broker_name = f"group.{name}"
+        layers = [Synonym(name, own[name], ConfigSource.GROUP_CONFIG)] if name in own else []
+        layers += _own_layers(config, config, image, broker_name, SETTINGS[broker_name][1])
+        entries.append(ConfigEntry(name=name, setting=one, synonyms=tuple(layers), read_only=False))
+    return entries
 
 
 def _broker_layers(
@@ -464,6 +525,10 @@ def _part(config: ServerConfig, resource_type: int, name: str, target: Target) -
             )
         case ResourceType.BROKER:
             return lambda image: plan_all_brokers(config, image, target(image, cluster_values(image.configs)))
+        case ResourceType.GROUP:
+            return lambda image: plan_group(
+                config, image, name, target(image, group_configs(image.configs).get(name, {}))
+            )
         case unsupported:
             raise invalid_request(f"Unsupported resource type: {unsupported.name} ({resource_type})")
 

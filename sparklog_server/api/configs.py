@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sparklog.errors import SparklogError
+from sparklog.log.config import group_configs
 from sparklog.metadata import Image
 from sparklog_server.admin.changes import Outcome, RefusedError, outcome_of
 from sparklog_server.admin.configs import (
@@ -19,6 +20,7 @@ from sparklog_server.admin.configs import (
     alter_resources,
     broker_entries,
     cluster_entries,
+    group_entries,
     increments,
     invalid_request,
     replacement,
@@ -41,8 +43,8 @@ async def handle_describe_configs(request: Any, context: RequestContext, service
     """DescribeConfigs (key 32), versions 1-4.
 
     Does: all settings of a topic, of this broker, or those set for the whole cluster (broker ''), with the
-        layer that each value comes from, all other layers (synonyms), type and documentation.
-        Groups have none: kafka-configs describes those that it has listed.
+        layer that each value comes from, all other layers (synonyms), type and documentation. Of groups
+        consumer.session.timeout.ms and consumer.heartbeat.interval.ms.
     Does not: other brokers, loggers, client metrics.
     Each resource is described once. What is beyond 32 MiB is refused (INVALID_REQUEST): 2,000 resources with
         documentation, 10,000 without.
@@ -102,6 +104,7 @@ class _Described:
         self._types = types
         self._services = services
         self._image = image
+        self._groups = group_configs(image.configs)
         self._of_topics: TopicEntries | None = None
         self._of_values: dict[tuple[str, str | None], Any] = {}  # of topics: by name and a topic's own value
         self._all: dict[Hashable, _Results] = {}
@@ -128,7 +131,7 @@ class _Described:
                 validate_broker_name(self._services.node_id, name)
                 return kind, bool(name)
             case ResourceType.GROUP:
-                return kind
+                return kind, tuple(sorted(self._groups.get(name, {}).items()))
             case unsupported:
                 raise invalid_request(f"Unsupported resource type: {unsupported.name} ({kind})")
 
@@ -141,7 +144,8 @@ class _Described:
                 entries = broker_entries(config, image) if name else cluster_entries(image)
                 return {one.name: _described_config(self._request, self._types, one) for one in entries}
             case _:
-                return {}  # a group's: Kafka's are those of protocols that are not served
+                entries = group_entries(self._services.config, self._image, name)
+                return {one.name: _described_config(self._request, self._types, one) for one in entries}
 
     def _results_of_topic(self, configs: Mapping[str, str]) -> _Results:
         if self._of_topics is None:
@@ -227,7 +231,8 @@ async def handle_incremental_alter_configs(request: Any, context: RequestContext
 
     Does: set, delete, append to and subtract from overrides of topics, settings of this broker, and of the
         whole cluster (broker ''); all of a resource or nothing. Appending to a setting that is not set starts
-        from the value in force. Validate only.
+        from the value in force. Validate only. Of groups, existing or not, consumer.session.timeout.ms and
+        consumer.heartbeat.interval.ms, for at most 1,000 groups.
     Does not: settings that brokers read when they start (server.properties); loggers.
     Versions: 1 flexible.
     """
@@ -261,8 +266,8 @@ _LISTABLE = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 async def handle_list_config_resources(request: Any, context: RequestContext, services: Services) -> Any:
     """ListConfigResources (key 74), versions 0-1.
 
-    Does: lists the resources with settings: topics, and brokers that are not fenced. Groups, client metrics
-        and loggers have no settings, and are not listed.
+    Does: lists the resources with settings: topics, brokers that are not fenced, and groups with settings of
+        their own. Client metrics and loggers have no settings, and are not listed.
     Does not: return the settings (DescribeConfigs).
     Versions: 0 client metrics only (it was ListClientMetricsResources, KIP-714); 1 by type, or all of them
         (KIP-1142). Types that no version of it knows are UNSUPPORTED_VERSION, as Kafka answers.
@@ -289,6 +294,9 @@ def _listed_resources(
     if ResourceType.BROKER in wanted:
         for node in nodes_of(services, context.listener):
             yield ResourceType.BROKER, str(node.node_id)
+    if ResourceType.GROUP in wanted:
+        for group in group_configs(services.root.image.configs):
+            yield ResourceType.GROUP, group
     if ResourceType.TOPIC in wanted:
         for name in services.root.image.topics:
             yield ResourceType.TOPIC, name

@@ -9,11 +9,10 @@ from types import ModuleType
 from typing import Any, Final
 
 from sparklog.client.cluster_view import coordinators
-from sparklog.metadata import ResourceType
 from sparklog_server.api.cluster import node_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.groups.coordinator import MAX_CLIENT_ID_CHARACTERS
+from sparklog_server.groups.coordinator import CLASSIC, MAX_CLIENT_ID_CHARACTERS
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import (
     GroupState,
@@ -26,7 +25,7 @@ from sparklog_server.groups.messages import (
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.responses import field, make, maker
 from sparklog_server.protocol.wire import in_slices, text_bytes
-from sparklog_server.security.access import NOT_ASKED_FOR, Caller
+from sparklog_server.security.access import group_operations
 
 # --- JoinGroup ---------------------------------------------------------------------------------------
 
@@ -44,8 +43,9 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
     """JoinGroup (key 11), versions 0-9.
 
     Does: dynamic and static members, choice of protocol by votes, election of a leader; answers when the
-        rebalance is over.
-    Does not: consumer groups of KIP-848.
+        rebalance is over. An empty consumer group (KIP-848) becomes a classic one; one with members refuses
+        with INCONSISTENT_GROUP_PROTOCOL.
+    Does not: members of both protocols in one group (group.consumer.migration.policy is `disabled`).
     Versions: 1 rebalance timeout; 4 a member id is required (KIP-394); 5 static members (KIP-345); 6
         flexible; 7 protocol type; 8 reason; 9 SkipAssignment.
     """
@@ -276,14 +276,19 @@ async def _refuse_key_type(key_type: int, services: Services) -> tuple[ErrorCode
 _DESCRIBED_MEMBER_BYTES = 1000  # without what it has sent itself
 
 
-@api(ApiKey.DESCRIBE_GROUPS, versions=range(6))
+_NOT_FOUND_SINCE = 6
+
+
+@api(ApiKey.DESCRIBE_GROUPS, versions=range(7))
 async def handle_describe_groups(request: Any, context: RequestContext, services: Services) -> Any:
-    """DescribeGroups (key 15), versions 0-5.
+    """DescribeGroups (key 15), versions 0-6.
 
     Does: state, protocol and members of groups; a group that has only offsets (Spark) is Empty, an unknown
-        one Dead, as in Kafka; authorized operations, on request.
+        one Dead, as in Kafka; so is one of another type, as consumer groups (KIP-848). Authorized operations,
+        on request.
     Beyond 32 MiB of members the rest of the groups is answered UNKNOWN_SERVER_ERROR: request fewer.
-    Versions: 3 authorized operations; 4 static members; 5 flexible.
+    Versions: 3 authorized operations; 4 static members; 5 flexible; 6 GROUP_ID_NOT_FOUND for groups that are
+        Dead (KIP-1043).
     """
     types = context.types
     asked_for = field(request, "include_authorized_operations", default=False)
@@ -296,7 +301,13 @@ async def handle_describe_groups(request: Any, context: RequestContext, services
         types.DescribeGroupsResponse,
         groups=await in_slices(
             _described_group(
-                types, services, group_id, _operations(caller, group_id), known, fits=group_id in fitting
+                types,
+                services,
+                group_id,
+                group_operations(caller, group_id),
+                known,
+                fits=group_id in fitting,
+                knows_not_found=context.api_version >= _NOT_FOUND_SINCE,
             )
             for group_id in names
         ),
@@ -309,11 +320,9 @@ def _description_bytes(group: Group | None) -> int:
 
 
 # Constructors of groups without members, by error, state and operations: a request may name thousands.
-_WithoutMembers = dict[tuple[ErrorCode, str, int], Callable[[str], Any]]
-
-
-def _operations(caller: Caller | None, group_id: str) -> int:
-    return NOT_ASKED_FOR if caller is None else caller.operations(ResourceType.GROUP, group_id)
+_WithoutMembers = dict[tuple[ErrorCode, str | None, str, int], Callable[[str], Any]]
+_NOT_FOUND: Final = "there is no such group"
+_NOT_CLASSIC: Final = "the group is not a classic group"
 
 
 def _described_group(
@@ -324,25 +333,34 @@ def _described_group(
     known: _WithoutMembers,
     *,
     fits: bool,
+    knows_not_found: bool,
 ) -> Any:
     error = services.groups.describe_error(group_id)
     group = None if error else services.groups.find(group_id)
     if group is not None and not fits:
         error, group = ErrorCode.unknown_server_error, None
     if group is None:
-        exists = not error and services.groups.exists(group_id)
-        state = "" if error else (GroupState.EMPTY if exists else GroupState.DEAD).value
-        if (error, state, operations) not in known:
-            known[error, state, operations] = maker(
+        is_classic = services.groups.listed(group_id).group_type == CLASSIC
+        exists = not error and is_classic and services.groups.exists(group_id)
+        message = None
+        if not error and not exists and knows_not_found:
+            error = ErrorCode.group_id_not_found
+            message = _NOT_FOUND if is_classic else _NOT_CLASSIC
+        is_dead = not exists and error in {ErrorCode.none, ErrorCode.group_id_not_found}
+        state = GroupState.EMPTY.value if exists else GroupState.DEAD.value if is_dead else ""
+        key = (error, message, state, operations)
+        if key not in known:
+            known[key] = maker(
                 types.DescribedGroup,
                 "group_id",
                 error_code=error,
+                error_message=message,
                 group_state=state,
                 protocol_type="",
                 protocol_data="",
                 authorized_operations=operations,
             )
-        return known[error, state, operations](group_id)
+        return known[key](group_id)
     # During a rebalance the members' metadata and assignments are not those of any generation.
     is_stable = group.state is GroupState.STABLE
     return make(
@@ -374,7 +392,6 @@ def _described_members(types: ModuleType, group: Group, *, is_stable: bool) -> l
 
 # --- ListGroups --------------------------------------------------------------------------------------
 
-_GROUP_TYPE = "classic"
 _GROUP_BYTES = 160  # while the answer is made, without the name
 
 
@@ -384,7 +401,7 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
 
     Does: all groups, filtered by state and type; Spark queries with a group id are among them, as Empty.
     Beyond some 32 MB (150,000 groups of ordinary names): UNKNOWN_SERVER_ERROR; describe them by name.
-    Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848): every group here is `classic`.
+    Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848): `classic` and `consumer`.
 
     Yields to the event loop: there may be a hundred thousand groups.
     """
@@ -399,14 +416,14 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
     def listed(group_id: str) -> Any:
         """Return the entry; None if the filters exclude it."""
         one = services.groups.listed(group_id)
-        if (states and one.state.value.lower() not in states) or (kinds and _GROUP_TYPE not in kinds):
+        if (states and one.state.lower() not in states) or (kinds and one.group_type not in kinds):
             return None
         return make(
             types.ListedGroup,
             group_id=one.group_id,
             protocol_type=one.protocol_type,
-            group_state=one.state.value,
-            group_type=_GROUP_TYPE,
+            group_state=str(one.state),
+            group_type=one.group_type,
         )
 
     groups = [one for one in await in_slices(map(listed, found)) if one is not None]

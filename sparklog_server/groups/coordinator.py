@@ -13,20 +13,33 @@ Sources: Kafka GroupCoordinator, GroupCoordinatorService.
 
 import asyncio
 import itertools
+import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sparklog.client.groups import MAX_GROUP_BYTES
-from sparklog.format.consumer_offsets import MAX_STRING_BYTES, OffsetValue
+from sparklog.errors import InvalidRequestError
+from sparklog.format.consumer_group_records import ResolvedRegex
+from sparklog.format.consumer_offsets import MAX_STRING_BYTES, GroupKey, OffsetValue
 from sparklog.metadata import Image
 from sparklog_server.coordination.internal_topic import Host, LogStatus
 from sparklog_server.coordination.shards import Shards
 from sparklog_server.coordination.staging import StagedBy
+from sparklog_server.groups.consumer_group import ConsumerGroup
+from sparklog_server.groups.consumer_members import (
+    JOIN,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    refusal,
+    refuse_request,
+)
+from sparklog_server.groups.consumer_table import ConsumerHandle
 from sparklog_server.groups.expiry import Deletion, Expiry
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import (
+    CONSUMER_PROTOCOL_TYPE,
     UNKNOWN_MEMBER,
     GroupState,
     JoinRequest,
@@ -37,18 +50,22 @@ from sparklog_server.groups.messages import (
 )
 from sparklog_server.groups.offsets import (
     OFFSETS_LOG,
+    GroupRecord,
     GroupsState,
     OffsetToCommit,
+    Record,
     Shard,
     TopicPartition,
     records_of,
 )
+from sparklog_server.groups.regexes import MOST_PATTERNS, Regexes
 from sparklog_server.groups.table import GroupTable, Room
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.protocol.wire import in_slices
 from sparklog_server.runtime.lifecycle import Background, in_turns
 from sparklog_server.settings.groups import GroupSettings
 
+_log = logging.getLogger("sparklog_server.coordinator")
 MAX_CLIENT_ID_CHARACTERS: Final = 255  # of a member id; it must fit into a record
 MAX_INSTANCE_ID_CHARACTERS: Final = 249  # Kafka's own limit, as for topics
 DELETED_AT_ONCE: Final = 1_000  # groups and offsets, some 20 ms
@@ -60,13 +77,17 @@ MAX_PROTOCOLS: Final = (
 Committed = tuple[ErrorCode, Mapping[TopicPartition, OffsetValue]]
 
 
+CLASSIC, CONSUMER = "classic", "consumer"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
-    """A group in ListGroups."""
+    """A group in ListGroups. `group_type`: classic, consumer, ..."""
 
     group_id: str
     protocol_type: str
-    state: GroupState
+    state: str
+    group_type: str = CLASSIC
 
 
 class GroupCoordinator:
@@ -85,6 +106,8 @@ class GroupCoordinator:
             on_resigned=self._resigned,
         )
         self.table = GroupTable(host, settings, self.shards, self._background)
+        self.consumers = self.table.consumers
+        self._regexes = Regexes(host)
         self._room = Room(settings, self.table)
         self._deletion = Deletion(self.table)
         self._expiry = Expiry(host, settings, self.shards, self.table, self._deletion, self._background)
@@ -149,6 +172,7 @@ class GroupCoordinator:
         """JoinGroup: answered when the rebalance is over."""
         table = self.table
         error = self._status_error(group_id) or self._refuse_join(request) or await self._ready(group_id)
+        error = error or await self._end_consumer_group(group_id, request)
         handle = None if error else table.groups.get(group_id)
         if not error and handle is None:
             if request.member_id != UNKNOWN_MEMBER:
@@ -221,6 +245,115 @@ class GroupCoordinator:
         self.table.run(handle, effects)
         return ErrorCode.none, errors
 
+    # Consumer groups (KIP-848)
+
+    async def consumer_heartbeat(
+        self, group_id: str, request: HeartbeatRequest, *, makes_ids: bool
+    ) -> HeartbeatAnswer:
+        """ConsumerGroupHeartbeat: a member joins, goes on or leaves.
+
+        Args:
+            makes_ids: the member may have no id yet (version 0).
+        """
+        error = self._status_error(group_id) or await self._ready(group_id)
+        if error:
+            return refusal(error, "the group is not coordinated here now")
+        if not request.member_id and makes_ids:
+            request = replace(request, member_id=str(uuid.uuid4()))
+        refused = refuse_request(request, self._settings.consumer_assignor_names, makes_ids=makes_ids)
+        refused = refused or self._refuse_names(request)
+        resolved: dict[str, ResolvedRegex] = {}
+        if refused is None:
+            refused, resolved = await self._resolve(group_id, request)
+            error = self._status_error(group_id)  # it may have moved meanwhile
+        if refused is not None or error:
+            return refused or refusal(error, "the group is not coordinated here now")
+        handle, first = self.consumers.find(group_id), list[Record]()
+        if handle is None:
+            refused, first = self._new_consumer_group(group_id, request)
+        if refused is None and not self.consumers.has_room_for(handle, request, self.table.held_bytes):
+            refused = refusal(ErrorCode.group_max_size_reached, "members take too much memory")
+        if refused is not None:
+            return refused
+        if handle is None:
+            classic = self.table.groups.get(group_id)
+            if classic is not None:
+                self.table.drop(classic, ErrorCode.coordinator_not_available)
+            handle = self.consumers.create(group_id)
+        return await self.consumers.heartbeat(handle, request, resolved, first)
+
+    def _new_consumer_group(
+        self, group_id: str, request: HeartbeatRequest
+    ) -> tuple[HeartbeatAnswer | None, list[Record]]:
+        """Return why there can be no such group, or its first records: an empty classic group ends."""
+        classic = self.table.groups.get(group_id)
+        if request.member_epoch != JOIN:
+            return refusal(ErrorCode.group_id_not_found, "there is no such consumer group"), []
+        if classic is None:
+            if self.table.is_full():
+                return refusal(ErrorCode.group_max_size_reached, "there are too many groups"), []
+            return None, []
+        group = classic.group
+        if group.state is not GroupState.EMPTY or group.members.pending or group.writes.held_bytes:
+            message = "the group has members of the classic protocol; stop them first"
+            return refusal(ErrorCode.group_id_not_found, message), []
+        return None, [GroupRecord(GroupKey(group=group_id), None)] if group.generation_id else []
+
+    async def _resolve(
+        self, group_id: str, request: HeartbeatRequest
+    ) -> tuple[HeartbeatAnswer | None, dict[str, ResolvedRegex]]:
+        """Look up the topics of regular expressions that are new, or whose topics may have changed."""
+        handle = self.consumers.find(group_id)
+        if handle is None:
+            known, wanted = set[str](), [request.regex] if request.regex else []
+        else:
+            known = set(handle.group.patterns)
+            wanted = handle.group.patterns_to_resolve(request, self.consumers.catalogs.current().version)
+        resolved: dict[str, ResolvedRegex] = {}
+        if len(known.union(wanted)) > MOST_PATTERNS:
+            message = f"the group has {len(known)} regular expressions already"
+            return refusal(ErrorCode.invalid_regular_expression, message), resolved
+        for pattern in wanted:
+            try:
+                resolved[pattern] = await self._regexes.topics_of(pattern)
+            except InvalidRequestError as error:
+                if pattern == request.regex:
+                    return refusal(ErrorCode.invalid_regular_expression, error.message), resolved
+                _log.warning("group %r: topics of %r stay as they were: %s", group_id, pattern, error)
+        return None, resolved
+
+    async def _end_consumer_group(self, group_id: str, request: JoinRequest) -> ErrorCode:
+        """Delete an empty consumer group that a member of the classic protocol joins; its offsets stay."""
+        handle = self.consumers.find(group_id)
+        if handle is None:
+            return ErrorCode.none
+        if request.member_id != UNKNOWN_MEMBER and not handle.group.members:
+            return ErrorCode.unknown_member_id
+        error = await self.consumers.settled(handle)
+        if error or handle.is_remade:
+            return error or ErrorCode.coordinator_not_available
+        if handle.group.members:
+            return ErrorCode.inconsistent_group_protocol
+        epoch = handle.group.epoch
+        error = await handle.shard.write(handle.group.tombstones())
+        if not error and handle.group.epoch != epoch:
+            return ErrorCode.inconsistent_group_protocol  # a member of the new protocol came first
+        if not error:
+            self.consumers.forget(group_id, handle.shard)
+        return error
+
+    def member_count(self, group_id: str) -> int:
+        """How many members a group has, of either protocol."""
+        consumers, group = self.consumers.groups.get(group_id), self.find(group_id)
+        if consumers is not None:
+            return len(consumers.group.members)
+        return 0 if group is None else len(group.members)
+
+    def find_consumers(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if it is one of the new protocol."""
+        handle = self.consumers.find(group_id)
+        return None if handle is None else handle.group
+
     # Offsets
 
     async def commit(
@@ -232,14 +365,26 @@ class GroupCoordinator:
         instance_id: str | None = None,
         generation_id: int = -1,
         retention_ms: int = -1,
+        knows_epochs: bool = False,
     ) -> ErrorCode:
-        """OffsetCommit: one answer for all of its (valid) partitions, once they are durable."""
+        """OffsetCommit: one answer for all of its (valid) partitions, once they are durable.
+
+        Args:
+            knows_epochs: the request's version has member epochs (9 and up).
+        """
         table = self.table
         error = await self._ready(group_id, named=False)
         if error:
             return error
         handle, shard = table.groups.get(group_id), self.shards.of(group_id)
-        if handle is not None:
+        consumers = self.consumers.find(group_id)
+        if consumers is not None:
+            error = self._check_consumer(consumers, offsets, member_id, generation_id)
+            if not error and not knows_epochs and generation_id >= 0:
+                error = ErrorCode.unsupported_version
+        elif handle is None and generation_id >= 0 and knows_epochs:
+            error = ErrorCode.group_id_not_found
+        elif handle is not None:
             error = handle.group.check_commit(member_id, instance_id, generation_id, table.now())
         else:
             error = self._refuse_without_members(group_id, shard, generation_id)
@@ -275,7 +420,12 @@ class GroupCoordinator:
         if error:
             return error
         handle, shard = table.groups.get(group_id), self.shards.of(group_id)
-        if handle is not None:
+        consumers = self.consumers.find(group_id)
+        if consumers is not None:
+            error = self._check_consumer(consumers, offsets, member_id, generation_id, is_staged=True)
+            if error is ErrorCode.stale_member_epoch:  # producers do not know it
+                error = ErrorCode.illegal_generation
+        elif handle is not None:
             error = handle.group.check_staged_commit(member_id, instance_id, generation_id)
         else:
             error = self._refuse_without_members(group_id, shard, generation_id)
@@ -314,6 +464,19 @@ class GroupCoordinator:
             else:
                 yield error, {} if error or shard is None else shard.state.committed(name)
 
+    def refuse_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Return why a member of the new protocol may not fetch offsets in this epoch."""
+        if member_id is None and member_epoch < 0:
+            return ErrorCode.none
+        consumers = self.consumers.find(group_id)
+        if consumers is None:
+            known = self.table.exists(group_id) or member_epoch < 0
+            return ErrorCode.none if known else ErrorCode.group_id_not_found
+        member = consumers.group.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.unknown_member_id
+        return ErrorCode.none if member.epoch == member_epoch else ErrorCode.stale_member_epoch
+
     def committed_count(self, group_id: str) -> int:
         """How many offsets a group has, as far as this broker knows."""
         shard = self.shards.find(group_id)
@@ -349,9 +512,10 @@ class GroupCoordinator:
         table = self.table
         if not (self.shards.is_active and self._host.role.is_in_charge):
             return ErrorCode.coordinator_not_available, []
-        found = list(table.groups)
+        found = [*table.groups, *self.consumers.groups]
+        named = set(found)
         for shard in self.shards:
-            found += [group_id for group_id in shard.state.groups() if group_id not in table.groups]
+            found += [group_id for group_id in shard.state.groups() if group_id not in named]
         return ErrorCode.none if self.are_loaded else ErrorCode.coordinator_load_in_progress, found
 
     @property
@@ -361,6 +525,14 @@ class GroupCoordinator:
 
     def listed(self, group_id: str) -> ListedGroup:
         """Return a group as it is now; one that has only offsets, or nothing any more, is empty."""
+        consumers = self.consumers.groups.get(group_id)
+        if consumers is not None:
+            return ListedGroup(
+                group_id=group_id,
+                protocol_type=CONSUMER_PROTOCOL_TYPE,
+                state=consumers.group.state,
+                group_type=CONSUMER,
+            )
         group = self.find(group_id)
         if group is None:
             return ListedGroup(group_id=group_id, protocol_type="", state=GroupState.EMPTY)
@@ -382,6 +554,8 @@ class GroupCoordinator:
         for some in in_turns(every, lambda group_id: 1 + self.committed_count(group_id), DELETED_AT_ONCE):
             by_shard: dict[Shard, list[str]] = {}
             for group_id in some:
+                if (handle := self.consumers.groups.get(group_id)) is not None:
+                    await self.consumers.settled(handle)  # its last member has just left
                 error, shard = self._status_error(group_id, named=False), self.shards.find(group_id)
                 if error or shard is None:  # nobody has committed anything yet
                     errors[group_id] = error or ErrorCode.group_id_not_found
@@ -408,6 +582,33 @@ class GroupCoordinator:
         if not shard.state.has_offsets(group_id) and self.table.is_full():
             return ErrorCode.group_max_size_reached
         return ErrorCode.none
+
+    def _check_consumer(
+        self,
+        handle: ConsumerHandle,
+        offsets: Sequence[OffsetToCommit],
+        member_id: str,
+        epoch: int,
+        *,
+        is_staged: bool = False,
+    ) -> ErrorCode:
+        """Return why a member of a consumer group may not commit these."""
+        if handle.is_remade:
+            return ErrorCode.coordinator_load_in_progress
+        topics = self._host.root.image.topics
+        places = [
+            ("" if (topic := topics.get(one.topic)) is None else topic.topic_id, one.partition)
+            for one in offsets
+        ]
+        return handle.group.check_commit(member_id, epoch, places, is_staged=is_staged)
+
+    def _refuse_names(self, request: HeartbeatRequest) -> HeartbeatAnswer | None:
+        """Return the answer to a request whose names fit into no record."""
+        names = (request.member_id, request.instance_id, request.rack_id)
+        if any(len(name) > MAX_INSTANCE_ID_CHARACTERS for name in names if name is not None):
+            message = f"found a name of more than {MAX_INSTANCE_ID_CHARACTERS} characters"
+            return refusal(ErrorCode.invalid_request, message)
+        return None
 
     def _status_error(self, group_id: str, *, named: bool = True) -> ErrorCode:
         """Is the coordinator there for this group? `named`: the empty name is no group."""

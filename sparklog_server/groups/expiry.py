@@ -82,13 +82,17 @@ class Deletion:
         return results
 
     def generation_of(self, group_id: str) -> int:
-        """Return the generation of a group; 0 if it has never had a member."""
+        """Return the generation of a group, or its epoch; 0 if it has never had a member."""
+        consumers = self._table.consumers.groups.get(group_id)
+        if consumers is not None:
+            return consumers.group.epoch
         handle = self._table.groups.get(group_id)
         return 0 if handle is None else handle.group.generation_id
 
     def _refuse(self, group_id: str) -> ErrorCode:
         handle = self._table.groups.get(group_id)
         is_empty = handle is None or handle.group.state is GroupState.EMPTY
+        is_empty = is_empty and self._table.consumers.is_empty(group_id)
         if not is_empty or not self._table.is_stable(group_id):
             return ErrorCode.non_empty_group
         return ErrorCode.none if self._table.exists(group_id) else ErrorCode.group_id_not_found
@@ -119,7 +123,10 @@ class Deletion:
             return ErrorCode.group_id_not_found
         handle = self._table.groups.get(group_id)
         subscribed: frozenset[str] | None = frozenset()
-        if handle is not None and handle.group.state is not GroupState.EMPTY:
+        consumers = self._table.consumers.groups.get(group_id)
+        if consumers is not None:
+            subscribed = consumers.group.subscribed_among({topic for topic, _ in partitions})
+        elif handle is not None and handle.group.state is not GroupState.EMPTY:
             if handle.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 return ErrorCode.non_empty_group
             subscribed = handle.group.subscribed_among({topic for topic, _ in partitions})
@@ -144,12 +151,22 @@ class Deletion:
         handle = self._table.groups.get(group_id)
         if of_group and handle is not None and handle.group.generation_id:
             records.append(GroupRecord(GroupKey(group=group_id), None))
+        consumers = self._table.consumers.groups.get(group_id)
+        if of_group and consumers is not None:
+            records += consumers.group.tombstones()
         return records
 
     def drop(self, shard: Shard, group_id: str, generation_id: int) -> None:
         """Drop a group whose tombstones are durable, unless a member has joined meanwhile: if it has left
         again, a later generation is in the log, after them. A client that was only given an id asks again.
         """
+        consumers = self._table.consumers
+        if (
+            consumers.is_empty(group_id)
+            and self.generation_of(group_id) == generation_id
+            and not shard.state.has_offsets(group_id)
+        ):
+            consumers.forget(group_id, shard)
         handle = self._table.groups.get(group_id)
         if (
             handle is not None
@@ -283,6 +300,8 @@ class Expiry:
             handles, ids = self._table.groups, [*shard.state.groups()]
             known = set(ids)
             ids += [name for name, handle in handles.items() if handle.shard is shard and name not in known]
+            of_consumers = self._table.consumers.groups.items()
+            ids += [name for name, handle in of_consumers if handle.shard is shard and name not in known]
             for some in in_turns(ids, functools.partial(self._weight, shard), LOOKED_AT_ONCE):
                 if not await shard.catch_up():
                     break  # no longer ours, or not to be read
@@ -303,16 +322,18 @@ class Expiry:
             nonlocal goes, generation_id
             handle = self._table.groups.get(group_id)
             group = None if handle is None else handle.group
+            consumers = self._table.consumers.groups.get(group_id)
             offsets = shard.state.planned(group_id)
             expired = expired_offsets(
                 offsets,
-                group,
+                group if consumers is None else consumers.group,
                 now_ms=now_ms,
                 retention_ms=self._settings.offsets_retention_minutes * 60_000,
             )
             unstable = self._table.unstable(group_id)
             expired = [place for place in expired if place not in unstable]
             is_empty = group is None or (group.state is GroupState.EMPTY and not group.members.pending)
+            is_empty = is_empty and self._table.consumers.is_empty(group_id)
             is_empty = is_empty and self._table.is_stable(group_id)
             goes = is_empty and len(expired) == len(offsets)
             generation_id = self._deletion.generation_of(group_id)

@@ -10,7 +10,8 @@ A client that asks for stable offsets waits for staged ones (KIP-447): the recor
 be processed by a member that is about to commit that.
 
 Offsets stay here, since only records change them. A group goes on by itself once it has been loaded: what
-the log says of groups counts while it is loaded, and not when this broker's own records come back.
+the log says of groups counts while it is loaded, and not when this broker's own records come back. Records of
+consumer groups (KIP-848) stay as well: a group that could not write is made again from them.
 Invariants: what was applied last counts. An appended offset is here from the call of `append` until it is
     applied, or known not to be; a staged one as often as it was staged and not unstaged. A group without any
     offset is not listed. `held_bytes` is about what all of them take, and by how much appended ones may let
@@ -28,6 +29,15 @@ from typing import Final, NamedTuple
 
 from sparklog.client.groups import partition_for_group
 from sparklog.client.topic_plan import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
+from sparklog.format.consumer_group_records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    decode_consumer_group_key,
+    decode_consumer_group_value,
+    encode_consumer_group_key,
+    encode_consumer_group_value,
+    is_consumer_group_key,
+)
 from sparklog.format.consumer_offsets import (
     NO_EXPIRY,
     GroupKey,
@@ -45,6 +55,8 @@ from sparklog.format.consumer_offsets import (
 from sparklog_server.coordination.internal_topic import InternalTopic
 from sparklog_server.coordination.shards import Shards
 from sparklog_server.coordination.state_log import StateLog
+from sparklog_server.groups.consumer_group import ConsumerGroup
+from sparklog_server.groups.consumer_members import ConsumerRecord
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import CONSUMER_PROTOCOL_TYPE, GroupState
 
@@ -71,7 +83,7 @@ class GroupRecord(NamedTuple):
     value: GroupValue | None
 
 
-Record = OffsetRecord | GroupRecord
+Record = OffsetRecord | GroupRecord | ConsumerRecord
 
 # --- timeline ----------------------------------------------------------------------------------------
 
@@ -94,6 +106,10 @@ class GroupsState:
         self._ahead: dict[str, dict[TopicPartition, list[_Ahead]]] = {}
         self.unstaged_topics: set[str] = set()  # of staged offsets whose transactions have ended
         self._groups: dict[str, GroupValue] | None = {}  # None: they have been taken
+        self.consumer_groups: dict[str, dict[ConsumerGroupKey, ConsumerGroupValue]] = {}
+        # Groups whose records have changed otherwise than by what was appended here.
+        self.disturbed: set[str] = set()
+        self._expected: dict[ConsumerGroupKey, list[ConsumerGroupValue | None]] = {}
 
     # What the log says
 
@@ -101,6 +117,8 @@ class GroupsState:
         """Take in a record of the log."""
         if isinstance(record, OffsetRecord):
             self._commit(*record)
+        elif isinstance(record, ConsumerRecord):
+            self._apply_consumer(*record)
         elif self._groups is not None and record.value is not None:
             self._groups[record.key.group] = record.value
         elif self._groups is not None:
@@ -108,6 +126,8 @@ class GroupsState:
 
     def clear(self) -> None:
         """Forget what was applied: all of it comes again. Groups that have been taken go on by themselves."""
+        self.disturbed.update(self.consumer_groups)
+        self.consumer_groups = {}
         self._committed = {}
         self.held_bytes = sum(
             ahead.held_bytes
@@ -122,6 +142,17 @@ class GroupsState:
         """Return the groups that are in the log; the caller goes on from there."""
         groups, self._groups = self._groups or {}, None
         return groups
+
+    def _apply_consumer(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
+        values = self.consumer_groups.setdefault(key.group, {})
+        if value is not None:
+            values[key] = value
+        else:
+            values.pop(key, None)
+            if not values:
+                del self.consumer_groups[key.group]
+        if self._groups is None and value not in self._expected.get(key, ()):
+            self.disturbed.add(key.group)
 
     def _commit(self, key: OffsetKey, value: OffsetValue | None) -> None:
         place = key.topic, key.partition
@@ -148,11 +179,18 @@ class GroupsState:
         if isinstance(record, OffsetRecord):
             growth = 0 if record.value is None else max(0, self.growth([record]))
             self._add(record.key, _Ahead(record.value, False, growth))
+        elif isinstance(record, ConsumerRecord):
+            self._expected.setdefault(record.key, []).append(record.value)
 
     def end(self, record: Record, /) -> None:
         """It is applied, or not appended."""
         if isinstance(record, OffsetRecord):
             self._remove(*record, is_staged=False)
+        elif isinstance(record, ConsumerRecord):
+            expected = self._expected[record.key]
+            expected.remove(record.value)
+            if not expected:
+                del self._expected[record.key]
 
     def stage(self, record: Record, /) -> None:
         """A transaction may be about to commit this."""
@@ -300,20 +338,28 @@ def staged_bytes(record: OffsetRecord) -> int:
 
 
 def expired_offsets(
-    offsets: Mapping[TopicPartition, OffsetValue], group: Group | None, *, now_ms: int, retention_ms: int
+    offsets: Mapping[TopicPartition, OffsetValue],
+    group: Group | ConsumerGroup | None,
+    *,
+    now_ms: int,
+    retention_ms: int,
 ) -> list[TopicPartition]:
     """Return the offsets of a group that have expired (KIP-211).
 
     Those of an empty group expire when the retention is over since it became empty, or since a later commit.
     Those of an active consumer group expire only for topics to which no member subscribes. Without a
     coordinated group (assigned partitions, Python, Spark) they expire together, when the retention is over
-    since the last commit of any partition. Kafka lets each partition expire by itself there: a running
+    since the last commit of any partition; so do those of an empty group of KIP-848, whose records do not
+    say since when it is empty. Kafka lets each partition expire by itself there: a running
     consumer loses its position in a quiet partition, and reads that again from its start. The expiry that a
     client chose itself (OffsetCommit 2 to 4) takes precedence.
     """
     may_expire_from_ms = max((value.commit_timestamp_ms for value in offsets.values()), default=0)
     is_at_work = False
-    if group is not None and group.protocol_type is not None:
+    if isinstance(group, ConsumerGroup):
+        may_expire_from_ms = 0 if group.members else max(may_expire_from_ms, group.empty_since_ms)
+        is_at_work = bool(group.members)
+    elif group is not None and group.protocol_type is not None:
         may_expire_from_ms = 0
         if group.state is GroupState.EMPTY:
             may_expire_from_ms = group.state_since_ms
@@ -347,11 +393,20 @@ def _encode(record: Record) -> tuple[bytes, bytes | None]:
     if isinstance(record, OffsetRecord):
         value = None if record.value is None else encode_offset_value(record.value)
         return encode_offset_key(record.key), value
+    if isinstance(record, ConsumerRecord):
+        stored = None if record.value is None else encode_consumer_group_value(record.value)
+        return encode_consumer_group_key(record.key), stored
     value = None if record.value is None else encode_group_value(record.value)
     return encode_group_key(record.key), value
 
 
 def _decode(key: bytes, value: bytes | None, where: str) -> Record:
+    if is_consumer_group_key(key):
+        of_group = decode_consumer_group_key(key, where=where)
+        if value is None:
+            return ConsumerRecord(of_group, None)
+        where = f"{where}, {of_group.group!r}"
+        return ConsumerRecord(of_group, decode_consumer_group_value(of_group.kind, value, where=where))
     found = decode_key(key, where=where)
     if isinstance(found, OffsetKey):
         return OffsetRecord(found, None if value is None else decode_offset_value(value, where=where))

@@ -19,6 +19,7 @@ from typing import Any, Final
 from sparklog.format.consumer_offsets import GroupKey
 from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.coordination.state_log import outcome_of
+from sparklog_server.groups.consumer_table import ConsumerTable
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.members import Members, protocols_bytes, record_bytes
 from sparklog_server.groups.messages import (
@@ -84,6 +85,7 @@ class GroupTable:
         self, host: Host, settings: GroupSettings, shards: GroupShards, background: Background
     ) -> None:
         self.groups: dict[str, Handle] = {}
+        self.consumers = ConsumerTable(host, settings, shards, background)
         self.held_bytes = 0
         self._host = host
         self._settings = settings
@@ -103,12 +105,14 @@ class GroupTable:
                 self._count(handle, handle.group.held_bytes)
             if number % RESTORED_AT_ONCE == 0:
                 yield
+        yield from self.consumers.take_up(shard)
         offsets = len(shard.state.groups())
         if groups or offsets:
             _log.info("%s: loaded %d groups, offsets of %d", shard.name, len(groups), offsets)
 
     async def wake(self, shard: Shard) -> None:
         """Go on with them: from now on their members are expected to call."""
+        self.consumers.wake(shard)
         handles = [handle for handle in self.groups.values() if handle.shard is shard]
         for number, handle in enumerate(handles, 1):
             if self.groups.get(handle.group.group_id) is handle:
@@ -120,6 +124,7 @@ class GroupTable:
     def send_away(self, shards: Collection[Shard]) -> None:
         """Drop the groups of these shards: clients that wait look for their next coordinator."""
         gone = set(shards)
+        self.consumers.send_away(gone)
         for handle in list(self.groups.values()):
             if handle.shard in gone:
                 self.drop(handle, ErrorCode.not_coordinator)
@@ -128,17 +133,22 @@ class GroupTable:
 
     def exists(self, group_id: str) -> bool:
         """True if it has members, a history, or offsets."""
-        if group_id in self.groups:
+        if group_id in self.groups or group_id in self.consumers.groups:
             return True
         shard = self._shards.find(group_id)
         return shard is not None and bool(shard.state.committed(group_id))
 
     def is_full(self) -> bool:
         """True if there may be no more groups."""
-        room = self._settings.group_max_groups - len(self.groups)
+        room = self._settings.group_max_groups - len(self.groups) - len(self.consumers.groups)
         if sum(shard.state.most_groups for shard in self._shards) < room:
             return False
         return sum(shard.state.count_groups() for shard in self._shards) >= room
+
+    @property
+    def all_held_bytes(self) -> int:
+        """About what members of both protocols take."""
+        return self.held_bytes + self.consumers.held_bytes
 
     @property
     def offsets_bytes(self) -> int:
@@ -269,7 +279,7 @@ class Room:
         if member is not None:
             growth -= member.held_bytes
             of_record -= member.record_bytes
-        if growth > 0 and self._table.held_bytes + growth > self._settings.group_max_bytes:
+        if growth > 0 and self._table.all_held_bytes + growth > self._settings.group_max_bytes:
             return False
         if of_record > 0:
             of_record += members.record_bytes + members.assignment_bytes
@@ -282,7 +292,7 @@ class Room:
             return True
         of_record = handle.group.members.record_bytes + growth
         return (
-            self._table.held_bytes + growth <= self._settings.group_max_bytes
+            self._table.all_held_bytes + growth <= self._settings.group_max_bytes
             and of_record <= self._settings.group_max_record_bytes
         )
 

@@ -202,7 +202,7 @@ async def _groups(parts: Parts) -> tuple[GroupView, ...]:
             GroupView(
                 name=listing.group_id,
                 state=str(listing.state),
-                members=0 if group is None else len(group.members),
+                members=parts.groups.member_count(listing.group_id),
                 joining=0 if group is None else group.members.joining,
                 offsets=offsets,
             )

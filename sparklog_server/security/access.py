@@ -201,6 +201,11 @@ class Caller:
         )
 
 
+def group_operations(caller: Caller | None, group_id: str) -> int:
+    """Return the bits of what a client may do with a group; `caller` None: the request does not ask."""
+    return NOT_ASKED_FOR if caller is None else caller.operations(ResourceType.GROUP, group_id)
+
+
 @functools.cache
 def api_name(api_key: int) -> str:
     """Return Kafka's name of an API, as ListOffsets."""

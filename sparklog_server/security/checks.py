@@ -602,6 +602,8 @@ async def group_heartbeat(request: Any, caller: Caller) -> Checked:
     if not caller.may(READ, GROUP, request.group_id):
         return Checked(answer=_refusal(caller, CODES[GROUP]))
     names = dict.fromkeys(request.subscribed_topic_names or ())
+    if getattr(request, "subscribed_topic_regex", None):
+        names["*"] = None  # its matches are found later, for all members: they would name hidden topics
     _, refused = await caller.split(names, lambda name: caller.may(DESCRIBE, TOPIC, name))
     return Checked(answer=_refusal(caller, CODES[TOPIC])) if refused else Checked(request)
 

@@ -133,7 +133,10 @@ RULES: Mapping[int, Rule] = {
     36: Rule("nothing"),
     50: whole(DESCRIBE, CLUSTER),
     51: whole(ALTER, CLUSTER, refused=no_credentials),
-    68: Rule("Read on Group, Describe on every Topic of the subscription", group_heartbeat),
+    68: Rule(
+        "Read on Group, Describe on every Topic of the subscription; for a regular expression on `*`",
+        group_heartbeat,
+    ),
     69: Rule("Describe on Group, Describe on every Topic of its members", group_description),
     76: Rule("Read on Group, Describe on every Topic of the subscription", group_heartbeat),
     77: Rule("Describe on Group, Describe on every Topic of its members", group_description),

@@ -4,6 +4,7 @@ Sources: Kafka GroupCoordinatorConfig, OffsetConfig.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 from sparklog.errors import InvalidRequestError
 from sparklog.log.setting import LONG_MAX, setting
@@ -223,6 +224,8 @@ class MaintenanceSettings:
 
 # --- groups ------------------------------------------------------------------------------------------
 
+ASSIGNORS = ("uniform", "range")  # groups/assignors.py
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
@@ -331,8 +334,101 @@ class GroupSettings:
         lower: fewer groups times partitions.""",
     )
 
+    consumer_session_timeout_ms: int = setting(
+        "group.consumer.session.timeout.ms",
+        default=45_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="""How long a member of a consumer group of the new protocol (KIP-848) may be silent. A group's
+        own consumer.session.timeout.ms wins. Shorter: failures are found sooner; longer: a pause is less
+        often taken for a failure.""",
+    )
+    consumer_min_session_timeout_ms: int = setting(
+        "group.consumer.min.session.timeout.ms",
+        default=45_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="""Shortest consumer.session.timeout.ms that a group may have.""",
+    )
+    consumer_max_session_timeout_ms: int = setting(
+        "group.consumer.max.session.timeout.ms",
+        default=60_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="""Longest consumer.session.timeout.ms that a group may have.""",
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        "group.consumer.heartbeat.interval.ms",
+        default=5_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="""How often members of consumer groups (KIP-848) send heartbeats, by which they also learn of new
+        assignments. A group's own consumer.heartbeat.interval.ms wins. Shorter: rebalances end sooner, for
+        more requests.""",
+    )
+    consumer_min_heartbeat_interval_ms: int = setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        default=5_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="""Shortest consumer.heartbeat.interval.ms that a group may have.""",
+    )
+    consumer_max_heartbeat_interval_ms: int = setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        default=15_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="""Longest consumer.heartbeat.interval.ms that a group may have.""",
+    )
+    consumer_max_size: int = setting(
+        "group.consumer.max.size",
+        default=10_000,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="members",
+        doc="""As group.max.size, of consumer groups of the new protocol (Kafka: no limit).""",
+    )
+    consumer_assignors: str = setting(
+        "group.consumer.assignors",
+        default="uniform,range",
+        doc="""Assignors that members may ask for, separated by commas; the first one is the default. There
+        are `uniform` and `range`.""",
+    )
+    consumer_assignment_interval_ms: int = setting(
+        "group.consumer.assignment.interval.ms",
+        default=1_000,
+        minimum=0,
+        maximum=INT_MAX,
+        doc="""Least time between two assignments of a consumer group. Longer: fewer rebalances while many
+        members are started; shorter: members that come later get their partitions sooner.""",
+    )
+    consumer_migration_policy: str = setting(
+        "group.consumer.migration.policy",
+        default="disabled",
+        choices=("disabled",),
+        doc="""Whether a group with members changes its protocol while its members are restarted one by one.
+        Kafka's default is bidirectional; here it is not supported: stop all members, and start them
+        with the other protocol.""",
+    )
+
     def __post_init__(self) -> None:
         """Check settings that depend on each other."""
+        _check_assignors(self.consumer_assignor_names)
+        for what, given, least_ms, most_ms in (
+            (
+                "session.timeout.ms",
+                self.consumer_session_timeout_ms,
+                self.consumer_min_session_timeout_ms,
+                self.consumer_max_session_timeout_ms,
+            ),
+            (
+                "heartbeat.interval.ms",
+                self.consumer_heartbeat_interval_ms,
+                self.consumer_min_heartbeat_interval_ms,
+                self.consumer_max_heartbeat_interval_ms,
+            ),
+        ):
+            _check_between(f"group.consumer.{what}", given, least_ms, most_ms)
         least, most = self.group_min_session_timeout_ms, self.group_max_session_timeout_ms
         if least > most:
             raise InvalidRequestError(
@@ -341,3 +437,90 @@ class GroupSettings:
                 "no member could join a group",
                 fix="give the shortest session a value that is at most the longest one",
             )
+
+    @property
+    def consumer_assignor_names(self) -> tuple[str, ...]:
+        """The assignors that members may ask for."""
+        return tuple(name.strip() for name in self.consumer_assignors.split(","))
+
+
+def _check_assignors(names: tuple[str, ...]) -> None:
+    if len(set(names)) != len(names) or not set(names) <= set(ASSIGNORS):
+        raise InvalidRequestError(
+            "INVALID_CONFIG_VALUE",
+            f"group.consumer.assignors: found {', '.join(names)[:100]!r}, expected each of "
+            f"{' and '.join(ASSIGNORS)} at most once",
+            fix="name the assignors, separated by a comma",
+        )
+
+
+def _check_between(key: str, given: int, least: int, most: int) -> None:
+    if not least <= given <= most:
+        raise InvalidRequestError(
+            "INVALID_CONFIG_VALUE",
+            f"{key}: found {given}, expected {least} to {most}",
+            fix=f"give {key} a value between the settings of its minimum and maximum, or change these",
+        )
+
+
+# --- one group ---------------------------------------------------------------------------------------
+#
+# Settings that a group may have of its own: the names, and the broker's settings that are their defaults and
+# bounds. They are kept among those of the root (log/config.py, `group_key`).
+#
+# Invariants: what a group has of its own is within the bounds when it is set; a broker with other bounds uses
+#     the nearest one.
+# Sources: Kafka GroupConfig, GroupConfigManager.
+
+
+SESSION_TIMEOUT, HEARTBEAT_INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupSettings:
+    """The fields' names are the keys with underscores."""
+
+    consumer_session_timeout_ms: int = setting(
+        SESSION_TIMEOUT,
+        default=45_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="""How long a member of this consumer group may be silent.""",
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        HEARTBEAT_INTERVAL,
+        default=5_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="""How often members of this consumer group send heartbeats.""",
+    )
+
+
+def bounds_of(settings: GroupSettings) -> dict[str, tuple[int, int]]:
+    """Return the least and most that a group may have, by the name of its setting."""
+    return {
+        SESSION_TIMEOUT: (
+            settings.consumer_min_session_timeout_ms,
+            settings.consumer_max_session_timeout_ms,
+        ),
+        HEARTBEAT_INTERVAL: (
+            settings.consumer_min_heartbeat_interval_ms,
+            settings.consumer_max_heartbeat_interval_ms,
+        ),
+    }
+
+
+def of_group(settings: GroupSettings, own: Mapping[str, str]) -> ConsumerGroupSettings:
+    """Return the settings in force for a group. `own`: as stored; a value that is no number has no effect."""
+    found = {
+        SESSION_TIMEOUT: settings.consumer_session_timeout_ms,
+        HEARTBEAT_INTERVAL: settings.consumer_heartbeat_interval_ms,
+    }
+    for name, (least, most) in bounds_of(settings).items():
+        text = own.get(name, "")
+        if text.isascii() and text.isdecimal() and len(text) < len(str(INT_MAX)) + 1:
+            found[name] = min(max(int(text), least), most)
+    return ConsumerGroupSettings(
+        consumer_session_timeout_ms=found[SESSION_TIMEOUT],
+        consumer_heartbeat_interval_ms=found[HEARTBEAT_INTERVAL],
+    )

@@ -41,6 +41,7 @@ _JITTER = "the partitions of a writer share its segments, so they do not all rol
 _NO_OTHERS = "brokers do not talk to each other"
 
 # Exact keys first, then prefixes (with a trailing dot), in this order.
+_INTERVALS = "groups have no assignment interval of their own"
 _REASONS: dict[str, str] = {
     "log.segment.bytes": _ON_THE_ROOT.format("segment.bytes"),
     "log.roll.ms": _ON_THE_ROOT.format("segment.ms"),
@@ -137,7 +138,10 @@ _REASONS: dict[str, str] = {
     "replication.quota.": _REPLICAS,
     "remote.": _TIERS,
     "kafka.metrics.": _METRICS,
-    "group.consumer.": "the consumer protocol of KIP-848 is not served in this version",
+    "group.consumer.regex.refresh.interval.ms": "new topics are found when they are made",
+    "group.consumer.assignor.offload.enable": "large assignments are always computed in another thread",
+    "group.consumer.min.assignment.interval.ms": _INTERVALS,
+    "group.consumer.max.assignment.interval.ms": _INTERVALS,
     "group.share.": "share groups are not served in this version",
     "metadata.log.": "see the root's __cluster_metadata, FORMAT.md",
     "metadata.max.": "see the root's __cluster_metadata, FORMAT.md",

@@ -70,7 +70,7 @@ def test_a_group_cannot_forge_a_row(run: Run, run_json: RunJson) -> None:
     assert run("groups", "list").stdout == f"{SHOWN}\n"
     _, row = run("groups", "describe", "--all-groups").stdout.splitlines()
     assert row.startswith(f"{SHOWN}  t      0          1 ")
-    assert run_json("groups", "list") == [{"group": FORGED}]
+    assert run_json("groups", "list") == [{"group": FORGED, "type": "classic"}]
     assert run_json("groups", "describe", "--group", FORGED)[0]["group"] == FORGED
 
 

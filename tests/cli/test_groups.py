@@ -16,7 +16,7 @@ def test_groups_are_listed_and_described(run: Run, run_json: RunJson) -> None:
     run("produce", "--topic", "t", stdin="a\nb\n")
     run("consume", "--topic", "t", "--group", "g", "-e")
     assert run("groups", "list").stdout == "g\n"
-    assert run_json("groups", "list") == [{"group": "g"}]
+    assert run_json("groups", "list") == [{"group": "g", "type": "classic"}]
     heading, row = run("groups", "describe", "--all-groups").stdout.splitlines()
     assert heading.split() == [
         "GROUP",

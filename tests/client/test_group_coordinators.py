@@ -15,15 +15,17 @@ from tests.client.fake_controller import metadata, request, response
 from tests.support.ports import reserved_port
 
 METADATA, OFFSET_COMMIT, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS = 3, 8, 10, 15, 16
-DELETE_GROUPS, OFFSET_DELETE = 42, 47
+DELETE_GROUPS, OFFSET_DELETE, CONSUMER_GROUP_DESCRIBE = 42, 47, 69
 VERSIONS = {
     OFFSET_COMMIT: 6,
     FIND_COORDINATOR: 4,
     DESCRIBE_GROUPS: 4,
-    LIST_GROUPS: 2,
+    LIST_GROUPS: 5,
+    CONSUMER_GROUP_DESCRIBE: 0,
     DELETE_GROUPS: 1,
     OFFSET_DELETE: 0,
 }
+FLEXIBLE = {FIND_COORDINATOR, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE}
 LOADING, NOT_COORDINATOR = 14, 16
 CLUSTER = "cluster"
 Answers = dict[int, list[dict[str, Any]]]  # by API key, one after the other; the last one stays
@@ -46,12 +48,12 @@ class FakeCoordinator:
             host, _, port = self.address.rpartition(":")
             where = {"node_id": 1, "host": host, "port": int(port), "error_message": None}
             fields = {"coordinators": [{"_": "Coordinator", **where, **one} for one in fields["found"]]}
-        return b"\0" * (key == FIND_COORDINATOR) + response(key, VERSIONS[key], fields)
+        return b"\0" * (key in FLEXIBLE) + response(key, VERSIONS[key], fields)
 
     def see(self, data: bytes) -> None:
         key, version, _, length = struct.unpack_from(">hhih", data)
         if key != METADATA:
-            body = data[10 + length + (key == FIND_COORDINATOR) :]
+            body = data[10 + length + (key in FLEXIBLE) :]
             self.asked.append((key, request(key, version, body)))
 
 
@@ -179,13 +181,78 @@ def test_a_name_that_is_no_groups() -> None:
             client.describe(["g"])
 
 
+def listed(**types: str) -> dict[str, Any]:
+    groups = [
+        {
+            "_": "ListedGroup",
+            "group_id": name,
+            "protocol_type": "consumer",
+            "group_state": "Stable",
+            "group_type": kind,
+        }
+        for name, kind in types.items()
+    ]
+    return {"error_code": 0, "groups": groups}
+
+
 def test_groups_are_listed() -> None:
-    groups = [{"_": "ListedGroup", "group_id": name, "protocol_type": "consumer"} for name in ("h", "g")]
-    answers = [{"error_code": 0, "groups": groups}, {"error_code": LOADING, "groups": []}]
+    answers = [listed(h="classic", g="consumer"), {"error_code": LOADING, "groups": []}]
     with serving({LIST_GROUPS: answers}) as (_, client):
-        assert client.list_groups() == ["g", "h"]
+        assert client.list_groups() == {"g": "consumer", "h": "classic"}
         with pytest.raises(RetriableError, match="error 14"):
             client.list_groups()
+
+
+def test_groups_of_the_consumer_protocol_are_described() -> None:
+    def assignment(*partitions: int) -> dict[str, Any]:
+        topic = {"_": "TopicPartitions", "topic_id": "A" * 22, "topic_name": "t", "partitions": partitions}
+        return {"_": "Assignment", "topic_partitions": [topic] if partitions else []}
+
+    member = {
+        "_": "Member",
+        "member_id": "m",
+        "instance_id": None,
+        "rack_id": None,
+        "member_epoch": 4,
+        "client_id": "c",
+        "client_host": "/h",
+        "subscribed_topic_names": ["t", "u"],
+        "subscribed_topic_regex": None,
+        "assignment": assignment(1, 0),
+        "target_assignment": assignment(2),
+    }
+    group = {
+        "_": "DescribedGroup",
+        "error_code": 0,
+        "error_message": None,
+        "group_id": "g",
+        "group_state": "Reconciling",
+        "group_epoch": 5,
+        "assignment_epoch": 4,
+        "assignor_name": "uniform",
+        "members": [member],
+    }
+    dead = {
+        "_": "DescribedGroup",
+        "error_code": 0,
+        "group_id": "g",
+        "group_state": "Dead",
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
+    }
+    answers: Answers = {
+        DESCRIBE_GROUPS: [{"groups": [dead]}],
+        LIST_GROUPS: [listed(g="consumer")],
+        CONSUMER_GROUP_DESCRIBE: [{"groups": [group]}],
+    }
+    with serving(answers) as (_, client):
+        found = client.describe(["g"])["g"]
+    assert (found.type, found.state, found.has_members) == ("consumer", "Reconciling", True)
+    assert (found.epoch, found.target_epoch, found.assignment_strategy) == (5, 4, "uniform")
+    (one,) = found.members
+    assert (one.consumer_id, one.epoch, one.host) == ("m", 4, "/h")
+    assert (one.partitions, one.target) == ((("t", 0), ("t", 1)), (("t", 2),))
 
 
 # --- other servers ------------------------------------------------------------------------------------

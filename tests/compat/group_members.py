@@ -21,6 +21,7 @@ from typing import Any
 # Long, so that nobody is taken for dead on a busy machine; short for those whose death a test waits for.
 SESSION_MS, SHORT_SESSION_MS = 30_000, 1_500
 COOPERATIVE = "cooperative-sticky"
+SERVER_SIDE = "uniform"  # of the consumer protocol (KIP-848), in librdkafka only
 ASSIGNORS = {
     "kafka-python": ("range", "roundrobin", "sticky", COOPERATIVE),
     "confluent": ("range", "roundrobin", COOPERATIVE),
@@ -155,16 +156,21 @@ class ConfluentMember(Member):
     def _run(self) -> None:
         import confluent_kafka
 
-        settings = {
+        settings: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap,
             "group.id": self.group,
-            "partition.assignment.strategy": self.assignor,
-            "session.timeout.ms": self.session_ms,
-            "heartbeat.interval.ms": 150,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,
         }
+        if self.assignor == SERVER_SIDE:
+            settings |= {"group.protocol": "consumer", "group.remote.assignor": self.assignor}
+        else:
+            settings |= {
+                "partition.assignment.strategy": self.assignor,
+                "session.timeout.ms": self.session_ms,
+                "heartbeat.interval.ms": 150,
+            }
         if self.instance_id is not None:
             settings["group.instance.id"] = self.instance_id
         consumer = confluent_kafka.Consumer(settings)

@@ -20,20 +20,24 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.client.groups import partition_for_group
 from sparklog.client.topic_plan import OFFSETS_TOPIC
+from sparklog.format.consumer_group_records import decode_consumer_group_key, is_consumer_group_key
 from sparklog.format.consumer_offsets import OffsetKey, decode_key, decode_offset_value
-from tests.compat.group_members import ASSIGNORS, Member, joined
+from tests.compat.group_members import ASSIGNORS, SERVER_SIDE, Member, joined
 from tests.support.broker_process import BrokerProcess, until
 
 SETTINGS = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "400",
     "group.initial.rebalance.delay.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
     "log.cleaner.enable": "false",  # nothing of the history shall go
     "offsets.topic.num.partitions": "4",
 }
 PARTITIONS = 4
 TOPIC = "t"
 PATIENCE_S = 60
+MEMBERS = [("confluent", SERVER_SIDE), *((name, "range") for name in ASSIGNORS)]
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -67,6 +71,8 @@ class Brokers:
             return found
         rows = self.log.read(OFFSETS_TOPIC, partition_for_group(group, len(topic.partitions)), 0)
         for key, value in zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True):
+            if is_consumer_group_key(key):
+                continue
             decoded = decode_key(key, where="here")
             if isinstance(decoded, OffsetKey) and decoded.group == group:
                 found[decoded.partition].append(decode_offset_value(value, where="here").offset)
@@ -76,8 +82,11 @@ class Brokers:
         """How often the group's members and assignments were written."""
         topic = self.log.refresh(force=True).topic(OFFSETS_TOPIC)
         rows = self.log.read(OFFSETS_TOPIC, partition_for_group(group, len(topic.partitions)), 0)
-        keys = (decode_key(key, where="here") for key in rows.column("key").to_pylist())
-        return sum(not isinstance(key, OffsetKey) and key.group == group for key in keys)
+        stored = rows.column("key").to_pylist()
+        epochs = [decode_consumer_group_key(key) for key in stored if is_consumer_group_key(key)]
+        keys = [decode_key(key, where="here") for key in stored if not is_consumer_group_key(key)]
+        classic = sum(not isinstance(key, OffsetKey) and key.group == group for key in keys)
+        return classic + sum(key.group == group for key in epochs)
 
 
 @contextlib.contextmanager
@@ -154,10 +163,10 @@ def everything_was_read(brokers: Brokers, group: str, members: Sequence[Member])
 
 
 @contextlib.contextmanager
-def two_members(brokers: Brokers, name: str, group: str) -> Iterator[list[Member]]:
+def two_members(brokers: Brokers, name: str, group: str, assignor: str = "range") -> Iterator[list[Member]]:
     """Who have begun to commit."""
     with contextlib.ExitStack() as stack:
-        start = [joined(name, brokers.bootstrap, group, TOPIC, "range") for _ in range(2)]
+        start = [joined(name, brokers.bootstrap, group, TOPIC, assignor) for _ in range(2)]
         members = [stack.enter_context(one) for one in start]
         with appending(brokers.root):
             all_commit(brokers, group)
@@ -166,20 +175,24 @@ def two_members(brokers: Brokers, name: str, group: str) -> Iterator[list[Member
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", ASSIGNORS)
-def test_coordinators_are_killed_in_turn_with_commits_in_flight(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "assignor"), MEMBERS)
+def test_coordinators_are_killed_in_turn_with_commits_in_flight(
+    tmp_path: Path, name: str, assignor: str
+) -> None:
     group = f"group-of-{name}"
-    with serving(tmp_path / "log", 3) as brokers, two_members(brokers, name, group):
+    with serving(tmp_path / "log", 3) as brokers, two_members(brokers, name, group, assignor):
         for _ in range(2):
             brokers.processes[brokers.coordinator(group)].kill()
             all_commit(brokers, group)
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", ASSIGNORS)
-def test_a_coordinator_that_stops_hands_over_and_no_member_joins_again(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "assignor"), MEMBERS)
+def test_a_coordinator_that_stops_hands_over_and_no_member_joins_again(
+    tmp_path: Path, name: str, assignor: str
+) -> None:
     group = f"group-of-{name}"
-    with serving(tmp_path / "log", 2) as brokers, two_members(brokers, name, group) as members:
+    with serving(tmp_path / "log", 2) as brokers, two_members(brokers, name, group, assignor) as members:
         until(lambda: [len(one.assigned()) for one in members] == [2, 2], PATIENCE_S, "two partitions each")
         all_commit(brokers, group)
         generations, revocations = brokers.generations(group), [one.revocations for one in members]

@@ -27,6 +27,7 @@ def test_lag_in_records_and_seconds(orders: SparkLog, api: Get, page: Callable[[
     (row,) = api("/groups")["groups"]
     assert row == {
         "group": "etl",
+        "type": "classic",
         "topics": ["orders"],
         "deleted_topics": [],
         "partitions": 2,

@@ -106,21 +106,21 @@ def test_two_members_share_the_partitions(
             outputs.append(tmp_path / f"member-{number}")
             with outputs[-1].open("w") as file:
                 members.append(subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT))
-            until(partial(_held, outputs[-1]), 60, f"member {number} gets partitions")
-        until(lambda: sorted(map(len, map(_held, outputs))) == [2, 2], 60, "two each")
-        assert sorted(_held(outputs[0]) | _held(outputs[1])) == [0, 1, 2, 3]
+            until(partial(held, outputs[-1]), 60, f"member {number} gets partitions")
+        until(lambda: sorted(map(len, map(held, outputs))) == [2, 2], 60, "two each")
+        assert sorted(held(outputs[0]) | held(outputs[1])) == [0, 1, 2, 3]
         members[0].terminate()
         assert members[0].wait(60) in (0, 143)
-        until(lambda: len(_held(outputs[1])) == 4, 60, "the other gets all")
+        until(lambda: len(held(outputs[1])) == 4, 60, "the other gets all")
         tool("kafka-verifiable-producer", "--topic", topic, "--max-messages", "400")
-        until(lambda: _consumed(outputs[1]) == 400, 60, "all are consumed")
+        until(lambda: consumed(outputs[1]) == 400, 60, "all are consumed")
     finally:
         for member in members:
             member.kill()
             member.wait()
 
 
-def _held(output: Path) -> set[int]:
+def held(output: Path) -> set[int]:
     """The partitions that a member has, by its assignments and revocations so far."""
     held: set[int] = set()
     for one in events(output.read_text()):
@@ -132,7 +132,7 @@ def _held(output: Path) -> set[int]:
     return held
 
 
-def _consumed(output: Path) -> int:
+def consumed(output: Path) -> int:
     seen = (one for one in events(output.read_text()) if one["name"] == "records_consumed")
     return sum(int(str(one["count"])) for one in seen)
 

@@ -64,7 +64,7 @@ def test_clients_authenticate(broker: RunningBroker, authority: Authority, mecha
     )
     assert controller.elect(Election.PREFERRED, None).whole.error_code == 0
     groups = GroupCoordinators(root.image.cluster_id, broker.broker.clock, broker.bootstrap, security=secure)
-    assert groups.list_groups() == []
+    assert groups.list_groups() == {}
 
 
 def test_wrong_password_is_one_clear_error(broker: RunningBroker, authority: Authority) -> None:

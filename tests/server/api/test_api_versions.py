@@ -28,14 +28,16 @@ def test_api_versions_lists_what_is_registered(asker: WireClient, version: int) 
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_the_version_of_transactions_is_a_feature(
+def test_the_versions_of_transactions_and_groups_are_features(
     asker: WireClient, log: sparklog.SparkLog, version: int
 ) -> None:
     response = asker.ask(API_VERSIONS, version)
-    (supported,), (finalized,) = response.supported_features, response.finalized_features
-    expected = ("transaction.version", 1, NEWEST_TRANSACTION_VERSION)
-    assert (supported.name, supported.min_version, supported.max_version) == expected
-    assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == expected
+    supported = {one.name: (one.min_version, one.max_version) for one in response.supported_features}
+    assert supported == {"transaction.version": (1, NEWEST_TRANSACTION_VERSION), "group.version": (1, 1)}
+    finalized = {one.name: one.max_version_level for one in response.finalized_features}
+    assert finalized == {"transaction.version": NEWEST_TRANSACTION_VERSION, "group.version": 1}
+    levels = [(one.min_version_level, one.max_version_level) for one in response.finalized_features]
+    assert all(least == most for least, most in levels)
     assert response.finalized_features_epoch == log.refresh().commit
 
 

@@ -12,6 +12,7 @@ from sparklog_server.settings.config import SETTINGS
 from sparklog_server.settings.updating import ROOT_KEYS
 from tests.server.api.config_requests import (
     BROKER,
+    DELETE,
     GROUP,
     LOGGER,
     SET,
@@ -113,15 +114,6 @@ def test_who_names_no_setting_is_told_of_all(asker: WireClient, log: sparklog.Sp
     assert describe(asker, TOPIC, "t", keys=[])[1] == describe(asker, TOPIC, "t")[1]
 
 
-def test_groups_have_no_settings_but_can_be_described(asker: WireClient) -> None:
-    """kafka-configs --entity-type groups --describe asks for every group that it has listed."""
-    result, entries = describe(asker, GROUP, "readers")
-    assert (result.error_code.name, entries) == ("none", {})
-    ((code, message),) = alter(asker, resource(GROUP, "readers", ("consumer.session.timeout.ms", SET, "1")))
-    assert code == "invalid_request"
-    assert "GROUP" in (message or "")
-
-
 def test_secrets_have_no_value(start_broker: Callable[..., RunningBroker]) -> None:
     broker = start_broker({"ssl.key.password": "top-secret"})
     with WireClient(broker.host, broker.port) as client:
@@ -138,3 +130,40 @@ def test_secrets_have_no_value(start_broker: Callable[..., RunningBroker]) -> No
     assert found["ssl.key.password"].value is None
     assert found["ssl.key.password"].config_source == 4  # it is set
     assert "top-secret" not in repr(answer)
+
+
+def test_a_group_has_settings_of_its_own_or_the_brokers(asker: WireClient) -> None:
+    """kafka-configs --entity-type groups."""
+    own = "a/b"
+    names = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
+    result, entries = describe(asker, GROUP, own)
+    assert (result.error_code.name, set(entries)) == ("none", set(names))
+    assert {(one.value, one.config_source) for one in entries.values()} == {("45000", 5), ("5000", 5)}
+
+    ((code, _),) = alter(asker, resource(GROUP, own, (names[0], SET, "50000")))
+    assert code == "none"
+    _, entries = describe(asker, GROUP, own)
+    assert (entries[names[0]].value, entries[names[0]].config_source) == ("50000", 8)
+    _, entries = describe(asker, GROUP, "a")
+    assert entries[names[0]].value == "45000"
+    ((code, _),) = alter(asker, resource(GROUP, own, (names[0], DELETE, None)))
+    _, entries = describe(asker, GROUP, own)
+    assert (code, entries[names[0]].value) == ("none", "45000")
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value", "error"),
+    [
+        ("g", "consumer.session.timeout.ms", "44999", "invalid_config"),
+        ("g", "consumer.session.timeout.ms", "60001", "invalid_config"),
+        ("g", "consumer.session.timeout.ms", "x", "invalid_config"),
+        ("g", "consumer.heartbeat.interval.ms", "1", "invalid_config"),
+        ("g", "share.isolation.level", "read_committed", "invalid_config"),
+        ("", "consumer.session.timeout.ms", "45000", "invalid_request"),
+    ],
+)
+def test_a_setting_that_a_group_cannot_have(
+    asker: WireClient, group: str, name: str, value: str, error: str
+) -> None:
+    ((code, _),) = alter(asker, resource(GROUP, group, (name, SET, value)))
+    assert code == error
