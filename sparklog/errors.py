@@ -225,6 +225,8 @@ CODES: dict[str, tuple[str, str]] = {
     "SEGMENT_MISSING": ("58030", "a segment that extents refer to does not exist"),
     "SEGMENT_TRUNCATED": ("XX001", "a segment is shorter than its extents say"),
     "SERVER_NOT_INSTALLED": ("42704", "sparklog-server needs the extra server"),
+    "SHARE_GROUPS_FULL": ("53000", "the root has no room for the state of more share groups"),
+    "SHARE_STATE_CHANGED": ("40001", "the offsets of a share group were reset, or it was deleted"),
     "SPARK_CONNECT_UNSUPPORTED": ("0A000", "this needs a classic session of Spark, not Spark Connect"),
     "SPARK_NOT_INSTALLED": ("42704", "the Spark integration needs the extra spark"),
     "STAGING_EXPIRED": ("40001", "staged data is too old to be published; it may have been swept"),

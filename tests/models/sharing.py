@@ -33,7 +33,7 @@ class Message(NamedTuple):
     """
 
     state: str = AVAILABLE
-    count: int = 0
+    deliveries: int = 0
     letters: int = 0
     accepted: int = 0
     life: int = 0
@@ -45,7 +45,7 @@ class Lock(NamedTuple):
     worker: int
     epoch: int
     life: int
-    count: int
+    deliveries: int
 
 
 class Write(NamedTuple):
@@ -123,7 +123,7 @@ class Sharing(Model):
 
     @step("learns the newest image", at="up", code="sparklog_server.share.service:ShareService.follow_image")
     def refresh(self, s: State, i: int, b: Broker) -> Next:
-        view = tuple((one.state, one.count) for one in s.messages)
+        view = tuple((one.state, one.deliveries) for one in s.messages)
         epoch = s.epoch if s.leader == i else NOT_LEADING
         after = b._replace(epoch=epoch, life=s.life, view=view)
         if after != b:
@@ -193,7 +193,7 @@ class Sharing(Model):
             if is_writing:  # the lock is gone while the acknowledgement is on its way
                 yield f" of message {m}", self._unlocked(s, i, m)
             else:
-                kind = LETTER if lock.count >= self.limit else RELEASE
+                kind = LETTER if lock.deliveries >= self.limit else RELEASE
                 yield f" of message {m}", self._writing(s, i, Write(m, kind, lock))
 
     @step("commits", at="up", code="sparklog.metadata.model.sharing:share_records")
@@ -217,7 +217,7 @@ class Sharing(Model):
             after = self._writing(after, i, write._replace(kind=ARCHIVE))
         # What it has committed itself, it knows.
         known = after.processes[i]
-        view = replaced(known.view, write.message, (found.state, found.count)) if known.view else ()
+        view = replaced(known.view, write.message, (found.state, found.deliveries)) if known.view else ()
         yield text, after._replace(processes=replaced(after.processes, i, known._replace(view=view)))
 
     def _applied(self, message: Message, write: Write) -> Message | Violation:
@@ -226,9 +226,9 @@ class Sharing(Model):
             done = message if not self.rules.durable_first else self._accepted(message, write.lock)
             return done if isinstance(done, Violation) else done._replace(state=ACKNOWLEDGED)
         if write.kind == RELEASE:
-            if write.lock.count <= message.count:
-                return Violation(f"backwards: {write.lock.count} deliveries after {message.count}")
-            return message._replace(state=AVAILABLE, count=write.lock.count)
+            if write.lock.deliveries <= message.deliveries:
+                return Violation(f"backwards: {write.lock.deliveries} deliveries after {message.deliveries}")
+            return message._replace(state=AVAILABLE, deliveries=write.lock.deliveries)
         if write.kind == ARCHIVE:
             return message._replace(state=ARCHIVED)
         if message.letters:
@@ -237,7 +237,7 @@ class Sharing(Model):
             return Violation("both: a dead letter of an acknowledged message")
         if not self.rules.letter_in_commit:
             return message._replace(letters=1)
-        return message._replace(state=ARCHIVED, letters=1, count=write.lock.count)
+        return message._replace(state=ARCHIVED, letters=1, deliveries=write.lock.deliveries)
 
     def _accepted(self, message: Message, lock: Lock) -> Message | Violation:
         """The worker is answered that it has acknowledged the message."""

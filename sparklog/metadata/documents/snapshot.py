@@ -76,6 +76,12 @@ from sparklog.metadata.model.retired import (
     RetiredRange,
 )
 from sparklog.metadata.model.settings import validate_readable
+from sparklog.metadata.model.share_values import (
+    Shares,
+    ShareState,
+    why_illegal_share,
+    why_illegal_share_group,
+)
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
     NO_ID,
@@ -451,6 +457,8 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     transactions: tuple[StoredTransaction, ...] = ()
     retired: StoredRetired | None = None
     incarnation: Incarnation = FIRST_INCARNATION
+    # By group, topic id and partition.
+    shares: dict[str, dict[str, dict[Int64, ShareState]]] = {}
 
 
 def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
@@ -520,6 +528,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
             state.transactions, staged, {topic.topic_id: len(topic.partitions) for topic in topics}, where
         ),
         incarnation=state.incarnation,
+        shares=_shares(state, topics, where),
         cluster_changed=commit,
         newest_ms=header.timestamp_ms,
         replayed=Replayed(commit),
@@ -626,7 +635,40 @@ def _state(image: Image) -> SnapshotState:
         stored_transactions(image.transactions),
         _stored_retired(image.retired),
         image.incarnation,
+        _stored_shares(image.shares),
     )
+
+
+def _stored_shares(shares: Shares) -> dict[str, dict[str, dict[int, ShareState]]]:
+    stored: dict[str, dict[str, dict[int, ShareState]]] = {}
+    for group, states in shares.items():
+        for (topic_id, partition), state in states.items():
+            stored.setdefault(group, {}).setdefault(topic_id, {})[partition] = state
+    return stored
+
+
+def _shares(state: SnapshotState, topics: Sequence[Topic], where: str) -> Shares:
+    if not state.shares:
+        return {}
+    ends = {
+        (topic.topic_id, one.partition): one.log_end_offset for topic in topics for one in topic.partitions
+    }
+    same = {topic.topic_id: topic.topic_id for topic in topics}  # each id is kept in memory once
+    found = {}
+    for group, by_topic in state.shares.items():
+        found[group] = {
+            (same.get(topic_id, topic_id), partition): one
+            for topic_id, partitions in by_topic.items()
+            for partition, one in partitions.items()
+        }
+        reason = why_illegal_share_group(group)
+        for place, one in found[group].items():
+            end = ends.get(place)
+            unknown = "no such partition" if end is None else None
+            reason = reason or unknown or why_illegal_share(one, end or 0)
+        if reason is not None:
+            raise corrupt(_CODE, where, f"found share group {group[:100]!r}: {reason}")
+    return found
 
 
 def _stored_retired(retired: Retired) -> StoredRetired | None:

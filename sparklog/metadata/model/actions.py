@@ -15,6 +15,7 @@ from sparklog.metadata.model import (
     restoring,
     sequences,
     settings,
+    sharing,
     staging,
     sweeping,
     topics,
@@ -38,6 +39,7 @@ from sparklog.metadata.model.registry import (
 from sparklog.metadata.model.restoring import RestoreRoot
 from sparklog.metadata.model.sequences import AllocateProducerIds, ExpireProducers
 from sparklog.metadata.model.settings import RequireFeatures, SetConfigs
+from sparklog.metadata.model.sharing import BeginShare, ForgetShare, ShareRecords
 from sparklog.metadata.model.staging import StageExtents
 from sparklog.metadata.model.sweeping import MoveSweepHorizon, NoteCleaned, RetireSegments
 from sparklog.metadata.model.topics import AddPartitions, CreateTopic, DeleteTopic
@@ -79,6 +81,9 @@ Action = (
     | RetireSegments
     | RestoreRoot
     | RequireFeatures
+    | BeginShare
+    | ShareRecords
+    | ForgetShare
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
@@ -113,6 +118,9 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     RetireSegments: sweeping.retire_segments,
     RestoreRoot: restoring.restore_root,
     RequireFeatures: settings.require_features,
+    BeginShare: sharing.begin_share,
+    ShareRecords: sharing.share_records,
+    ForgetShare: sharing.forget_share,
 }
 
 # What changes who serves the root, what is in it to be served, and who does so.

@@ -32,7 +32,7 @@ from sparklog.metadata.model.image import Image
 
 
 # The supported features: the first version of the format needs none.
-READER_FEATURES: frozenset[str] = frozenset()
+READER_FEATURES: frozenset[str] = frozenset({"share-groups"})
 WRITER_FEATURES: frozenset[str] = frozenset()
 MAX_FEATURES = 100
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,62}", re.ASCII)
