@@ -172,6 +172,7 @@ CODES: dict[str, tuple[str, str]] = {
     "INVALID_BATCH": ("22023", "a producer's record batch breaks a rule for new batches"),
     "INVALID_COLUMN": ("42804", "a column of the written rows is missing or has the wrong type"),
     "INVALID_CONFIG_VALUE": ("22023", "a setting's value has the wrong form"),
+    "INVALID_DEAD_LETTER_TOPIC": ("42602", "the dead-letter topic is missing, or not made for that"),
     "INVALID_GROUP": ("42602", "a consumer group's name is not legal"),
     "INVALID_OPTION": ("22023", "an option's value is malformed, or contradicts another"),
     "INVALID_PARTITION_COUNT": ("22023", "an impossible number of partitions"),

@@ -239,6 +239,43 @@ def _prefix(node_id: int | None) -> str:
     return f"{_PREFIX}{ALL_BROKERS if node_id is None else node_id}/"
 
 
+# --- group keys --------------------------------------------------------------------------------------
+#
+# Keys of group settings, which are stored among those of their root, as those of brokers.
+#
+# `groups/workers/share.auto.offset.reset` is the group's. Only brokers act on them.
+# Invariants: no setting's name has a slash, so the last one ends the group's id, which may have some.
+# Not here: the settings of groups (sparklog_server/settings).
+
+
+_GROUPS = "groups/"
+
+
+def group_key(group: str, name: str) -> str:
+    """Return the key of a setting of a group."""
+    return f"{_GROUPS}{group}/{name}"
+
+
+def is_group_key(key: str) -> bool:
+    """True if it is a setting of any group."""
+    return key.startswith(_GROUPS)
+
+
+def group_configs(configs: Mapping[str, str], group: str) -> dict[str, str]:
+    """Return a group's settings, by name, from a root's settings."""
+    prefix = group_key(group, "")
+    return {
+        name: value
+        for key, value in sorted(configs.items())
+        if key.startswith(prefix) and "/" not in (name := key.removeprefix(prefix))
+    }
+
+
+def groups_with_configs(configs: Mapping[str, str]) -> list[str]:
+    """Return the ids of the groups that have their own settings."""
+    return sorted({key.removeprefix(_GROUPS).rpartition("/")[0] for key in configs if is_group_key(key)})
+
+
 # --- config ------------------------------------------------------------------------------------------
 
 
@@ -356,6 +393,12 @@ class TopicConfig:
         choices=tuple(str(mode) for mode in TimestampMode),
         doc="""CreateTime: the writer's timestamp, may be out of order. LogAppendTime: the time of the
         append, in order, and the writer's own timestamp is lost.""",
+    )
+    errors_deadletterqueue_group_enable: bool = setting(
+        "errors.deadletterqueue.group.enable",
+        default=False,
+        doc="""Whether share groups may write their dead letters to this topic (KIP-1191). A group names it
+        with errors.deadletterqueue.topic.name.""",
     )
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio",

@@ -97,6 +97,8 @@ def _address(listeners: Sequence[BrokerListener], place: int) -> tuple[str, int]
 # --- ApiVersions -------------------------------------------------------------------------------------
 
 TRANSACTION_VERSION = "transaction.version"
+SHARE_VERSION = "share.version"
+NEWEST_SHARE_VERSION = 2  # with dead-letter topics
 
 
 @api(ApiKey.API_VERSIONS, versions=range(5))
@@ -105,8 +107,9 @@ async def handle_api_versions(request: Any, context: RequestContext, services: S
 
     Does: lists exactly the APIs and versions that are registered; a request of an unknown version
         gets the list in version 0's form with UNSUPPORTED_VERSION, so that the client can retry.
-        One feature, Kafka's transaction.version, with the value of the root's sparklog.transaction.version:
-        with 2 the producers of Java and franz-go use the second protocol (KIP-890).
+        The feature transaction.version has the value of the root's sparklog.transaction.version: with 2 the
+        producers of Java and franz-go use the second protocol (KIP-890). The feature share.version is 2:
+        share groups (KIP-932), with dead-letter topics (KIP-1191).
     Does not: change features (UpdateFeatures; the root's settings are changed instead); check the client's
         name and version.
     Versions: 3 flexible, client software name (KIP-482, KIP-511), features; 4 those from version 0
@@ -135,23 +138,20 @@ def _features(types: Any, services: Services) -> dict[str, Any]:
         return {}
     image = services.root.image
     # Of this key alone: another key with a bad value must not keep clients from connecting.
-    finalized = services.root.root_config_of([TRANSACTION_VERSION_KEY], image).transaction_version
+    transactions = services.root.root_config_of([TRANSACTION_VERSION_KEY], image).transaction_version
+    # Name, newest version, and the one in force.
+    features = [
+        (SHARE_VERSION, NEWEST_SHARE_VERSION, NEWEST_SHARE_VERSION),
+        (TRANSACTION_VERSION, NEWEST_TRANSACTION_VERSION, transactions),
+    ]
     return {
         "supported_features": [
-            make(
-                types.SupportedFeatureKey,
-                name=TRANSACTION_VERSION,
-                min_version=1,
-                max_version=NEWEST_TRANSACTION_VERSION,
-            )
+            make(types.SupportedFeatureKey, name=name, min_version=1, max_version=newest)
+            for name, newest, _ in features
         ],
         "finalized_features": [
-            make(
-                types.FinalizedFeatureKey,
-                name=TRANSACTION_VERSION,
-                min_version_level=1,
-                max_version_level=finalized,
-            )
+            make(types.FinalizedFeatureKey, name=name, min_version_level=1, max_version_level=finalized)
+            for name, _, finalized in features
         ],
         "finalized_features_epoch": max(0, image.commit),
     }

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from sparklog.client.cluster_view import coordinators
+from sparklog.metadata import NO_NODE
 from sparklog_server.api.cluster import node_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -193,21 +194,24 @@ async def handle_leave_group(request: Any, context: RequestContext, services: Se
 
 # --- FindCoordinator ---------------------------------------------------------------------------------
 
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 _KEYS_SINCE = 4
 _Coordinator = dict[str, Any]
 
 
-@api(ApiKey.FIND_COORDINATOR, versions=range(5), waits=True, counts=True)
+@api(ApiKey.FIND_COORDINATOR, versions=range(7), waits=True, counts=True)
 async def handle_find_coordinator(request: Any, context: RequestContext, services: Services) -> Any:
-    """FindCoordinator (key 10), versions 0-4.
+    """FindCoordinator (key 10), versions 0-6.
 
     Does: for each group the leader of its partition of __consumer_offsets, and its endpoint; creates the
         topic if it is missing, as Kafka does. COORDINATOR_NOT_AVAILABLE while the partition has no leader,
         after a short wait: the topic may just have been created.
         For each transactional id one of the live brokers, chosen by the id: any of them can coordinate it, so
         this only spreads the load.
-    Versions: 1 key types, error messages; 3 flexible; 4 several keys in one request (KIP-699).
+        For a share group in a partition (group:topic id:partition) the partition's leader, which has its
+        state.
+    Versions: 1 key types, error messages; 3 flexible; 4 several keys in one request (KIP-699); 5 as 4; 6
+        share groups (KIP-932).
     """
     types = context.types
     if context.api_version < _KEYS_SINCE:
@@ -233,10 +237,21 @@ async def _find_coordinators(
         return [_no_coordinator(error, message)] * len(keys)
     if key_type == TRANSACTION:
         nodes = await in_slices(map(coordinators(services.root.image), keys))
+    elif key_type == SHARE:
+        nodes = await in_slices(_leader_for_share(key, services) for key in keys)
     else:
         nodes = await services.groups.shards.coordinators_of(keys)
     found = {node_id: _coordinator_at(node_id, context, services) for node_id in set(nodes)}
     return [found[node_id] for node_id in nodes]
+
+
+def _leader_for_share(key: str, services: Services) -> int:
+    _, topic_id, number = ("", "", *key.rsplit(":", 2))[-3:]
+    topic = services.root.image.topic_by_id.get(topic_id)
+    is_number = number.isascii() and number.isdecimal() and len(number) < 10
+    if topic is None or not is_number or int(number) >= len(topic.partitions):
+        return NO_NODE
+    return services.leadership.leader_of(topic.partitions[int(number)]).node_id
 
 
 def _coordinator_at(node_id: int, context: RequestContext, services: Services) -> _Coordinator:
@@ -262,7 +277,7 @@ def _distinct(found: Sequence[_Coordinator]) -> list[_Coordinator]:
 
 
 async def _refuse_key_type(key_type: int, services: Services) -> tuple[ErrorCode, str | None]:
-    if key_type == TRANSACTION:
+    if key_type in (TRANSACTION, SHARE):
         return ErrorCode.none, None
     if key_type != GROUP:
         return ErrorCode.invalid_request, f"unknown coordinator type {key_type}"

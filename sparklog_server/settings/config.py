@@ -33,6 +33,7 @@ from sparklog_server.settings.groups import (
     TransactionSettings,
 )
 from sparklog_server.settings.network import HttpSettings, NetworkSettings
+from sparklog_server.settings.share import ShareSettings
 from sparklog_server.settings.updating import DYNAMIC, ROOT_KEYS, TOPIC_DEFAULTS, update_of
 
 
@@ -47,6 +48,7 @@ class ServerConfig:
     publish: PublishSettings
     fetch: FetchSettings
     groups: GroupSettings
+    share: ShareSettings
     transactions: TransactionSettings
     maintenance: MaintenanceSettings
     http: HttpSettings

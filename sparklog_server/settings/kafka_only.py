@@ -34,6 +34,7 @@ _GROUPS = "one event loop serves all groups, by the classic protocol"
 _WAITING = "a request that waits is taken out as soon as it ends"
 _LOOKS = "maintenance looks every log.cleaner.backoff.ms"
 _JITTER = "the partitions of a writer share its segments, so they do not all roll at the same time"
+_SHARES = "the state of share groups is in the root's metadata log, with all other"
 _NO_OTHERS = "brokers do not talk to each other"
 
 # Exact keys first, then prefixes (with a trailing dot), in this order.
@@ -124,7 +125,7 @@ _REASONS: dict[str, str] = {
     "transaction.state.log.": _TRANSACTIONS,
     "transaction.partition.verification.enable": _VERIFIED,
     "transaction.two.phase.commit.enable": _TWO_PHASES,
-    "share.coordinator.": "share groups are not served in this version",
+    "share.coordinator.": _SHARES,
     "ssl.": _SECURITY,
     "sasl.": _SECURITY,
     "security.": _SECURITY,
@@ -136,7 +137,8 @@ _REASONS: dict[str, str] = {
     "remote.": _TIERS,
     "kafka.metrics.": _METRICS,
     "group.consumer.": "the consumer protocol of KIP-848 is not served in this version",
-    "group.share.": "share groups are not served in this version",
+    "group.share.": "bounds of the settings of share groups, and assignors, are fixed here",
+    "errors.deadletterqueue.auto.create.topics.enable": "create dead-letter topics yourself",
     "metadata.log.": "see the root's __cluster_metadata, FORMAT.md",
     "metadata.max.": "see the root's __cluster_metadata, FORMAT.md",
     "internal.": "it is Kafka's own, for its tests",
@@ -183,8 +185,9 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "num.replica.fetchers": (_is_any, _REPLICAS),
     "unclean.leader.election.enable": (_is_false, _CLEAN),
     "min.insync.replicas": (_is_one, _ONE),
-    "share.coordinator.state.topic.replication.factor": (_is_one, "share groups are not served"),
-    "share.coordinator.state.topic.min.isr": (_is_one, "share groups are not served"),
+    "share.coordinator.state.topic.replication.factor": (_is_one, _SHARES),
+    "share.coordinator.state.topic.min.isr": (_is_one, _SHARES),
+    "errors.deadletterqueue.auto.create.topics.enable": (_is_false, "it is as if false here"),
     # Kafka's own file has its default, a week: a user who starts with that file has not chosen it. In
     # the environment, or as a flag, it counts (sources.py).
     "log.retention.hours": (_is_number(_WEEK_MS, _HOUR_MS), _FOR_EVER),

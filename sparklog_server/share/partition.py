@@ -123,6 +123,7 @@ class SharePartition:
         self.state = state
         self.leader_epoch = leader_epoch
         self._locks: list[Lock] = []
+        self._is_unsure = False  # a write has failed, or perhaps not
 
     @property
     def locks(self) -> Sequence[Lock]:
@@ -203,6 +204,13 @@ class SharePartition:
         self._locks += [Lock(one.first, one.last, member, one.deliveries, deadline_ms) for one in acquired]
         self._locks.sort(key=_FIRST)
         return acquired
+
+    def skip(self, first: int, end: int, limits: ShareLimits) -> Transition:
+        """Plan the end of offsets without records."""
+        locks = [Lock(one.first, one.last, "", one.deliveries, 0) for one in self.free(first, end, limits)]
+        self._locks += locks
+        self._locks.sort(key=_FIRST)
+        return _writing([(one, DeliveryState.ARCHIVED, None) for one in locks])
 
     # --- acknowledging -------------------------------------------------------------------------------
 
@@ -319,14 +327,30 @@ class SharePartition:
             for lock in transition.locks:
                 lock.is_writing = False
             self._remove([one for one in transition.locks if not one.member])
+            self._is_unsure = True
             return
         self.state = state
         self._remove(transition.locks)
 
     def follow(self, state: ShareState) -> None:
-        """Take a newer state of the same epoch: the start offset moves with the log's start."""
+        """Take a newer state of the same epoch: of a commit, or of a log whose start has moved.
+
+        After a write that failed, it may be of that write: then its locks are over, too.
+        """
         self.state = state
         self._remove([one for one in self._locks if one.last < state.start_offset and not one.is_writing])
+        if self._is_unsure:
+            self._is_unsure = False
+            self._remove([one for one in self._locks if not one.is_writing and self._is_over(one)])
+
+    def _is_over(self, lock: Lock) -> bool:
+        number = max(0, bisect_right(self.state.ranges, lock.first, key=_FIRST) - 1)
+        for one in self.state.ranges[number:]:
+            if one.first > lock.last:
+                return False
+            if one.last >= lock.first and (one.has_ended or one.deliveries >= lock.deliveries):
+                return True
+        return False
 
     def _remove(self, locks: Sequence[Lock]) -> None:
         gone = set(map(id, locks))
