@@ -154,7 +154,7 @@ def root_document(log: OpenedRoot, *, all_settings: bool) -> Document:
     """The root and its settings: those that are set, or all."""
     from sparklog.cli.brokers import broker_rows
     from sparklog.client.cluster_view import describe_controller
-    from sparklog.log.config import RootConfig, TopicConfig, is_broker_key
+    from sparklog.log.config import RootConfig, TopicConfig, is_broker_key, is_group_key
     from sparklog.log.setting import declared_settings
     from sparklog.metadata import NO_NODE
 
@@ -170,9 +170,10 @@ def root_document(log: OpenedRoot, *, all_settings: bool) -> Document:
                     {"key": key, "value": value, "default": default, "scope": scope, "is_set": is_set}
                 )
     settings += [
-        {"key": key, "value": image.configs[key], "default": None, "scope": "brokers", "is_set": True}
+        {"key": key, "value": image.configs[key], "default": None, "scope": scope, "is_set": True}
+        for scope, is_of in (("brokers", is_broker_key), ("groups", is_group_key))
         for key in sorted(image.configs)
-        if is_broker_key(key)
+        if is_of(key)
     ]
     return {
         "root": log.url,

@@ -18,6 +18,9 @@ from sparklog.log.config import (
     TopicConfig,
     broker_configs,
     broker_key,
+    group_configs,
+    group_key,
+    groups_with_configs,
     validate_root_configs,
     validate_topic_configs,
 )
@@ -27,6 +30,7 @@ from sparklog_server.admin.changes import Changes, Outcome, Part, RefusedError, 
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.settings.config import SETTINGS, ServerConfig, config_in_force, topic_defaults_in_force
 from sparklog_server.settings.kafka_only import why_kafka_only
+from sparklog_server.settings.share import ShareGroupConfig, validate_dead_letter_topic
 from sparklog_server.settings.updating import (
     BROKER_NAMES,
     DYNAMIC,
@@ -173,6 +177,7 @@ class ConfigSource(enum.IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
 
 
 class ConfigType(enum.IntEnum):
@@ -344,6 +349,63 @@ def _own_layers(
     yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)
 
 
+# --- group configs -----------------------------------------------------------------------------------
+#
+# Changing the settings of one group.
+#
+# Invariants: as of brokers' settings; groups with settings are bounded, since a name is all it takes.
+# Sources: Kafka GroupConfig, GroupConfigManager.
+
+
+MAX_GROUPS_WITH_CONFIGS = 10_000
+MAX_GROUP_CHARACTERS = 10_000
+# What a group can be given: name -> declaration.
+GROUP_SETTINGS: Mapping[str, Setting] = {
+    name: one for name, (_, one) in declared_settings(ShareGroupConfig).items()
+}
+
+
+def group_values(image: Image, group: str) -> dict[str, str]:
+    """What a group has of its own."""
+    return group_configs(image.configs, group)
+
+
+def plan_group(config: ServerConfig, image: Image, group: str, changes: ConfigChanges) -> Action | None:
+    """Change a group's own settings."""
+    if not 1 <= len(group) <= MAX_GROUP_CHARACTERS:
+        raise _refused("Default group resources are not allowed." if not group else "The group is too long.")
+    declared = {name: (name, one) for name, one in GROUP_SETTINGS.items()}
+    for name, value in changes.items():
+        if value is None:
+            continue
+        lookup_setting(name, declared, "group")
+        if len(value) > MAX_VALUE_LENGTH:
+            raise _refused(f"{name}: {len(value)} characters, expected at most {MAX_VALUE_LENGTH}")
+        GROUP_SETTINGS[name].parse(value)
+    validate_dead_letter_topic(
+        changes.get("errors.deadletterqueue.topic.name") or "", config.share.dead_letter_prefix
+    )
+    known = groups_with_configs(image.configs)
+    if group not in known and len(known) >= MAX_GROUPS_WITH_CONFIGS:
+        raise _refused(f"More than {MAX_GROUPS_WITH_CONFIGS} groups have settings of their own.")
+    return plan_set_configs(image, None, {group_key(group, name): value for name, value in changes.items()})
+
+
+def group_entries(config: ServerConfig, image: Image, group: str) -> list[ConfigEntry]:
+    """All settings of a group."""
+    own = group_values(image, group)
+    below = ShareGroupConfig.of({}, group, config.share)
+    entries = []
+    for name, (field, one) in declared_settings(ShareGroupConfig).items():
+        default, inherited = one.format(one.default), one.format(getattr(below, field))
+        layers = [Synonym(name, own[name], ConfigSource.GROUP_CONFIG)] if name in own else []
+        if inherited != default:
+            layers.append(Synonym(name, inherited, ConfigSource.STATIC_BROKER_CONFIG))
+        layers.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
+        entries.append(ConfigEntry(name=name, setting=one, synonyms=tuple(layers), read_only=False))
+    return entries
+
+
 # --- config changes ----------------------------------------------------------------------------------
 
 
@@ -464,6 +526,8 @@ def _part(config: ServerConfig, resource_type: int, name: str, target: Target) -
             )
         case ResourceType.BROKER:
             return lambda image: plan_all_brokers(config, image, target(image, cluster_values(image.configs)))
+        case ResourceType.GROUP:
+            return lambda image: plan_group(config, image, name, target(image, group_values(image, name)))
         case unsupported:
             raise invalid_request(f"Unsupported resource type: {unsupported.name} ({resource_type})")
 

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sparklog.errors import SparklogError
+from sparklog.log.config import groups_with_configs
 from sparklog.metadata import Image
 from sparklog_server.admin.changes import Outcome, RefusedError, outcome_of
 from sparklog_server.admin.configs import (
@@ -19,6 +20,8 @@ from sparklog_server.admin.configs import (
     alter_resources,
     broker_entries,
     cluster_entries,
+    group_entries,
+    group_values,
     increments,
     invalid_request,
     replacement,
@@ -42,7 +45,7 @@ async def handle_describe_configs(request: Any, context: RequestContext, service
 
     Does: all settings of a topic, of this broker, or those set for the whole cluster (broker ''), with the
         layer that each value comes from, all other layers (synonyms), type and documentation.
-        Groups have none: kafka-configs describes those that it has listed.
+        The settings of a group (share groups have some), whether there is such a group or not.
     Does not: other brokers, loggers, client metrics.
     Each resource is described once. What is beyond 32 MiB is refused (INVALID_REQUEST): 2,000 resources with
         documentation, 10,000 without.
@@ -128,7 +131,7 @@ class _Described:
                 validate_broker_name(self._services.node_id, name)
                 return kind, bool(name)
             case ResourceType.GROUP:
-                return kind
+                return kind, tuple(group_values(self._image, name).items())
             case unsupported:
                 raise invalid_request(f"Unsupported resource type: {unsupported.name} ({kind})")
 
@@ -141,7 +144,8 @@ class _Described:
                 entries = broker_entries(config, image) if name else cluster_entries(image)
                 return {one.name: _described_config(self._request, self._types, one) for one in entries}
             case _:
-                return {}  # a group's: Kafka's are those of protocols that are not served
+                entries = group_entries(self._services.config, self._image, name)
+                return {one.name: _described_config(self._request, self._types, one) for one in entries}
 
     def _results_of_topic(self, configs: Mapping[str, str]) -> _Results:
         if self._of_topics is None:
@@ -181,7 +185,8 @@ def _described_config(request: Any, types: Any, entry: ConfigEntry) -> Any:
 async def handle_alter_configs(request: Any, context: RequestContext, services: Services) -> Any:
     """AlterConfigs (key 33), versions 0-2.
 
-    Does: replace all overrides of topics, all settings of this broker, or of the whole cluster (broker ''):
+    Does: replace all overrides of topics, all settings of this broker, of the whole cluster (broker ''), or
+        of a group:
         settings that are not named return to their defaults. Validate only.
     Does not: settings that brokers read when they start (server.properties); loggers.
     Versions: 2 flexible.
@@ -225,9 +230,9 @@ def resource_responses(
 async def handle_incremental_alter_configs(request: Any, context: RequestContext, services: Services) -> Any:
     """IncrementalAlterConfigs (key 44), versions 0-1.
 
-    Does: set, delete, append to and subtract from overrides of topics, settings of this broker, and of the
-        whole cluster (broker ''); all of a resource or nothing. Appending to a setting that is not set starts
-        from the value in force. Validate only.
+    Does: set, delete, append to and subtract from overrides of topics, settings of this broker, of the whole
+        cluster (broker ''), and of groups; all of a resource or nothing. Appending to a setting that is not
+        set starts from the value in force. Validate only.
     Does not: settings that brokers read when they start (server.properties); loggers.
     Versions: 1 flexible.
     """
@@ -261,8 +266,8 @@ _LISTABLE = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 async def handle_list_config_resources(request: Any, context: RequestContext, services: Services) -> Any:
     """ListConfigResources (key 74), versions 0-1.
 
-    Does: lists the resources with settings: topics, and brokers that are not fenced. Groups, client metrics
-        and loggers have no settings, and are not listed.
+    Does: lists the resources with settings: topics, brokers that are not fenced, and groups that have some of
+        their own. Client metrics and loggers have no settings, and are not listed.
     Does not: return the settings (DescribeConfigs).
     Versions: 0 client metrics only (it was ListClientMetricsResources, KIP-714); 1 by type, or all of them
         (KIP-1142). Types that no version of it knows are UNSUPPORTED_VERSION, as Kafka answers.
@@ -292,3 +297,6 @@ def _listed_resources(
     if ResourceType.TOPIC in wanted:
         for name in services.root.image.topics:
             yield ResourceType.TOPIC, name
+    if ResourceType.GROUP in wanted:
+        for name in groups_with_configs(services.root.image.configs):
+            yield ResourceType.GROUP, name

@@ -3,6 +3,7 @@
 Not here: the decisions (groups/coordinator.py), committed offsets (offsets.py).
 """
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
@@ -382,7 +383,7 @@ def _described_members(types: ModuleType, group: Group, *, is_stable: bool) -> l
 
 # --- ListGroups --------------------------------------------------------------------------------------
 
-_GROUP_TYPE = "classic"
+_GROUP_TYPE, _SHARE_TYPE = "classic", "share"
 _GROUP_BYTES = 160  # while the answer is made, without the name
 
 
@@ -392,15 +393,18 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
 
     Does: all groups, filtered by state and type; Spark queries with a group id are among them, as Empty.
     Beyond some 32 MB (150,000 groups of ordinary names): UNKNOWN_SERVER_ERROR; describe them by name.
-    Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848): every group here is `classic`.
+    Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848): `classic`, or `share`.
 
     Yields to the event loop: there may be a hundred thousand groups.
     """
     states = {state.lower() for state in field(request, "states_filter", ())}
     kinds = {kind.lower() for kind in field(request, "types_filter", ())}
     error, found = services.groups.group_ids()
-    if not context.answer.fits(sum(_GROUP_BYTES + 2 * text_bytes(group_id) for group_id in found)):
-        error, found = ErrorCode.unknown_server_error, []
+    shares = list(services.share_groups.group_ids())
+    if not context.answer.fits(
+        sum(_GROUP_BYTES + 2 * text_bytes(group_id) for group_id in [*found, *shares])
+    ):
+        error, found, shares = ErrorCode.unknown_server_error, [], []
     await context.answer.reserve()
     types = context.types
 
@@ -417,7 +421,21 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
             group_type=_GROUP_TYPE,
         )
 
-    groups = [one for one in await in_slices(map(listed, found)) if one is not None]
+    def listed_share(group_id: str) -> Any:
+        """The same for a share group."""
+        state = services.share_groups.state_of(group_id).value
+        if (states and state.lower() not in states) or (kinds and _SHARE_TYPE not in kinds):
+            return None
+        return make(
+            types.ListedGroup,
+            group_id=group_id,
+            protocol_type=_SHARE_TYPE,
+            group_state=state,
+            group_type=_SHARE_TYPE,
+        )
+
+    pieces = itertools.chain(map(listed, found), map(listed_share, shares))
+    groups = [one for one in await in_slices(pieces) if one is not None]
     return make(types.ListGroupsResponse, error_code=error, groups=groups)
 
 
@@ -428,14 +446,17 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
 async def handle_delete_groups(request: Any, context: RequestContext, services: Services) -> Any:
     """DeleteGroups (key 42), versions 0-2.
 
-    Does: removes empty groups with all their offsets (KIP-229).
+    Does: removes empty groups with all their offsets (KIP-229), and share groups without members.
     Versions: 2 flexible.
 
     Answers when the tombstones are durable.
     """
     await services.root.look()  # for what Spark has just committed
     types, names = context.types, list(dict.fromkeys(request.groups_names))
-    errors = await services.groups.delete_groups(names)
+    shares = [name for name in names if services.share_groups.has(name)]
+    errors = await services.groups.delete_groups([name for name in names if name not in set(shares)])
+    for name in shares:
+        errors[name] = await services.share_groups.forget(name)
     deleted = maker(types.DeletableGroupResult, "group_id", "error_code")
     return make(
         types.DeleteGroupsResponse, results=await in_slices(deleted(name, errors[name]) for name in names)

@@ -4,12 +4,13 @@ A group's settings are among those of the root, under `groups/<group>/<name>` (s
 Sources: Kafka ShareGroupConfig, GroupConfig; KIP-932, KIP-1191, KIP-1222.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.log.config import group_configs
+from sparklog.log.config import group_key
 from sparklog.log.setting import declared_settings, setting
 from sparklog_server.settings.updating import INT_MAX
 
@@ -165,14 +166,11 @@ class ShareGroupConfig:
     def of(cls, configs: Mapping[str, str], group: str, settings: ShareSettings) -> Self:
         """Return a group's settings; one that is invalid here counts for nothing."""
         values = inherited(settings)
-        declared = declared_settings(cls)
-        for name, text in group_configs(configs, group).items():
-            if name in declared:
-                field, one = declared[name]
-                try:
+        for name, (field, one) in declared_settings(cls).items():
+            text = configs.get(group_key(group, name))
+            if text is not None:
+                with contextlib.suppress(SparklogError):
                     values[field] = one.parse(text)
-                except SparklogError:
-                    continue
         return cls(**values)
 
 

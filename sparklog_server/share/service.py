@@ -90,6 +90,7 @@ class _Served:
     partition: SharePartition
     is_reading: bool = False
     alarm: TimerEntry | None = None
+    alarm_ms: float = 0
     waiting: set[asyncio.Event] = field(default_factory=set)
 
 
@@ -127,7 +128,6 @@ class ShareService:
         self._background = Background()
         self._served: dict[Key, _Served] = {}
         self._by_topic: dict[str, dict[Key, _Served]] = {}
-        self._configs: tuple[Mapping[str, str], dict[str, ShareGroupConfig]] = ({}, {})
         self._sweep: TimerEntry | None = None
         self.sessions = ShareSessions(max_sessions=settings.max_share_sessions)
 
@@ -209,13 +209,7 @@ class ShareService:
 
     def config_of(self, group: str) -> ShareGroupConfig:
         """Return the settings of a group, as of the newest image."""
-        configs = self._root.image.configs
-        if configs is not self._configs[0]:
-            self._configs = configs, {}
-        known = self._configs[1]
-        if group not in known:
-            known[group] = ShareGroupConfig.of(configs, group, self._settings)
-        return known[group]
+        return ShareGroupConfig.of(self._root.image.configs, group, self._settings)
 
     def _limits(self, group: str) -> ShareLimits:
         config = self.config_of(group)
@@ -516,8 +510,8 @@ class ShareService:
         return [await self._root.run_apart(build)]
 
     async def _write_in_background(self, served: _Served, transition: Transition) -> None:
-        await self._write(served, transition)
-        self._set_alarm(served)
+        if not await self._write(served, transition):
+            self._set_alarm(served)
 
     def _log_failure(self, served: _Served, transition: Transition, error: SparklogError) -> None:
         group, topic_id, number = served.key
@@ -530,17 +524,15 @@ class ShareService:
 
     def _set_alarm(self, served: _Served) -> None:
         """Have the next lock expire."""
-        if served.alarm is not None or self._served.get(served.key) is not served:
-            return
         deadline_ms = served.partition.next_deadline_ms()
-        if deadline_ms is not None:
+        if deadline_ms is None or self._served.get(served.key) is not served:
+            return
+        if served.alarm is None or deadline_ms < served.alarm_ms:
             self._alarm_in(served, max(1, int(deadline_ms - self._clock.monotonic_ms()) + 1))
 
     def _retry(self, served: _Served) -> None:
         """Try again later: locks that are over stay until that is written."""
         if self._served.get(served.key) is served:
-            if served.alarm is not None:
-                served.alarm.cancel()
             self._alarm_in(served, RETRY_MS)
         self._background.spawn(self._look())
 
@@ -552,6 +544,9 @@ class ShareService:
             served.alarm = None
             self._expire(served)
 
+        if served.alarm is not None:
+            served.alarm.cancel()
+        served.alarm_ms = self._clock.monotonic_ms() + delay_ms
         served.alarm = self._timer.schedule(delay_ms, ring)
 
     def _expire(self, served: _Served) -> None:
