@@ -14,7 +14,7 @@ SHARE_SETTINGS = {
     "sparklog.shutdown.timeout.ms": "600000",
     "group.share.record.lock.duration.ms": "30000",
 }
-Ranges = Sequence[tuple[int, int, int]]  # first, last, type
+Ranges = Sequence[tuple[int, int, int | tuple[int, ...]]]  # first, last, type or types
 
 
 class Got(NamedTuple):

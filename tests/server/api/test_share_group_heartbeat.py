@@ -1,5 +1,7 @@
 """ShareGroupHeartbeat, ShareGroupDescribe, and share groups among all groups."""
 
+from typing import Any
+
 import pytest
 
 import sparklog
@@ -16,7 +18,7 @@ BROKER_SETTINGS = SHARE_SETTINGS | {
 BROKER_TOPICS = {"orders": 2, "returns": 1}
 
 
-def describe(asker: WireClient, group: str = "workers") -> object:
+def describe(asker: WireClient, group: str = "workers") -> Any:
     answer = asker.ask(SHARE_DESCRIBE, 1, group_ids=[group], include_authorized_operations=True)
     (found,) = answer.groups
     return found
