@@ -114,8 +114,12 @@ class Broker:
         self.maintenance = self._make_maintenance()
         self._apply_settings(self.settings.current)
         self.settings.on_change(self._apply_settings)
-        # In the order of starting.
-        self.components: list[Component] = [
+        self.components = self._in_order()
+        self._started: list[Component] = []
+
+    def _in_order(self) -> list[Component]:
+        """Return the components in the order of starting."""
+        return [
             self.http,
             self.membership,
             self.controller,
@@ -128,7 +132,6 @@ class Broker:
             self._make_sweep(),
             self.maintenance,
         ]
-        self._started: list[Component] = []
 
     def _apply_settings(self, settings: ServerConfig) -> None:
         """Apply the settings that can change while the broker runs (settings/updating.py)."""

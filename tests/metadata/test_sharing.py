@@ -245,7 +245,7 @@ def test_damage_in_a_snapshot(
 ) -> None:
     store = MemoryStore()
     stored = {group: {place[0]: {place[1]: state}}}
-    monkeypatch.setattr(snapshot, "_stored_shares", lambda _: stored)
+    monkeypatch.setattr(snapshot, "stored_shares", lambda _: stored)
     write_snapshot(store, image, timestamp_ms=0)
     with pytest.raises(CorruptLogError, match="found share group"):
         read_snapshot(store, image.commit, cluster_id=image.cluster_id)

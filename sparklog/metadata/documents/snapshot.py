@@ -635,11 +635,11 @@ def _state(image: Image) -> SnapshotState:
         stored_transactions(image.transactions),
         _stored_retired(image.retired),
         image.incarnation,
-        _stored_shares(image.shares),
+        stored_shares(image.shares),
     )
 
 
-def _stored_shares(shares: Shares) -> dict[str, dict[str, dict[int, ShareState]]]:
+def stored_shares(shares: Shares) -> dict[str, dict[str, dict[int, ShareState]]]:
     stored: dict[str, dict[str, dict[int, ShareState]]] = {}
     for group, states in shares.items():
         for (topic_id, partition), state in states.items():
