@@ -227,6 +227,8 @@ class SharePartition:
 
         Records below the start offset have ended; what is said of them is ignored, as in Kafka.
         """
+        if len(batches) > limits.max_locks:
+            return ErrorCode.invalid_request
         runs: list[tuple[int, int, AcknowledgeType]] = []
         for batch in batches:
             found = _runs(batch, limits.max_locks)

@@ -208,6 +208,12 @@ def test_malformed_batches(first: int, last: int, types: tuple[int, ...]) -> Non
     assert refused(one, first, last, *types) is ErrorCode.invalid_request
 
 
+def test_batches_have_a_bound() -> None:
+    one = partition()
+    batches = [AckBatch(number, number, [1]) for number in range(101)]
+    assert one.acknowledge("a", batches, now_ms=0, limits=LIMITS) is ErrorCode.invalid_request
+
+
 def test_batches_ascend() -> None:
     one = partition()
     acquire(one)
