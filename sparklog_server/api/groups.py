@@ -46,7 +46,7 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
 
     Does: dynamic and static members, choice of protocol by votes, election of a leader; answers when the
         rebalance is over.
-    Does not: consumer groups of KIP-848.
+    Does not: consumer groups of KIP-848; share groups (INCONSISTENT_GROUP_PROTOCOL).
     Versions: 1 rebalance timeout; 4 a member id is required (KIP-394); 5 static members (KIP-345); 6
         flexible; 7 protocol type; 8 reason; 9 SkipAssignment.
     """
@@ -54,6 +54,9 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
     instance_id = field(request, "group_instance_id")
     session_timeout_ms = field(request, "session_timeout")
     group_id, reason = request.group_id, str(field(request, "reason"))[:_MAX_REASON_CHARACTERS]
+    if services.share_groups.has(group_id):
+        error = ErrorCode.inconsistent_group_protocol
+        return make(types.JoinGroupResponse, error_code=error, member_id=request.member_id)
     waiting = groups.join(
         group_id,
         JoinRequest(

@@ -88,7 +88,6 @@ class ShareCoordinator:
         self._clock = clock
         self._groups: dict[str, ShareGroup] = {}
         self._held_bytes = 0
-        self._topics: tuple[int, Topics] = (-2, {})
         self._alarm: TimerEntry | None = None
 
     async def start(self) -> None:
@@ -125,7 +124,7 @@ class ShareCoordinator:
         before = group.held_bytes
         result = group.heartbeat(
             request,
-            self._known_topics(),
+            Topics(self._root.image.cluster_changed, self._topic_of),
             now_ms=self._clock.monotonic_ms(),
             session_ms=self.config_of(group_id).session_timeout_ms,
             max_size=self._settings.max_size,
@@ -141,12 +140,9 @@ class ShareCoordinator:
         """Return the settings of a group."""
         return ShareGroupConfig.of(self._root.image.configs, group_id, self._settings)
 
-    def _known_topics(self) -> Topics:
-        image = self._root.image
-        if self._topics[0] != image.cluster_changed:
-            topics = {name: (one.topic_id, len(one.partitions)) for name, one in image.topics.items()}
-            self._topics = image.cluster_changed, topics
-        return self._topics[1]
+    def _topic_of(self, name: str) -> tuple[str, int] | None:
+        topic = self._root.image.topics.get(name)
+        return None if topic is None else (topic.topic_id, len(topic.partitions))
 
     def _expire(self) -> None:
         self._alarm = self._timer.schedule(EXPIRE_MS, self._expire)

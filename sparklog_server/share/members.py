@@ -11,7 +11,7 @@ After a crash: members are not stored. They get UNKNOWN_MEMBER_ID, and join agai
 Sources: KIP-932; Kafka ShareGroup, SimpleAssignor, GroupMetadataManager.shareGroupHeartbeat.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,11 +19,24 @@ from sparklog_server.protocol.apis import ErrorCode
 
 LEAVE_EPOCH: Final = -1
 JOIN_EPOCH: Final = 0
-MAX_TOPICS: Final = 10_000  # that a member subscribes to
+MAX_TOPICS: Final = 1_000  # that a member subscribes to
+MAX_RACK_CHARACTERS: Final = 255
 _MEMBER_BYTES: Final = 600
 
 Assignment = Mapping[str, Sequence[int]]  # topic id -> partitions
-Topics = Mapping[str, tuple[str, int]]  # name -> topic id, number of partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics that there are.
+
+    Fields:
+        version: of another number they may differ.
+        find: from a name to topic id and number of partitions; None: there is no such topic.
+    """
+
+    version: int
+    find: Callable[[str], tuple[str, int] | None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -43,7 +56,7 @@ class ShareMember:
     @property
     def held_bytes(self) -> int:
         """Return about what it takes in memory."""
-        texts = len(self.member_id) + len(self.client_id) + len(self.rack or "")
+        texts = len(self.member_id) + len(self.client_id)
         return _MEMBER_BYTES + texts + sum(map(len, self.topics))
 
 
@@ -76,19 +89,17 @@ class ShareGroup:
         self.group_id = group_id
         self.epoch = 0
         self.assignment_epoch = 0
+        self.held_bytes = 0  # about what the members take in memory
         self._members: dict[str, ShareMember] = {}
-        self._topics: Topics = {}
+        self._wanted: frozenset[str] | None = None  # None: subscriptions have changed
+        self._found: dict[str, tuple[str, int]] = {}
+        self._version: int | None = None  # of the topics at that time
 
     def __len__(self) -> int:
         return len(self._members)
 
     def __iter__(self) -> Iterator[ShareMember]:
         return iter(self._members.values())
-
-    @property
-    def held_bytes(self) -> int:
-        """Return about what the members take in memory."""
-        return sum(one.held_bytes for one in self)
 
     def heartbeat(
         self, request: ShareHeartbeat, topics: Topics, *, now_ms: float, session_ms: int, max_size: int
@@ -109,11 +120,12 @@ class ShareGroup:
         )
         subscribed = member.topics if request.topics is None else tuple(sorted(set(request.topics)))
         if known is None or subscribed != member.topics:
+            self.held_bytes -= 0 if known is None else member.held_bytes
             self._members[member.member_id] = member
             member.topics = subscribed
-            self.epoch += 1
-        if request.rack is not None:
-            member.rack = request.rack
+            self.held_bytes += member.held_bytes
+            self._change()
+        member.rack = member.rack if request.rack is None else request.rack[:MAX_RACK_CHARACTERS]
         member.deadline_ms = now_ms + session_ms
         self.follow(topics)
         self._assign()
@@ -128,18 +140,21 @@ class ShareGroup:
 
     def follow(self, topics: Topics) -> None:
         """Take the topics that there are: another partition, or a topic that is new or gone, is a change."""
-        wanted = {name for one in self for name in one.topics}
-        found = {name: topics[name] for name in wanted if name in topics}
-        if found != self._topics:
-            self._topics = found
+        if self._wanted is not None and self._version == topics.version:
+            return
+        self._version = topics.version
+        if self._wanted is None:
+            self._wanted = frozenset(name for one in self for name in one.topics)
+        found = {name: one for name in self._wanted if (one := topics.find(name)) is not None}
+        if found != self._found:
+            self._found = found
             self.epoch += 1
 
     def expire(self, now_ms: float) -> list[str]:
         """Remove members whose session is over; return their ids."""
         gone = [one.member_id for one in self if one.deadline_ms <= now_ms]
         for member_id in gone:
-            del self._members[member_id]
-        self.epoch += bool(gone)
+            self._remove(self._members[member_id])
         return gone
 
     def assigned(self) -> list[ShareMember]:
@@ -150,9 +165,17 @@ class ShareGroup:
     def _leave(self, known: ShareMember | None) -> ShareHeartbeatResult:
         if known is None:
             return _refused(ErrorCode.unknown_member_id, "no such member")
-        del self._members[known.member_id]
-        self.epoch += 1
+        self._remove(known)
         return ShareHeartbeatResult(epoch=LEAVE_EPOCH)
+
+    def _remove(self, member: ShareMember) -> None:
+        del self._members[member.member_id]
+        self.held_bytes -= member.held_bytes
+        self._change()
+
+    def _change(self) -> None:
+        self.epoch += 1
+        self._wanted = None
 
     def _refusal(
         self, request: ShareHeartbeat, known: ShareMember | None, max_size: int
@@ -187,10 +210,14 @@ class ShareGroup:
             return
         self.assignment_epoch = self.epoch
         found: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in self._members}
-        for begin, (name, (topic_id, partitions)) in enumerate(sorted(self._topics.items())):
-            members = sorted(one.member_id for one in self if name in set(one.topics))
+        subscribed: dict[str, list[str]] = {}
+        for member_id in sorted(self._members):
+            for name in self._members[member_id].topics:
+                subscribed.setdefault(name, []).append(member_id)
+        for begin, (name, (topic_id, partitions)) in enumerate(sorted(self._found.items())):
+            members = subscribed.get(name, ())
             count = len(members)
-            for turn in range(max(count, partitions)):
+            for turn in range(max(count, partitions) if members else 0):
                 member_id = members[(begin + turn) % count]
                 found[member_id].setdefault(topic_id, []).append(turn % partitions)
         for member in self:

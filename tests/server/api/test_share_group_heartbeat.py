@@ -62,6 +62,11 @@ def test_a_consumer_group_is_no_share_group(asker: WireClient) -> None:
     assert beat(asker).error_code.name == "group_id_not_found"
 
 
+def test_a_share_group_is_no_consumer_group(asker: WireClient) -> None:
+    beat(asker)
+    assert join(asker, group="workers").error_code.name == "inconsistent_group_protocol"
+
+
 def test_described_with_members(asker: WireClient) -> None:
     beat(asker)
     found = describe(asker)
