@@ -35,6 +35,7 @@ _WAITING = "a request that waits is taken out as soon as it ends"
 _LOOKS = "maintenance looks every log.cleaner.backoff.ms"
 _JITTER = "the partitions of a writer share its segments, so they do not all roll at the same time"
 _SHARES = "the state of share groups is in the root's metadata log, with all other"
+_BOUNDS = "bounds of the settings of share groups are fixed here"
 _NO_OTHERS = "brokers do not talk to each other"
 
 # Exact keys first, then prefixes (with a trailing dot), in this order.
@@ -137,7 +138,17 @@ _REASONS: dict[str, str] = {
     "remote.": _TIERS,
     "kafka.metrics.": _METRICS,
     "group.consumer.": "the consumer protocol of KIP-848 is not served in this version",
-    "group.share.": "bounds of the settings of share groups, and assignors, are fixed here",
+    "group.share.enable": "share groups are always served",
+    "group.share.assignors": "one assignor spreads partitions evenly",
+    "group.share.assignment.interval.ms": "assignments are made when a member asks",
+    "group.share.initialize.retry.interval.ms": _SHARES,
+    "group.share.persister.class.name": _CLASSES,
+    "group.share.min.": _BOUNDS,
+    "group.share.max.heartbeat.interval.ms": _BOUNDS,
+    "group.share.max.session.timeout.ms": _BOUNDS,
+    "group.share.max.record.lock.duration.ms": _BOUNDS,
+    "group.share.max.delivery.count.limit": _BOUNDS,
+    "group.share.max.partition.max.record.locks": _BOUNDS,
     "errors.deadletterqueue.auto.create.topics.enable": "create dead-letter topics yourself",
     "metadata.log.": "see the root's __cluster_metadata, FORMAT.md",
     "metadata.max.": "see the root's __cluster_metadata, FORMAT.md",

@@ -145,3 +145,9 @@ def beat(
         member_epoch=epoch,
         subscribed_topic_names=topics,
     )
+
+
+def describe(asker: WireClient, group: str = "workers") -> Any:
+    answer = asker.ask(SHARE_DESCRIBE, 1, group_ids=[group], include_authorized_operations=True)
+    (found,) = answer.groups
+    return found

@@ -28,14 +28,14 @@ def test_api_versions_lists_what_is_registered(asker: WireClient, version: int) 
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_the_version_of_transactions_is_a_feature(
+def test_versions_of_transactions_and_share_groups_are_features(
     asker: WireClient, log: sparklog.SparkLog, version: int
 ) -> None:
     response = asker.ask(API_VERSIONS, version)
-    (supported,), (finalized,) = response.supported_features, response.finalized_features
-    expected = ("transaction.version", 1, NEWEST_TRANSACTION_VERSION)
-    assert (supported.name, supported.min_version, supported.max_version) == expected
-    assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == expected
+    expected = {("share.version", 1, 2), ("transaction.version", 1, NEWEST_TRANSACTION_VERSION)}
+    supported, finalized = response.supported_features, response.finalized_features
+    assert {(one.name, one.min_version, one.max_version) for one in supported} == expected
+    assert {(one.name, one.min_version_level, one.max_version_level) for one in finalized} == expected
     assert response.finalized_features_epoch == log.refresh().commit
 
 

@@ -11,6 +11,7 @@ from sparklog_server.settings.config import SETTINGS
 from sparklog_server.settings.updating import ROOT_KEYS
 from tests.server.api.config_requests import (
     BROKER,
+    DELETE,
     GROUP,
     LOGGER,
     SET,
@@ -110,10 +111,32 @@ def test_who_names_no_setting_is_told_of_all(asker: WireClient, log: sparklog.Sp
     assert describe(asker, TOPIC, "t", keys=[])[1] == describe(asker, TOPIC, "t")[1]
 
 
-def test_groups_have_no_settings_but_can_be_described(asker: WireClient) -> None:
+def test_groups_have_settings(asker: WireClient) -> None:
     """kafka-configs --entity-type groups --describe asks for every group that it has listed."""
-    result, entries = describe(asker, GROUP, "readers")
-    assert (result.error_code.name, entries) == ("none", {})
-    ((code, message),) = alter(asker, resource(GROUP, "readers", ("consumer.session.timeout.ms", SET, "1")))
-    assert code == "invalid_request"
-    assert "GROUP" in (message or "")
+    name = "share.record.lock.duration.ms"
+    result, entries = describe(asker, GROUP, "a/b")
+    assert (result.error_code.name, entries[name].value) == ("none", "30000")
+    assert alter(asker, resource(GROUP, "a/b", (name, SET, "60000"))) == [("none", None)]
+    _, entries = describe(asker, GROUP, "a/b")
+    assert (entries[name].value, entries[name].config_source) == ("60000", 8)
+    assert describe(asker, GROUP, "a")[1][name].value == "30000"
+    assert alter(asker, resource(GROUP, "a/b", (name, DELETE, None))) == [("none", None)]
+    assert describe(asker, GROUP, "a/b")[1][name].value == "30000"
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value", "code"),
+    [
+        ("g", "share.auto.offset.reset", "middle", "invalid_config"),
+        ("g", "share.delivery.count.limit", "1", "invalid_config"),
+        ("g", "retention.ms", "1", "invalid_config"),
+        ("g", "errors.deadletterqueue.topic.name", "orders", "invalid_config"),
+        ("", "share.auto.offset.reset", "latest", "invalid_request"),
+        ("g" * 10_001, "share.auto.offset.reset", "latest", "invalid_request"),
+    ],
+)
+def test_settings_of_groups_that_are_refused(
+    asker: WireClient, group: str, name: str, value: str, code: str
+) -> None:
+    ((found, _),) = alter(asker, resource(GROUP, group, (name, SET, value)))
+    assert found == code

@@ -1,12 +1,10 @@
-"""ShareGroupHeartbeat, ShareGroupDescribe, and share groups among all groups."""
-
-from typing import Any
+"""ShareGroupHeartbeat, and share groups among all groups."""
 
 import pytest
 
 import sparklog
 from tests.server.api.group_requests import DELETE, LIST, join
-from tests.server.api.share_requests import SHARE_DESCRIBE, SHARE_SETTINGS, Worker, beat
+from tests.server.api.share_requests import SHARE_SETTINGS, Worker, beat, describe
 from tests.support.broker_process import until
 from tests.support.wire_client import WireClient
 
@@ -16,12 +14,6 @@ BROKER_SETTINGS = SHARE_SETTINGS | {
     "group.initial.rebalance.delay.ms": "0",
 }
 BROKER_TOPICS = {"orders": 2, "returns": 1}
-
-
-def describe(asker: WireClient, group: str = "workers") -> Any:
-    answer = asker.ask(SHARE_DESCRIBE, 1, group_ids=[group], include_authorized_operations=True)
-    (found,) = answer.groups
-    return found
 
 
 def listed(asker: WireClient, **filters: object) -> list[tuple[str, str, str]]:
@@ -65,24 +57,6 @@ def test_a_consumer_group_is_no_share_group(asker: WireClient) -> None:
 def test_a_share_group_is_no_consumer_group(asker: WireClient) -> None:
     beat(asker)
     assert join(asker, group="workers").error_code.name == "inconsistent_group_protocol"
-
-
-def test_described_with_members(asker: WireClient) -> None:
-    beat(asker)
-    found = describe(asker)
-    assert (found.group_state, found.assignor_name, found.group_epoch) == ("Stable", "simple", 2)
-    (member,) = found.members
-    assert (member.member_id, member.member_epoch, list(member.subscribed_topic_names)) == (
-        "m-1",
-        2,
-        ["orders"],
-    )
-    ((topic,),) = [member.assignment.topic_partitions]
-    assert (topic.topic_name, list(topic.partitions)) == ("orders", [0, 1])
-
-
-def test_an_unknown_group_is_not_found(asker: WireClient) -> None:
-    assert describe(asker, "nobody").error_code.name == "group_id_not_found"
 
 
 def test_listed_and_deleted(asker: WireClient, log: sparklog.SparkLog) -> None:

@@ -1,9 +1,8 @@
-"""DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets."""
+"""What is asked about the offsets of share groups."""
 
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import sparklog
 from tests.server.api.share_requests import (
@@ -14,16 +13,14 @@ from tests.server.api.share_requests import (
     SHARE_SETTINGS,
     Got,
     Worker,
-    beat,
 )
 from tests.support.wire_client import WireClient
 
-BROKER_SETTINGS = SHARE_SETTINGS | {"sparklog.metadata.poll.ms": "10"}
-BROKER_TOPICS = {"orders": 2, "returns": 1}
+OFFSETS_SETTINGS = SHARE_SETTINGS | {"sparklog.metadata.poll.ms": "10"}
+OFFSETS_TOPICS = {"orders": 2, "returns": 1}
 
 
-@pytest.fixture
-def worker(asker: WireClient, log: sparklog.SparkLog) -> Worker:
+def begun(asker: WireClient, log: sparklog.SparkLog) -> Worker:
     """The group begins in orders-0, which has 5 records then; 1 and 2 are acknowledged."""
     found = Worker(asker, log.image.topic("orders").topic_id)
     assert found.fetch() == []
@@ -85,39 +82,3 @@ def delete(asker: WireClient, *topics: str, group: str = "workers") -> Any:
     return (
         answer.error_code.name if answer.error_code.value else [t.error_code.name for t in answer.responses]
     )
-
-
-def test_described(worker: Worker) -> None:
-    assert described(worker.asker) == {("orders", 0): (0, 3, "none")}
-    assert described(worker.asker, version=0) == {("orders", 0): (0, None, "none")}
-    topics = [wanted("orders", 0, 1, 9), wanted("missing", 0)]
-    assert described(worker.asker, topics) == {
-        ("orders", 0): (0, 3, "none"),
-        ("orders", 1): (-1, -1, "none"),
-        ("orders", 9): (-1, -1, "unknown_topic_or_partition"),
-        ("missing", 0): (-1, -1, "unknown_topic_or_partition"),
-    }
-    assert described(worker.asker, group="nobody") == "group_id_not_found"
-
-
-def test_altered(worker: Worker) -> None:
-    asker = worker.asker
-    assert alter(asker, {("orders", 0): 4, ("orders", 7): 0}) == ["none", "unknown_topic_or_partition"]
-    assert described(asker) == {("orders", 0): (4, 1, "none")}
-    assert worker.fetch(max_wait=10_000) == [Got(4, 4, 1)]
-    assert alter(asker, {("orders", 0): 99, ("returns", 0): 0}) == ["none", "none"]
-    assert described(asker) == {("orders", 0): (5, 0, "none"), ("returns", 0): (0, 0, "none")}
-
-
-def test_only_without_members(worker: Worker) -> None:
-    beat(worker.asker)
-    assert alter(worker.asker, {("orders", 0): 0}) == "non_empty_group"
-    assert delete(worker.asker, "orders") == "non_empty_group"
-
-
-def test_deleted(worker: Worker) -> None:
-    asker = worker.asker
-    assert delete(asker, "orders", "returns") == ["none", "unknown_topic_or_partition"]
-    assert delete(asker, "orders") == "group_id_not_found"
-    assert described(asker) == "group_id_not_found"
-    assert worker.acknowledge({0: [(0, 0, ACCEPT)]}) == "invalid_record_state"
