@@ -104,16 +104,47 @@ class Lock:
     is_writing: bool = False
 
 
+_Ended = tuple["Lock", DeliveryState, Cause | None]
+
+
 @dataclass(slots=True)
 class Transition:
     """What is to become of locked records, once it is written."""
 
-    ranges: list[ShareRange] = field(default_factory=list)
-    letters: list[Letter] = field(default_factory=list)
-    locks: list[Lock] = field(default_factory=list)
+    ended: list[_Ended] = field(default_factory=list)
 
+    @property
+    def locks(self) -> list[Lock]:
+        """Return the locks that it ends."""
+        return [lock for lock, _, _ in self.ended]
 
-_Ended = tuple[Lock, DeliveryState, Cause | None]
+    @property
+    def ranges(self) -> list[ShareRange]:
+        """Return what the root is to say of the records."""
+        return [ShareRange(one.first, one.last, state, one.deliveries) for one, state, _ in self.ended]
+
+    @property
+    def letters(self) -> list[Letter]:
+        """Return the records that become dead letters."""
+        return [
+            Letter(one.first, one.last, one.deliveries, cause)
+            for one, _, cause in self.ended
+            if cause is not None
+        ]
+
+    @property
+    def count(self) -> int:
+        """Return the number of records."""
+        return sum(one.last - one.first + 1 for one in self.locks)
+
+    def apart(self) -> "list[Transition]":
+        """Return those without and those with dead letters.
+
+        If the dead-letter topic cannot take these, the others are written all the same.
+        """
+        plain = [one for one in self.ended if one[2] is None]
+        lettered = [one for one in self.ended if one[2] is not None]
+        return [Transition(some) for some in (plain, lettered) if some]
 
 
 class SharePartition:
@@ -321,6 +352,16 @@ class SharePartition:
         number = bisect_right(self._locks, last, key=_FIRST) - 1
         return number >= 0 and self._locks[number].last >= first
 
+    def halves(self, transition: Transition) -> list[Transition]:
+        """Return the same in two parts, of at least one record each."""
+        ended = transition.ended
+        if len(ended) == 1:
+            lock, state, cause = ended[0]
+            middle = (lock.first + lock.last) // 2
+            parts = [*self._cut(lock.first, middle), *self._cut(middle + 1, lock.last)]
+            ended = [(part, state, cause) for part in parts]
+        return [Transition(ended[: len(ended) // 2]), Transition(ended[len(ended) // 2 :])]
+
     # --- after a write -------------------------------------------------------------------------------
 
     def settle(self, transition: Transition, state: ShareState | None) -> None:
@@ -392,13 +433,8 @@ def _outcome(kind: AcknowledgeType, lock: Lock, limits: ShareLimits) -> tuple[De
     return DeliveryState.AVAILABLE, None
 
 
-def _writing(ended: Iterable[_Ended]) -> Transition:
+def _writing(ended: Sequence[_Ended]) -> Transition:
     """Return the transition of these locks, which wait for it from now on."""
-    transition = Transition()
-    for lock, state, cause in ended:
+    for lock, _, _ in ended:
         lock.is_writing = True
-        transition.locks.append(lock)
-        transition.ranges.append(ShareRange(lock.first, lock.last, state, lock.deliveries))
-        if cause is not None:
-            transition.letters.append(Letter(lock.first, lock.last, lock.deliveries, cause))
-    return transition
+    return Transition(list(ended))

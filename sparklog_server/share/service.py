@@ -15,6 +15,7 @@ Sources: KIP-932; Kafka SharePartitionManager, DelayedShareFetch.
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ from sparklog_server.share.writer import ShareWriter
 READ_BYTES: Final = 1 << 20  # of a partition for a fetch, or one batch
 RETRY_MS: Final = 1_000  # what could not be written is tried again after this
 SWEEP_MS: Final = 30_000
+QUIET_MS: Final = 60_000  # between warnings about a partition
 _log = logging.getLogger("sparklog_server.share")
 
 Key = tuple[str, str, int]  # group, topic id, partition
@@ -91,6 +93,7 @@ class _Served:
     is_reading: bool = False
     alarm: TimerEntry | None = None
     alarm_ms: float = 0
+    quiet_until_ms: float = 0
     waiting: set[asyncio.Event] = field(default_factory=set)
 
 
@@ -433,7 +436,7 @@ class ShareService:
     def give_up(self, served: _Served, member: str, *, is_counted: bool) -> None:
         """Release what a member has in a partition."""
         transition = served.partition.release(member, self._limits(served.key[0]), is_counted=is_counted)
-        if transition.ranges:
+        if transition.ended:
             self._background.spawn(self._write_in_background(served, transition))
         else:
             self._wake(served)
@@ -449,24 +452,15 @@ class ShareService:
 
     async def _write(self, served: _Served, transition: Transition) -> ErrorCode:
         """Make a transition durable, with its dead letters; on an error all is as before."""
-        if not transition.ranges:
+        if not transition.ended:
             return ErrorCode.none
-        group, topic_id, number = served.key
         partition = served.partition
         try:
-            letters = await self._letters(served, transition)
-            state = await self._writer.write(
-                ShareRecords(
-                    group=group,
-                    topic_id=topic_id,
-                    partition=number,
-                    leader_epoch=partition.leader_epoch,
-                    state_epoch=partition.state.state_epoch,
-                    ranges=tuple(sorted(transition.ranges, key=lambda one: one.first)),
-                ),
-                letters,
-            )
+            state = await self._written(served, transition)
         except SparklogError as error:
+            if error.code == "RECORD_TOO_LARGE" and transition.count > 1:
+                errors = [await self._write(served, half) for half in partition.halves(transition)]
+                return next((one for one in errors if one), ErrorCode.none)
             partition.settle(transition, None)
             self._log_failure(served, transition, error)
             self._retry(served)
@@ -474,11 +468,27 @@ class ShareService:
         except BaseException:
             partition.settle(transition, None)
             raise
+        _, topic_id, number = served.key
         found = self._root.image.topic_by_id.get(topic_id)
         start = 0 if found is None else found.partitions[number].log_start_offset
         partition.settle(transition, share_after(state, (), log_start_offset=start))
         self._wake(served)
         return ErrorCode.none
+
+    async def _written(self, served: _Served, transition: Transition) -> ShareState:
+        group, topic_id, number = served.key
+        partition = served.partition
+        return await self._writer.write(
+            ShareRecords(
+                group=group,
+                topic_id=topic_id,
+                partition=number,
+                leader_epoch=partition.leader_epoch,
+                state_epoch=partition.state.state_epoch,
+                ranges=tuple(sorted(transition.ranges, key=lambda one: one.first)),
+            ),
+            await self._letters(served, transition),
+        )
 
     async def _letters(self, served: _Served, transition: Transition) -> Sequence[AppendPart]:
         group, topic_id, number = served.key
@@ -495,7 +505,7 @@ class ShareService:
         )
         now_ms = self._clock.now_ms()
 
-        def build() -> AppendPart:
+        def build(*, copies: bool) -> AppendPart:
             return dead_letters.build(
                 self._root.metadata,
                 image,
@@ -503,22 +513,32 @@ class ShareService:
                 settings,
                 origin,
                 transition.letters,
-                copies=target.copies,
+                copies=copies,
                 now_ms=now_ms,
             )
 
-        return [await self._root.run_apart(build)]
+        try:
+            return [await self._root.run_apart(functools.partial(build, copies=target.copies))]
+        except InvalidRequestError as error:
+            if error.code != "RECORD_TOO_LARGE" or transition.count > 1:
+                raise
+        # With its headers the record is larger than the topic takes: they say where it is.
+        return [await self._root.run_apart(functools.partial(build, copies=False))]
 
     async def _write_in_background(self, served: _Served, transition: Transition) -> None:
-        if not await self._write(served, transition):
+        errors = [await self._write(served, part) for part in transition.apart()]
+        if not any(errors):
             self._set_alarm(served)
 
     def _log_failure(self, served: _Served, transition: Transition, error: SparklogError) -> None:
         group, topic_id, number = served.key
         topic = self._root.image.topic_by_id.get(topic_id)
         where = f"share group {group!r}, {topic_id if topic is None else topic.name}-{number}"
-        level = logging.DEBUG if isinstance(error, FencedError) else logging.WARNING
-        _log.log(level, "%s: %d ranges are not written: %s", where, len(transition.ranges), error)
+        now_ms = self._clock.monotonic_ms()
+        if isinstance(error, FencedError) or now_ms < served.quiet_until_ms:
+            return
+        served.quiet_until_ms = now_ms + QUIET_MS
+        _log.warning("%s: %d records are kept as they were: %s", where, transition.count, error)
 
     # --- expiring ------------------------------------------------------------------------------------
 
@@ -551,7 +571,7 @@ class ShareService:
 
     def _expire(self, served: _Served) -> None:
         transition = served.partition.expire(self._clock.monotonic_ms(), self._limits(served.key[0]))
-        if transition.ranges:
+        if transition.ended:
             self._background.spawn(self._write_in_background(served, transition))
         else:
             self._set_alarm(served)

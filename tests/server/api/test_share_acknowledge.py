@@ -9,6 +9,7 @@ import sparklog
 from sparklog.client.consumer import read_batches
 from sparklog.errors import StorageError
 from sparklog.metadata import DeliveryState, ShareRange
+from sparklog_server.share import dead_letters as dead_letters_module
 from tests.server.api.share_requests import (
     ACCEPT,
     GAP,
@@ -217,6 +218,38 @@ def test_a_dead_letter_and_its_record_are_one_commit(worker: Worker, log: sparkl
     assert after.commit == before + 1
     assert after.topic("dlq.orders").partitions[0].log_end_offset == 5
     assert state_of(log, worker)[0] == 5
+
+
+def test_many_large_dead_letters_are_several_commits(
+    worker: Worker, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters_module, "MAX_LETTER_BYTES", 5)
+    log.create_topic("dlq.orders", 1, {"errors.deadletterqueue.group.enable": "true"})
+    set_group(
+        worker.asker,
+        errors_deadletterqueue_topic_name="dlq.orders",
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    assert worker.acknowledge({0: [(0, 4, REJECT)]}) == "none"
+    assert [one["value"] for one in dead_letters(log)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert state_of(log, worker)[0] == 5
+
+
+def test_a_record_that_is_too_large_for_the_topic_is_not_copied(
+    worker: Worker, log: sparklog.SparkLog
+) -> None:
+    configs = {"errors.deadletterqueue.group.enable": "true", "max.message.bytes": "400"}
+    log.create_topic("dlq.orders", 1, configs)
+    set_group(
+        worker.asker,
+        errors_deadletterqueue_topic_name="dlq.orders",
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    values = pa.array([b"v" * 1_000], pa.binary())
+    log.append("orders", pa.table({"value": values, "partition": pa.array([0], pa.int32())}))
+    assert worker.fetch(max_wait=10_000) == [Got(5, 5, 1)]
+    assert worker.acknowledge({0: [(4, 5, REJECT)]}) == "none"
+    assert [one["value"] for one in dead_letters(log)] == [b"4", None]
 
 
 @pytest.mark.parametrize("name", ["__dlq", "orders"])

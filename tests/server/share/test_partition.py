@@ -276,6 +276,29 @@ def test_the_start_moves_with_the_log() -> None:
     assert plan(one, 10, 19, ACCEPT).ranges == [ShareRange(12, 19, DeliveryState.ACKNOWLEDGED, 1)]
 
 
+def test_what_has_no_dead_letters_is_written_apart() -> None:
+    one = partition(0, ShareRange(0, 1, DeliveryState.AVAILABLE, 2))
+    acquire(one, spans=((0, 4),))
+    plain, lettered = one.expire(1_000, LIMITS).apart()
+    assert plain.ranges == [ShareRange(2, 4, DeliveryState.AVAILABLE, 1)]
+    assert lettered.letters == [Letter(0, 1, 3, Cause.EXHAUSTED)]
+    assert (plain.count, lettered.count) == (3, 2)
+
+
+def test_halves_are_written_one_after_the_other() -> None:
+    one = partition()
+    acquire(one)
+    transition = plan(one, 0, 4, REJECT)
+    first, second = one.halves(transition)
+    assert first.letters == [Letter(0, 2, 1, Cause.REJECTED)]
+    assert second.letters == [Letter(3, 4, 1, Cause.REJECTED)]
+    write(one, first)
+    one.settle(second, None)
+    assert one.state.start_offset == 3
+    both = plan(one, 3, 4, REJECT, RELEASE)
+    assert [half.count for half in one.halves(both)] == [1, 1]
+
+
 # --- against a dictionary ----------------------------------------------------------------------------
 
 _STEPS = st.one_of(
