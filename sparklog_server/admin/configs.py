@@ -30,7 +30,7 @@ from sparklog_server.admin.changes import Changes, Outcome, Part, RefusedError, 
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.settings.config import SETTINGS, ServerConfig, config_in_force, topic_defaults_in_force
 from sparklog_server.settings.kafka_only import why_kafka_only
-from sparklog_server.settings.share import ShareGroupConfig, validate_dead_letter_topic
+from sparklog_server.settings.share import ShareGroupConfig, validate_group_configs
 from sparklog_server.settings.updating import (
     BROKER_NAMES,
     DYNAMIC,
@@ -382,9 +382,7 @@ def plan_group(config: ServerConfig, image: Image, group: str, changes: ConfigCh
         if len(value) > MAX_VALUE_LENGTH:
             raise _refused(f"{name}: {len(value)} characters, expected at most {MAX_VALUE_LENGTH}")
         GROUP_SETTINGS[name].parse(value)
-    validate_dead_letter_topic(
-        changes.get("errors.deadletterqueue.topic.name") or "", config.share.dead_letter_prefix
-    )
+    validate_group_configs(changes, config.share.dead_letter_prefix)
     known = groups_with_configs(image.configs)
     if group not in known and len(known) >= MAX_GROUPS_WITH_CONFIGS:
         raise _refused(f"More than {MAX_GROUPS_WITH_CONFIGS} groups have settings of their own.")

@@ -6,6 +6,7 @@ Sources: Kafka ShareGroupConfig, GroupConfig; KIP-932, KIP-1191, KIP-1222.
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -98,8 +99,8 @@ class ShareGroupConfig:
     auto_offset_reset: str = setting(
         "share.auto.offset.reset",
         default="latest",
-        choices=("latest", "earliest"),
-        doc="""Where the group begins in a partition that is new to it: at its end, or at its start.""",
+        doc="""Where the group begins in a partition that is new to it: `latest`, at its end; `earliest`, at
+        its start; or at the first record that is not older than a duration, as `by_duration:PT1H30M`.""",
     )
     isolation_level: str = setting(
         "share.isolation.level",
@@ -188,7 +189,42 @@ def inherited(settings: ShareSettings) -> dict[str, Any]:
     }
 
 
-def validate_dead_letter_topic(name: str, prefix: str) -> None:
+_RESET = re.compile(
+    r"by_duration:P(?=.)(?:(\d{1,6})D)?(?:T(?=.)(?:(\d{1,7})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII,
+)
+LATEST, EARLIEST = "latest", "earliest"
+
+
+def reset_age_ms(reset: str) -> int | None:
+    """Return the age of a share.auto.offset.reset by duration; None: it is `latest` or `earliest`.
+
+    Raises:
+        InvalidRequestError: INVALID_CONFIG_VALUE.
+    """
+    if reset in (LATEST, EARLIEST):
+        return None
+    found = _RESET.fullmatch(reset)
+    if found is None:
+        raise InvalidRequestError(
+            "INVALID_CONFIG_VALUE",
+            f"share.auto.offset.reset: found {reset!r}, expected latest, earliest, or by_duration: and a "
+            "duration as ISO 8601 has them",
+            fix="give a value such as earliest or by_duration:PT1H",
+        )
+    days, hours, minutes, seconds = (float(one or 0) for one in found.groups())
+    return int(1000 * (86_400 * days + 3_600 * hours + 60 * minutes + seconds))
+
+
+def validate_group_configs(changes: Mapping[str, str | None], prefix: str) -> None:
+    """Raise InvalidRequestError for values whose declarations do not say all that is illegal."""
+    reset = changes.get("share.auto.offset.reset")
+    if reset is not None:
+        reset_age_ms(reset)
+    _validate_dead_letter_topic(changes.get("errors.deadletterqueue.topic.name") or "", prefix)
+
+
+def _validate_dead_letter_topic(name: str, prefix: str) -> None:
     """Raise InvalidRequestError INVALID_CONFIG_VALUE for a name that Kafka refuses."""
     if name and (name.startswith("__") or not name.startswith(prefix)):
         raise InvalidRequestError(

@@ -349,7 +349,9 @@ class ShareService:
             new = [place for place in missing if place not in known]
             try:
                 if new:
-                    starts = await start_offsets(self._root, new, self.config_of(group).auto_offset_reset)
+                    starts = await start_offsets(
+                        self._root, self._clock, new, self.config_of(group).auto_offset_reset
+                    )
                     await self._writer.begin(group, starts)
             except SparklogError as error:
                 _log.warning("share group %r cannot begin in %d partitions: %s", group, len(new), error)

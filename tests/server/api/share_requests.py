@@ -151,3 +151,29 @@ def describe(asker: WireClient, group: str = "workers") -> Any:
     answer = asker.ask(SHARE_DESCRIBE, 1, group_ids=[group], include_authorized_operations=True)
     (found,) = answer.groups
     return found
+
+
+def set_group(asker: WireClient, **configs: str) -> None:
+    """Set a group's settings; names with underscores for dots."""
+    answer = asker.ask(
+        44,
+        1,
+        resources=[
+            {
+                "_": "AlterConfigsResource",
+                "resource_type": 32,
+                "resource_name": "workers",
+                "configs": [
+                    {
+                        "_": "AlterableConfig",
+                        "name": name.replace("_", "."),
+                        "config_operation": 0,
+                        "value": value,
+                    }
+                    for name, value in configs.items()
+                ],
+            }
+        ],
+        validate_only=False,
+    )
+    assert [one.error_code.name for one in answer.responses] == ["none"], answer

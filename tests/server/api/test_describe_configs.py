@@ -128,6 +128,9 @@ def test_groups_have_settings(asker: WireClient) -> None:
     ("group", "name", "value", "code"),
     [
         ("g", "share.auto.offset.reset", "middle", "invalid_config"),
+        ("g", "share.auto.offset.reset", "by_duration:P", "invalid_config"),
+        ("g", "share.auto.offset.reset", "by_duration:PT", "invalid_config"),
+        ("g", "share.auto.offset.reset", "by_duration:-PT1H", "invalid_config"),
         ("g", "share.delivery.count.limit", "1", "invalid_config"),
         ("g", "retention.ms", "1", "invalid_config"),
         ("g", "errors.deadletterqueue.topic.name", "orders", "invalid_config"),

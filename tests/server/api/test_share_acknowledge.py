@@ -19,6 +19,7 @@ from tests.server.api.share_requests import (
     SHARE_SETTINGS,
     Got,
     Worker,
+    set_group,
 )
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
@@ -38,32 +39,6 @@ def append(log: sparklog.SparkLog, count: int, partition: int = 0) -> None:
     values = pa.array([b"%d" % number for number in range(count)], pa.binary())
     partitions = pa.array([partition] * count, pa.int32())
     log.append("orders", pa.table({"key": values, "value": values, "partition": partitions}))
-
-
-def set_group(asker: WireClient, **configs: str) -> None:
-    """Set a group's settings; names with underscores for dots."""
-    answer = asker.ask(
-        44,
-        1,
-        resources=[
-            {
-                "_": "AlterConfigsResource",
-                "resource_type": 32,
-                "resource_name": "workers",
-                "configs": [
-                    {
-                        "_": "AlterableConfig",
-                        "name": name.replace("_", "."),
-                        "config_operation": 0,
-                        "value": value,
-                    }
-                    for name, value in configs.items()
-                ],
-            }
-        ],
-        validate_only=False,
-    )
-    assert [one.error_code.name for one in answer.responses] == ["none"], answer
 
 
 def dead_letters(log: sparklog.SparkLog) -> list[dict[str, object]]:
