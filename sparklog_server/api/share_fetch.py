@@ -86,7 +86,10 @@ async def _fetched(
     acknowledged: Mapping[SharePlace, ErrorCode],
 ) -> Any:
     types = context.types
-    await context.answer.hold(sum(len(one.data) for one in found))
+    try:
+        await context.answer.hold(sum(len(one.data) for one in found))
+    finally:
+        services.shares.give_back(found)
     by_place = {one.place: one for one in found}
     for place in acknowledged:
         by_place.setdefault(place, PartitionShare(place=place))

@@ -6,8 +6,9 @@ what was read would be acquired by the first one.
 
 Invariants: nothing is answered as acknowledged before it is durable; the locks of a partition are of one
     leader epoch and one state epoch, and gone with either; what is answered as acquired is locked.
-Bounds: sessions and their partitions (sessions.py), records that are locked (partition.py), bytes that are
-    read for a fetch (fetch/service.py). A partition without a session and without locks is forgotten.
+Bounds: sessions and their partitions (sessions.py), records that are locked (partition.py), bytes that were
+    read and are not counted as an answer yet (HELD_BYTES). A partition without a session and without locks
+    is forgotten.
 Not here: Kafka's entities (api/), groups and members (coordinator.py).
 Concurrency: event loop.
 After a crash: locks are gone, and their records are delivered again; an acknowledgement was written or not.
@@ -48,6 +49,8 @@ from sparklog_server.share.starting import start_offsets
 from sparklog_server.share.writer import ShareWriter
 
 READ_BYTES: Final = 1 << 20  # of a partition for a fetch, or one batch
+HELD_BYTES: Final = 64 << 20
+CROWDED_MS: Final = 100
 RETRY_MS: Final = 1_000  # what could not be written is tried again after this
 SWEEP_MS: Final = 30_000
 QUIET_MS: Final = 60_000  # between warnings about a partition
@@ -132,6 +135,7 @@ class ShareService:
         self._served: dict[Key, _Served] = {}
         self._by_topic: dict[str, dict[Key, _Served]] = {}
         self._sweep: TimerEntry | None = None
+        self.held_bytes = 0
         self.sessions = ShareSessions(max_sessions=settings.max_share_sessions)
 
     # --- life ----------------------------------------------------------------------------------------
@@ -225,7 +229,10 @@ class ShareService:
     # --- fetching ------------------------------------------------------------------------------------
 
     async def fetch(self, session: ShareSession, request: ShareFetchRequest) -> list[PartitionShare]:
-        """Acquire records for the member of a session; the partitions with records or errors."""
+        """Acquire records for the member of a session; the partitions with records or errors.
+
+        Their bytes count as held until `give_back`.
+        """
         group, member = session.key
         deadline_ms = self._clock.monotonic_ms() + request.max_wait_ms
         while True:
@@ -241,6 +248,9 @@ class ShareService:
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 if answers or left_ms <= 0 or not self._role.is_in_charge:
                     return answers
+                if self.held_bytes >= HELD_BYTES:
+                    await asyncio.sleep(min(left_ms, CROWDED_MS) / 1000)
+                    continue
                 try:
                     async with asyncio.timeout(left_ms / 1000):
                         await event.wait()
@@ -256,7 +266,8 @@ class ShareService:
         found: list[PartitionShare] = []
         left_records, left_bytes = request.max_records, request.max_bytes
         for served in watched:
-            if left_records <= 0 or (left_bytes <= 0 and found):
+            is_enough = left_records <= 0 or (left_bytes <= 0 and found)
+            if is_enough or self.held_bytes >= HELD_BYTES:
                 break
             if served.is_reading or self._served.get(served.key) is not served:
                 continue
@@ -264,9 +275,15 @@ class ShareService:
             if first is None:
                 continue
             served.is_reading = True
+            reserved = min(READ_BYTES, max(1, left_bytes))
+            self.held_bytes += reserved
             try:
                 got = await self._read(served, first, max(1, left_bytes))
+            except BaseException:
+                self.give_back(found)
+                raise
             finally:
+                self.held_bytes -= reserved
                 served.is_reading = False
                 self._wake(served, but=event)
             if isinstance(got, _Read):
@@ -274,10 +291,15 @@ class ShareService:
             else:
                 share = PartitionShare(place=served.key[1:], error=got) if got else None
             if share is not None:
+                self.held_bytes += len(share.data)
                 found.append(share)
                 left_records -= sum(one.last - one.first + 1 for one in share.acquired)
                 left_bytes -= len(share.data)
         return found
+
+    def give_back(self, shares: Sequence[PartitionShare]) -> None:
+        """Count the bytes of an answer no more: it counts by itself, or is not sent."""
+        self.held_bytes -= sum(len(one.data) for one in shares)
 
     def _next_free(self, served: _Served) -> int | None:
         group, topic_id, number = served.key

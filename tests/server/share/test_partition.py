@@ -268,6 +268,28 @@ def test_a_lowered_limit_ends_what_was_delivered_as_often() -> None:
     assert one.expire(0, LIMITS).letters == transition.letters
 
 
+def test_offsets_without_records_are_skipped() -> None:
+    one = partition()
+    acquire(one, spans=((0, 4),))
+    transition = one.skip(3, 8, LIMITS)
+    assert (transition.ranges, transition.letters) == ([ShareRange(5, 7, DeliveryState.ARCHIVED, 0)], [])
+    assert one.next_free(8, LIMITS) is None
+    one.settle(transition, None)
+    assert one.next_free(8, LIMITS) == 5
+    write(one, one.skip(3, 8, LIMITS))
+    write(one, plan(one, 0, 4, ACCEPT))
+    assert one.state.start_offset == 8
+
+
+def test_a_write_that_failed_and_was_done_all_the_same_is_noticed() -> None:
+    one = partition()
+    acquire(one)
+    transition = plan(one, 0, 4, ACCEPT)
+    one.settle(transition, None)
+    one.follow(share_after(one.state, transition.ranges))
+    assert [(lock.first, lock.last) for lock in one.locks] == [(5, 9), (10, 19)]
+
+
 def test_the_start_moves_with_the_log() -> None:
     one = partition()
     acquire(one)
