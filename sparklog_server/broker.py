@@ -47,6 +47,9 @@ from sparklog_server.security.quotas import Quotas
 from sparklog_server.security.sasl import Authenticator
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.network import AdvertisedListener
+from sparklog_server.share.coordinator import ShareCoordinator
+from sparklog_server.share.service import ShareService
+from sparklog_server.share.writer import ShareWriter
 from sparklog_server.transactions.coordinator import TransactionCoordinator
 from sparklog_server.transactions.sweep import TransactionSweep
 
@@ -104,6 +107,8 @@ class Broker:
         )
         self.access = Access(config.access, lambda: self.root.image, clock)
         self.quotas = Quotas(config.quotas, lambda: self.root.image, clock.monotonic_ms)
+        self.shares = self._make_shares()
+        self.share_groups = self._make_share_groups()
         self.dispatcher = self._make_dispatcher()
         self.network = self._make_network()
         self.http = HttpEndpoint(
@@ -130,6 +135,8 @@ class Broker:
             self.fetches,
             self.groups,
             self.transactions,
+            self.shares,
+            self.share_groups,
             self._make_sweep(),
             self.maintenance,
             AuditTopic(
@@ -229,6 +236,37 @@ class Broker:
         self.membership.on_resumed(groups.resume)
         return groups
 
+    def _make_shares(self) -> ShareService:
+        shares = ShareService(
+            self.root,
+            self.membership,
+            self.leadership,
+            self.fetches,
+            ShareWriter(self.publisher, lambda: self.root.image, self.config.broker.node_id),
+            self.config.share,
+            timer=self._timer,
+            clock=self.clock,
+        )
+        self.lifecycle.on_failed(shares.release)
+        self.membership.on_resigned(shares.release)
+        return shares
+
+    def _make_share_groups(self) -> ShareCoordinator:
+        return ShareCoordinator(
+            self.root,
+            self.publisher,
+            self.config.share,
+            self.config.groups,
+            refusal_of=self.groups.describe_error,
+            is_other_kind=self.groups.exists,
+            timer=self._timer,
+            clock=self.clock,
+        )
+
+    def _end_of_connection(self, connection: int) -> None:
+        self.fetches.sessions.end_of(connection)
+        self.shares.end_of_connection(connection)
+
     def _refuse_clients(self) -> None:
         """Refuse connections if other brokers may lead this broker's partitions, and the log is not followed.
 
@@ -256,7 +294,7 @@ class Broker:
             clock=self.clock,
             metrics=self.metrics,
             run_blocking=self.root.run,
-            on_closed=self.fetches.sessions.end_of,
+            on_closed=self._end_of_connection,
             run_crypto=self._crypto.run,
             security=self.config.security,
             secured=self.config.secured_listeners(),
@@ -299,6 +337,8 @@ class Broker:
             fetches=self.fetches,
             groups=self.groups,
             transactions=self.transactions,
+            shares=self.shares,
+            share_groups=self.share_groups,
             changes=Changes(self.root, self.publisher),
             topic_listing=TopicListing(),
             log_dirs=LogDirListing(lambda: self.root.image),

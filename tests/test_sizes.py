@@ -37,7 +37,7 @@ SERVER_LAYERS = (
         "metrics",
         "network",
     ),
-    *("observe", "protocol", "publish", "root", "runtime", "security", "settings", "transactions"),
+    *("observe", "protocol", "publish", "root", "runtime", "security", "settings", "share", "transactions"),
 )
 MIRRORED = {
     **{f"tests/{layer}": f"sparklog/{layer}" for layer in LAYERS},

@@ -4,7 +4,7 @@ Each stands for a promise of docs/reliability.md or an invariant of docs/design.
 other mutant breaks and no operator can: an order of steps, an fsync, a fence.
 """
 
-from scripts.mutants import brokers, log_and_clients, metadata_log, once, storage, upkeep
+from scripts.mutants import brokers, log_and_clients, metadata_log, once, sharing, storage, upkeep
 from scripts.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -14,4 +14,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *log_and_clients.MUTANTS,
     *upkeep.MUTANTS,
     *brokers.MUTANTS,
+    *sharing.MUTANTS,
 )

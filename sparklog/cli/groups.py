@@ -97,7 +97,7 @@ def _wanted(
         raise click.UsageError("give --group NAME (as often as needed) or --all-groups.")
     if not all_groups:
         return list(dict.fromkeys(names))
-    return sorted({*log.groups(), *(coordinators.list_groups() if coordinators else ())})
+    return sorted({*log.groups(), *log.image.shares, *(coordinators.list_groups() if coordinators else ())})
 
 
 def _raise_failures(failures: Mapping[str, str], whole: int, noun: str) -> None:
@@ -140,8 +140,12 @@ def describe(
             "only a broker knows which members a group has: ask one with --bootstrap-server HOST:PORT."
         )
     wanted = _wanted(log, coordinators, names, all_groups)
-    described = coordinators.describe(wanted) if coordinators else {}
-    known = {*log.groups(), *(name for name, one in described.items() if one.state != "Dead")}
+    described = _described(log, coordinators, wanted)
+    known = {
+        *log.groups(),
+        *log.image.shares,
+        *(name for name, one in described.items() if one.state != "Dead"),
+    }
     found = [name for name in wanted if name in known]
     if found or all_groups:
         if members:
@@ -156,11 +160,36 @@ def describe(
             show_rows(VERBOSE_COLUMNS if verbose else COLUMNS, rows)
     missing = [name for name in wanted if name not in known]
     if missing and names:
-        hint = did_you_mean(missing[0], sorted(log.groups())).removeprefix("; d")
+        hint = did_you_mean(missing[0], sorted({*log.groups(), *log.image.shares})).removeprefix("; d")
         raise click.ClickException(
             f"Consumer group '{missing[0]}' does not exist: it has committed no offsets."
             + (f" D{hint}" if hint else "")
         )
+
+
+def _described(
+    log: SparkLog, coordinators: GroupCoordinators | None, names: Sequence[str]
+) -> dict[str, GroupDescription]:
+    """What coordinators know of groups, of whatever kind."""
+    if coordinators is None:
+        return {}
+    found = coordinators.describe([name for name in names if name not in log.image.shares])
+    shares = [name for name in names if name not in found or found[name].state == "Dead"]
+    return found | (coordinators.describe_shares(shares) if shares else {})
+
+
+def _share_rows(image: Image, group: str) -> list[Row]:
+    """One row for each partition in which a share group has begun: its start offset is its position."""
+    from sparklog.client.share_groups import share_offsets
+
+    return [
+        {
+            **_offset_row(group, at, None, one.log_end_offset, None, None),
+            "current_offset": one.start_offset,
+            "lag": one.lag,
+        }
+        for at, one in share_offsets(image, group).items()
+    ]
 
 
 def offset_rows(
@@ -177,6 +206,9 @@ def offset_rows(
     ages = lag_seconds(log, offsets, image=image)
     rows: list[Row] = []
     for group, of_group in committed.items():
+        if group in image.shares:
+            rows += _share_rows(image, group)
+            continue
         members = described[group].members if group in described else ()
         owners = {at: member for member in members for at in member.partitions}
         for topic, partition in sorted({*of_group, *owners}):
@@ -335,7 +367,7 @@ def reset_offsets(
         refuse_served_root(log, force=force or not execute)
     wanted = _wanted(log, coordinators, names, all_groups)
     partitions = _partitions_of(log, topics) if topics else None
-    described = coordinators.describe(wanted) if coordinators else {}
+    described = _described(log, coordinators, wanted)
     failures = {
         f"group {name!r}": f"only a group without members can be changed, and its state is {one.state}"
         for name, one in described.items()
@@ -394,12 +426,14 @@ def _read_text(file: TextIO) -> str:
 
 
 def _reset_rows(log: SparkLog, plans: Sequence[ResetPlan], image: Image) -> list[Document]:
+    from sparklog.client.offset_reset import current_offsets
+
     return [
         {
             "group": plan.group,
             "topic": topic,
             "partition": partition,
-            "current_offset": log.committed_offsets(plan.group, image=image).get((topic, partition)),
+            "current_offset": current_offsets(log, plan.group, image).get((topic, partition)),
             "new_offset": offset,
         }
         for plan in plans
@@ -411,14 +445,22 @@ def _commit(
     log: SparkLog, coordinators: GroupCoordinators | None, plan: ResetPlan, failures: dict[str, str]
 ) -> bool:
     """True if it failed; `failures` takes why."""
+    from sparklog.client.share_groups import reset_share_offsets
+
+    is_share = plan.group in log.image.shares
     if coordinators is None:
-        log.commit_offsets(plan.group, plan.offsets)
+        (reset_share_offsets if is_share else _commit_offsets)(log, plan.group, plan.offsets)
         return False
-    errors = coordinators.commit_offsets(plan.group, plan.offsets) if plan.offsets else {}
+    commit = coordinators.alter_share_offsets if is_share else coordinators.commit_offsets
+    errors = commit(plan.group, plan.offsets) if plan.offsets else {}
     wrong = [f"{topic}-{number}: {why}" for (topic, number), why in errors.items() if why is not None]
     if wrong:
         failures[f"group {plan.group!r}"] = ", ".join(wrong[:MOST_NAMED])
     return bool(wrong)
+
+
+def _commit_offsets(log: SparkLog, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    log.commit_offsets(group, offsets)
 
 
 def _show_reset(
@@ -461,6 +503,7 @@ def _partitions_of(log: SparkLog, topics: Sequence[str]) -> list[TopicPartition]
 def delete(names: tuple[str, ...], all_groups: bool, yes: bool, force: bool, timeout_ms: int) -> None:
     """Delete groups without members: their consumers begin anew."""
     from sparklog.client.group_expiry import delete_groups, refuse_served_root
+    from sparklog.client.share_groups import forget_share_group
 
     log = current().open_log()
     coordinators = current().coordinators(log, timeout_ms=timeout_ms)
@@ -471,7 +514,13 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, force: bool, tim
     if wanted:
         question = f"Delete {counted(len(wanted), 'group')} ({listed}), and all offsets committed?"
         confirm(question, yes=yes, required=all_groups)
-    errors = coordinators.delete_groups(wanted) if coordinators else delete_groups(log, wanted, force=force)
+    if coordinators is not None:
+        errors = coordinators.delete_groups(wanted)
+    else:
+        shares = [name for name in wanted if name in log.image.shares]
+        errors = delete_groups(log, [name for name in wanted if name not in shares], force=force)
+        for name in shares:
+            errors[name] = None if forget_share_group(log, name) else "GROUP_ID_NOT_FOUND"
     done = [name for name in wanted if errors[name] is None]
     if current().json:
         show_json([{"group": name, "deleted": name in done, "error": errors[name]} for name in wanted])
@@ -502,6 +551,9 @@ def delete_offsets(group: str, topics: tuple[str, ...], yes: bool, force: bool, 
     coordinators = current().coordinators(log, timeout_ms=timeout_ms)
     if coordinators is None:
         refuse_served_root(log, force=force)
+    if group in log.image.shares:
+        _delete_share_offsets(log, coordinators, group, topics, yes=yes)
+        return
     committed = log.committed_offsets(group)
     if not committed:
         raise click.ClickException(f"Consumer group '{group}' does not exist: it has committed no offsets.")
@@ -528,6 +580,31 @@ def delete_offsets(group: str, topics: tuple[str, ...], yes: bool, force: bool, 
     show_rows("topic partition status", rows)
     failures = {f"{at[0]}-{at[1]}": why for at, why in errors.items() if why is not None}
     _raise_failures(failures, len(errors), "partitions")
+
+
+def _delete_share_offsets(
+    log: SparkLog, coordinators: GroupCoordinators | None, group: str, topics: Sequence[str], *, yes: bool
+) -> None:
+    """The same of a share group: it begins anew in whole topics."""
+    from sparklog.client.share_groups import forget_share_group, share_offsets
+
+    known = {topic for topic, _ in share_offsets(log.image, group)}
+    for topic in topics:
+        if topic not in known:
+            hint = ": give whole topics" if ":" in topic else ""
+            raise click.ClickException(f"share group '{group}' has not begun in topic {topic!r}{hint}.")
+    confirm(f"Delete the offsets of share group {group} in {counted(len(topics), 'topic')}?", yes=yes)
+    errors: Mapping[str, str | None] = dict.fromkeys(topics)
+    if coordinators is None:
+        forget_share_group(log, group, topics)
+    else:
+        errors = coordinators.delete_share_offsets(group, topics)
+    rows = [
+        {"topic": topic, "partition": None, "status": f"Error: {why}" if why else "Successful", "error": why}
+        for topic, why in errors.items()
+    ]
+    show_rows("topic partition status", rows)
+    _raise_failures({topic: why for topic, why in errors.items() if why}, len(errors), "topics")
 
 
 @groups.command("expire")

@@ -1,7 +1,8 @@
 """Asks the brokers that coordinate consumer groups: who is a member, and changes that only they may make.
 
-    FindCoordinator v4, ListGroups v5, DescribeGroups v4, OffsetCommit v6, OffsetDelete v0, DeleteGroups v1
-    ConsumerGroupDescribe v0, for groups of the consumer protocol (KIP-848)
+    FindCoordinator v4, ListGroups v5, DescribeGroups v4, OffsetCommit v6, OffsetDelete v0, DeleteGroups v1,
+    ConsumerGroupDescribe v0 (KIP-848); ShareGroupDescribe v1, AlterShareGroupOffsets v0,
+    DeleteShareGroupOffsets v0
 
 A coordinator that moves, starts or loads its groups says so, or does not answer. Then it is looked for again,
 until it has answered or the time is up. Where no broker answers, there is no wait.
@@ -43,7 +44,8 @@ _PAUSE_MS = 200  # before a coordinator is looked for again
 _MAX_RESPONSE_BYTES = 64 << 20
 _OFFSET_COMMIT, _FIND_COORDINATOR, _DESCRIBE_GROUPS, _LIST_GROUPS = 8, 10, 15, 16
 _DELETE_GROUPS, _OFFSET_DELETE, _CONSUMER_GROUP_DESCRIBE = 42, 47, 69
-_NO_ERROR, _INVALID_GROUP_ID = 0, 24
+_SHARE_GROUP_DESCRIBE, _ALTER_SHARE_OFFSETS, _DELETE_SHARE_OFFSETS = 77, 91, 92
+_NO_ERROR, _INVALID_GROUP_ID, _GROUP_ID_NOT_FOUND = 0, 24, 69
 _AGAIN = {14, 15, 16}  # loading, not available, not coordinator
 # Those that these requests may be answered with; any other is named by its number.
 _ERRORS = {
@@ -54,7 +56,7 @@ _ERRORS = {
     30: "GROUP_AUTHORIZATION_FAILED",
     42: "INVALID_REQUEST",
     68: "NON_EMPTY_GROUP",
-    69: "GROUP_ID_NOT_FOUND",
+    _GROUP_ID_NOT_FOUND: "GROUP_ID_NOT_FOUND",
     79: "UNSTABLE_OFFSET_COMMIT",
     86: "GROUP_SUBSCRIBED_TO_TOPIC",
 }
@@ -253,6 +255,61 @@ class GroupCoordinators:
         found = self._ask(groups, (_DELETE_GROUPS, 1), _strings, read)
         return {name: error_name(code) for name, (code, _) in found.items()}
 
+    # --- share groups ---------------------------------------------------------------------------------
+
+    def describe_shares(self, groups: Collection[str]) -> dict[str, GroupDescription]:
+        """Return the same of share groups; one that is not known is Dead."""
+
+        def body(names: Sequence[str]) -> bytes:
+            return varint_bytes(len(names) + 1) + b"".join(map(compact_string_bytes, names)) + b"\0" + NO_TAGS
+
+        def read(reader: AnswerReader, at: _Coordinator) -> _Answers[GroupDescription]:
+            return _read_shares(reader, at)
+
+        found = self._ask(groups, (_SHARE_GROUP_DESCRIBE, 1), body, read, is_flexible=True)
+        for name, (code, _) in found.items():
+            if code not in (_NO_ERROR, _GROUP_ID_NOT_FOUND):
+                raise _unreachable([f"group {name!r}: {error_name(code)}"])
+        return {name: described for name, (_, described) in found.items()}
+
+    def alter_share_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, str | None]:
+        """Let a share group without members begin anew: as `commit_offsets`."""
+
+        def body(_names: Sequence[str]) -> bytes:
+            topics: dict[str, list[bytes]] = {}
+            for (topic, number), offset in offsets.items():
+                topics.setdefault(topic, []).append(struct.pack(">iq", number, offset) + NO_TAGS)
+            entries = [
+                compact_string_bytes(topic) + varint_bytes(len(found) + 1) + b"".join(found) + NO_TAGS
+                for topic, found in topics.items()
+            ]
+            head = compact_string_bytes(group) + varint_bytes(len(entries) + 1)
+            return head + b"".join(entries) + NO_TAGS
+
+        def read(reader: AnswerReader, _at: _Coordinator) -> _Answers[dict[TopicPartition, int]]:
+            code, found = _read_share_offsets(reader, with_partitions=True)
+            return {group: (code, found)}
+
+        code, found = self._ask([group], (_ALTER_SHARE_OFFSETS, 0), body, read, is_flexible=True)[group]
+        return {at: error_name(code or found.get(at, _NO_ERROR)) for at in offsets}
+
+    def delete_share_offsets(self, group: str, topics: Collection[str]) -> dict[str, str | None]:
+        """Forget a share group without members in topics: Kafka's name of an error for each, or None."""
+
+        def body(_names: Sequence[str]) -> bytes:
+            entries = [compact_string_bytes(topic) + NO_TAGS for topic in topics]
+            head = compact_string_bytes(group) + varint_bytes(len(entries) + 1)
+            return head + b"".join(entries) + NO_TAGS
+
+        def read(reader: AnswerReader, _at: _Coordinator) -> _Answers[dict[TopicPartition, int]]:
+            code, found = _read_share_offsets(reader, with_partitions=False)
+            return {group: (code, found)}
+
+        code, found = self._ask([group], (_DELETE_SHARE_OFFSETS, 0), body, read, is_flexible=True)[group]
+        return {topic: error_name(code or found.get((topic, 0), _NO_ERROR)) for topic in topics}
+
     # --- asking ---------------------------------------------------------------------------------------
 
     def _ask(
@@ -277,8 +334,7 @@ class GroupCoordinators:
             for at, names in self._find(left, deadline, problems).items():
                 try:
                     with _connect(at.address, deadline, self._security) as connection:
-                        answer = connection.ask(*api, body(names), is_flexible=is_flexible)
-                        answers = read(answer, at)
+                        answers = read(connection.ask(*api, body(names), is_flexible=is_flexible), at)
                 except (NotKafkaError, OSError) as error:
                     problems[_text(at.address, error)] = None
                     continue
@@ -537,3 +593,77 @@ def _read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     except NotKafkaError:
         return ()
     return tuple(sorted(found))
+
+
+_UUID_BYTES = 16
+
+
+def _read_shares(reader: AnswerReader, at: _Coordinator) -> dict[str, tuple[int, GroupDescription]]:
+    """Of ShareGroupDescribeResponse v1."""
+    reader.skip(4)  # throttle time
+    found = {}
+    for _ in range(reader.compact_count()):
+        code = reader.int16()
+        reader.compact_string()  # message
+        group, state = reader.compact_string() or "", reader.compact_string() or "Dead"
+        reader.skip(8)  # epochs
+        assignor = reader.compact_string() or ""
+        members = [_read_share_member(reader) for _ in range(reader.compact_count())]
+        reader.skip(4)  # authorized operations
+        reader.skip_tags()
+        found[group] = (
+            code,
+            GroupDescription(
+                group=group,
+                state=state,
+                coordinator=f"{at.address[0]}:{at.address[1]} ({at.node_id})",
+                assignment_strategy=assignor,
+                members=tuple(members),
+            ),
+        )
+    return found
+
+
+def _read_share_member(reader: AnswerReader) -> Member:
+    member_id = reader.compact_string() or ""
+    reader.compact_string()  # rack
+    reader.skip(4)  # epoch
+    client_id, host = reader.compact_string() or "", reader.compact_string() or ""
+    for _ in range(reader.compact_count()):
+        reader.compact_string()  # a topic that it subscribes to
+    partitions: list[TopicPartition] = []
+    for _ in range(reader.compact_count()):
+        reader.skip(_UUID_BYTES)
+        topic = reader.compact_string() or ""
+        partitions += [(topic, reader.int32()) for _ in range(reader.compact_count())]
+        reader.skip_tags()
+    reader.skip_tags()  # of the assignment
+    reader.skip_tags()
+    return Member(
+        consumer_id=member_id,
+        instance_id=None,
+        client_id=client_id,
+        host=host,
+        partitions=tuple(sorted(partitions)),
+    )
+
+
+def _read_share_offsets(
+    reader: AnswerReader, *, with_partitions: bool
+) -> tuple[int, dict[TopicPartition, int]]:
+    """Of Alter- and DeleteShareGroupOffsetsResponse v0; of a whole topic as of its partition 0."""
+    reader.skip(4)  # throttle time
+    code = reader.int16()
+    reader.compact_string()  # message
+    found: dict[TopicPartition, int] = {}
+    for _ in range(reader.compact_count()):
+        topic = reader.compact_string() or ""
+        reader.skip(_UUID_BYTES)
+        for _ in range(reader.compact_count() if with_partitions else 1):
+            partition = reader.int32() if with_partitions else 0
+            found[topic, partition] = reader.int16()
+            reader.compact_string()  # message
+            reader.skip_tags()
+        if with_partitions:
+            reader.skip_tags()
+    return code, found

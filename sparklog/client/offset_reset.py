@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from sparklog.client.groups import MAX_OFFSET, MAX_PARTITION, TopicPartition
 from sparklog.client.log import SparkLog
+from sparklog.client.share_groups import share_offsets
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image
 
@@ -148,7 +149,7 @@ def propose_reset(
         InvalidRequestError: as `plan_reset`.
     """
     image = log.refresh(force=True) if image is None else image
-    committed = log.committed_offsets(group, image=image)
+    committed = current_offsets(log, group, image)
     if partitions is None:
         partitions = reset.offsets if reset.mode is Mode.FILE else _existing(image, committed)
     states = {at: image.partition(*at) for at in partitions}
@@ -158,6 +159,13 @@ def propose_reset(
     }
     bounds = {at: Bounds(state.log_start_offset, state.log_end_offset) for at, state in states.items()}
     return plan_reset(group, reset, bounds, committed=committed, found_by_time=found_by_time)
+
+
+def current_offsets(log: SparkLog, group: str, image: Image) -> Mapping[TopicPartition, int]:
+    """Return the offsets that a group has committed, or at which a share group starts."""
+    if group in image.shares:
+        return {at: one.start_offset for at, one in share_offsets(image, group).items()}
+    return log.committed_offsets(group, image=image)
 
 
 def _existing(image: Image, partitions: Collection[TopicPartition]) -> list[TopicPartition]:

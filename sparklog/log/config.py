@@ -381,6 +381,12 @@ class TopicConfig:
         doc="""CreateTime: the writer's timestamp, may be out of order. LogAppendTime: the time of the
         append, in order, and the writer's own timestamp is lost.""",
     )
+    errors_deadletterqueue_group_enable: bool = setting(
+        "errors.deadletterqueue.group.enable",
+        default=False,
+        doc="""Whether share groups may write their dead letters to this topic (KIP-1191). A group names it
+        with errors.deadletterqueue.topic.name.""",
+    )
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio",
         default=0.5,
@@ -493,12 +499,12 @@ def is_topic_setting(key: str) -> bool:
 def validate_root_configs(configs: Mapping[str, str]) -> None:
     """As for topics; a root also stores the defaults of its topics, under the topic keys."""
     refuse_kafka_only(configs)
-    of_brokers = [key for key in configs if is_broker_key(key)]
+    of_brokers = [key for key in configs if is_broker_key(key) or is_group_key(key)]
     if of_brokers:
         raise InvalidRequestError(
             "UNKNOWN_CONFIG",
-            f"found {', '.join(of_brokers)}, settings of brokers, which only a broker can check",
-            fix="Set them through a broker, by their own names: kafka-configs --entity-type brokers",
+            f"found {', '.join(of_brokers)}, settings of brokers or groups, which only a broker can check",
+            fix="Set them through a broker, by their own names: kafka-configs --entity-type brokers (groups)",
         )
     validate_settings(configs, declared_settings(TopicConfig) | declared_settings(RootConfig), "root")
 
@@ -507,7 +513,7 @@ def validate_config_keys(keys: list[str], *, root: bool = False) -> None:
     """Refuse unknown keys, where only keys are given (to remove overrides)."""
     known = declared_settings(TopicConfig) | (declared_settings(RootConfig) if root else {})
     for key in keys:
-        if not (root and is_broker_key(key)):  # also those of a removed broker
+        if not (root and (is_broker_key(key) or is_group_key(key))):  # also those of a removed broker
             lookup_setting(key, known, "root" if root else "topic")
 
 

@@ -36,6 +36,7 @@ from sparklog_server.settings.groups import (
     of_group,
 )
 from sparklog_server.settings.kafka_only import why_kafka_only
+from sparklog_server.settings.share import ShareGroupConfig, validate_group_configs
 from sparklog_server.settings.updating import (
     BROKER_NAMES,
     DYNAMIC,
@@ -161,45 +162,6 @@ def _validate_values(
 
 def _refused(message: str) -> RefusedError:
     return RefusedError(ErrorCode.invalid_request, message)
-
-
-# --- group configs -----------------------------------------------------------------------------------
-#
-# Invariants: every commit copies what the root has of settings, so at most MOST_GROUPS groups have their own.
-# Sources: Kafka GroupConfig, GroupConfigManager.
-
-MOST_GROUPS = 1_000
-OF_GROUPS = declared_settings(ConsumerGroupSettings)
-
-
-def plan_group(config: ServerConfig, image: Image, group: str, changes: ConfigChanges) -> Action | None:
-    """Change the settings of one group, which need not exist."""
-    if not group:
-        raise _refused("Default group resources are not allowed.")
-    given = {name: value for name, value in changes.items() if value is not None}
-    bounds = bounds_of(config.groups)
-    for name, value in given.items():
-        lookup_setting(name, OF_GROUPS, "group")
-        least, most = bounds[name]
-        if not least <= int(OF_GROUPS[name][1].parse(value)) <= most:
-            raise InvalidRequestError(
-                "CONFIG_OUT_OF_BOUNDS",
-                f"{name} of group {group[:100]!r}: found {value}, expected {least} to {most}",
-                fix="choose another value; the bounds are the brokers' group.consumer.min and max settings",
-            )
-    stored = group_configs(image.configs)
-    if given and group not in stored and len(stored) >= MOST_GROUPS:
-        raise _refused(f"{len(stored)} groups have settings of their own already, the most that are allowed")
-    own = {name: value for name, value in stored.get(group, {}).items() if name not in changes} | given
-    to_be = of_group(config.groups, own)
-    if given and to_be.consumer_session_timeout_ms <= to_be.consumer_heartbeat_interval_ms:
-        raise InvalidRequestError(
-            "INVALID_CONFIG_VALUE",
-            f"{SESSION_TIMEOUT}: found {to_be.consumer_session_timeout_ms}, expected more than "
-            f"{HEARTBEAT_INTERVAL}, {to_be.consumer_heartbeat_interval_ms}",
-            fix="choose a longer session, or a shorter interval",
-        )
-    return plan_set_configs(image, None, {group_key(group, name): value for name, value in changes.items()})
 
 
 # --- config entries ----------------------------------------------------------------------------------
@@ -353,18 +315,6 @@ def cluster_entries(image: Image) -> list[ConfigEntry]:
     ]
 
 
-def group_entries(config: ServerConfig, image: Image, group: str) -> list[ConfigEntry]:
-    """All settings of a group: its own, and the broker's that are their defaults."""
-    own = group_configs(image.configs).get(group, {})
-    entries = []
-    for name, (_, one) in OF_GROUPS.items():
-        broker_name = f"group.{name}"
-        layers = [Synonym(name, own[name], ConfigSource.GROUP_CONFIG)] if name in own else []
-        layers += _own_layers(config, config, image, broker_name, SETTINGS[broker_name][1])
-        entries.append(ConfigEntry(name=name, setting=one, synonyms=tuple(layers), read_only=False))
-    return entries
-
-
 def _broker_layers(
     config: ServerConfig, image: Image, name: str, key: str, one: Setting
 ) -> Iterable[Synonym]:
@@ -403,6 +353,86 @@ def _own_layers(
     if static != default:
         yield Synonym(name, None if one.is_secret else static, ConfigSource.STATIC_BROKER_CONFIG)
     yield Synonym(name, None if one.is_secret else default, ConfigSource.DEFAULT_CONFIG)
+
+
+# --- group configs -----------------------------------------------------------------------------------
+#
+# The settings of one group, which need not exist: of consumer groups and of share groups.
+#
+# Invariants: every commit copies what the root has of settings, so at most MOST_GROUPS groups have their own.
+# Sources: Kafka GroupConfig, GroupConfigManager.
+
+
+MOST_GROUPS = 1_000
+MAX_GROUP_CHARACTERS = 10_000
+_OF_CONSUMERS = declared_settings(ConsumerGroupSettings)
+_OF_SHARES = declared_settings(ShareGroupConfig)
+_OF_GROUPS = {**_OF_CONSUMERS, **_OF_SHARES}
+
+
+def group_values(image: Image, group: str) -> dict[str, str]:
+    """What a group has of its own."""
+    return group_configs(image.configs).get(group, {})
+
+
+def plan_group(config: ServerConfig, image: Image, group: str, changes: ConfigChanges) -> Action | None:
+    """Change the settings of one group."""
+    if not 1 <= len(group) <= MAX_GROUP_CHARACTERS:
+        raise _refused("Default group resources are not allowed." if not group else "The group is too long.")
+    given = {name: value for name, value in changes.items() if value is not None}
+    for name, value in given.items():
+        lookup_setting(name, _OF_GROUPS, "group")
+        if len(value) > MAX_VALUE_LENGTH:
+            raise _refused(f"{name}: {len(value)} characters, expected at most {MAX_VALUE_LENGTH}")
+        _OF_GROUPS[name][1].parse(value)
+    stored = group_configs(image.configs)
+    if given and group not in stored and len(stored) >= MOST_GROUPS:
+        raise _refused(f"{len(stored)} groups have settings of their own already, the most that are allowed")
+    own = {name: value for name, value in stored.get(group, {}).items() if name not in changes} | given
+    _validate_consumers(config, group, given, own)
+    validate_group_configs(changes, config.share.dead_letter_prefix)
+    return plan_set_configs(image, None, {group_key(group, name): value for name, value in changes.items()})
+
+
+def _validate_consumers(
+    config: ServerConfig, group: str, given: Mapping[str, str], own: Mapping[str, str]
+) -> None:
+    """Refuse settings of a consumer group; `given`: that change, `own`: all that the group has then."""
+    for name, (least, most) in bounds_of(config.groups).items():
+        if name in given and not least <= int(given[name]) <= most:
+            raise InvalidRequestError(
+                "CONFIG_OUT_OF_BOUNDS",
+                f"{name} of group {group[:100]!r}: found {given[name]}, expected {least} to {most}",
+                fix="choose another value; the bounds are the brokers' group.consumer.min and max settings",
+            )
+    to_be = of_group(config.groups, own)
+    is_given = any(name in given for name in _OF_CONSUMERS)
+    if is_given and to_be.consumer_session_timeout_ms <= to_be.consumer_heartbeat_interval_ms:
+        raise InvalidRequestError(
+            "INVALID_CONFIG_VALUE",
+            f"{SESSION_TIMEOUT}: found {to_be.consumer_session_timeout_ms}, expected more than "
+            f"{HEARTBEAT_INTERVAL}, {to_be.consumer_heartbeat_interval_ms}",
+            fix="choose a longer session, or a shorter interval",
+        )
+
+
+def group_entries(config: ServerConfig, image: Image, group: str) -> list[ConfigEntry]:
+    """All settings of a group: its own, and the broker's that are their defaults."""
+    own = group_values(image, group)
+    below = ShareGroupConfig.of({}, group, config.share)
+    entries = []
+    for name, (field, one) in _OF_GROUPS.items():
+        layers = [Synonym(name, own[name], ConfigSource.GROUP_CONFIG)] if name in own else []
+        if name in _OF_CONSUMERS:
+            broker_name = f"group.{name}"
+            layers += _own_layers(config, config, image, broker_name, SETTINGS[broker_name][1])
+        else:
+            default, inherited = one.format(one.default), one.format(getattr(below, field))
+            if inherited != default:
+                layers.append(Synonym(name, inherited, ConfigSource.STATIC_BROKER_CONFIG))
+            layers.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
+        entries.append(ConfigEntry(name=name, setting=one, synonyms=tuple(layers), read_only=False))
+    return entries
 
 
 # --- config changes ----------------------------------------------------------------------------------
@@ -526,9 +556,7 @@ def _part(config: ServerConfig, resource_type: int, name: str, target: Target) -
         case ResourceType.BROKER:
             return lambda image: plan_all_brokers(config, image, target(image, cluster_values(image.configs)))
         case ResourceType.GROUP:
-            return lambda image: plan_group(
-                config, image, name, target(image, group_configs(image.configs).get(name, {}))
-            )
+            return lambda image: plan_group(config, image, name, target(image, group_values(image, name)))
         case unsupported:
             raise invalid_request(f"Unsupported resource type: {unsupported.name} ({resource_type})")
 

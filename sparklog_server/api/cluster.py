@@ -98,6 +98,8 @@ def _address(listeners: Sequence[BrokerListener], place: int) -> tuple[str, int]
 
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
+NEWEST_SHARE_VERSION = 2  # with dead-letter topics
 
 
 @api(ApiKey.API_VERSIONS, versions=range(5))
@@ -106,9 +108,9 @@ async def handle_api_versions(request: Any, context: RequestContext, services: S
 
     Does: lists exactly the APIs and versions that are registered; a request of an unknown version
         gets the list in version 0's form with UNSUPPORTED_VERSION, so that the client can retry.
-        Two features: Kafka's transaction.version, with the value of the root's sparklog.transaction.version:
-        with 2 the producers of Java and franz-go use the second protocol (KIP-890); group.version 1: the
-        consumer protocol (KIP-848).
+        Features: transaction.version has the value of the root's sparklog.transaction.version: with 2 the
+        producers of Java and franz-go use the second protocol (KIP-890); group.version 1: the consumer
+        protocol (KIP-848); share.version 2: share groups (KIP-932), with dead-letter topics (KIP-1191).
     Does not: change features (UpdateFeatures; the root's settings are changed instead); check the client's
         name and version.
     Versions: 3 flexible, client software name (KIP-482, KIP-511), features; 4 those from version 0
@@ -137,19 +139,21 @@ def _features(types: Any, services: Services) -> dict[str, Any]:
         return {}
     image = services.root.image
     # Of this key alone: another key with a bad value must not keep clients from connecting.
-    finalized = services.root.root_config_of([TRANSACTION_VERSION_KEY], image).transaction_version
-    features = (
-        (TRANSACTION_VERSION, 1, NEWEST_TRANSACTION_VERSION, finalized),
-        (GROUP_VERSION, 1, 1, 1),
-    )
+    transactions = services.root.root_config_of([TRANSACTION_VERSION_KEY], image).transaction_version
+    # Name, newest version, and the one in force.
+    features = [
+        (GROUP_VERSION, 1, 1),
+        (SHARE_VERSION, NEWEST_SHARE_VERSION, NEWEST_SHARE_VERSION),
+        (TRANSACTION_VERSION, NEWEST_TRANSACTION_VERSION, transactions),
+    ]
     return {
         "supported_features": [
-            make(types.SupportedFeatureKey, name=name, min_version=least, max_version=most)
-            for name, least, most, _ in features
+            make(types.SupportedFeatureKey, name=name, min_version=1, max_version=newest)
+            for name, newest, _ in features
         ],
         "finalized_features": [
             make(types.FinalizedFeatureKey, name=name, min_version_level=level, max_version_level=level)
-            for name, _, _, level in features
+            for name, _, level in features
         ],
         "finalized_features_epoch": max(0, image.commit),
     }

@@ -43,8 +43,8 @@ async def handle_describe_configs(request: Any, context: RequestContext, service
     """DescribeConfigs (key 32), versions 1-4.
 
     Does: all settings of a topic, of this broker, or those set for the whole cluster (broker ''), with the
-        layer that each value comes from, all other layers (synonyms), type and documentation. Of groups
-        consumer.session.timeout.ms and consumer.heartbeat.interval.ms.
+        layer that each value comes from, all other layers (synonyms), type and documentation. Those of a
+        group (consumer groups and share groups have some), whether there is such a group or not.
     Does not: other brokers, loggers, client metrics.
     Each resource is described once. What is beyond 32 MiB is refused (INVALID_REQUEST): 2,000 resources with
         documentation, 10,000 without.
@@ -185,7 +185,8 @@ def _described_config(request: Any, types: Any, entry: ConfigEntry) -> Any:
 async def handle_alter_configs(request: Any, context: RequestContext, services: Services) -> Any:
     """AlterConfigs (key 33), versions 0-2.
 
-    Does: replace all overrides of topics, all settings of this broker, or of the whole cluster (broker ''):
+    Does: replace all overrides of topics, all settings of this broker, of the whole cluster (broker ''), or
+        of a group:
         settings that are not named return to their defaults. Validate only.
     Does not: settings that brokers read when they start (server.properties); loggers.
     Versions: 2 flexible.
@@ -229,10 +230,9 @@ def resource_responses(
 async def handle_incremental_alter_configs(request: Any, context: RequestContext, services: Services) -> Any:
     """IncrementalAlterConfigs (key 44), versions 0-1.
 
-    Does: set, delete, append to and subtract from overrides of topics, settings of this broker, and of the
-        whole cluster (broker ''); all of a resource or nothing. Appending to a setting that is not set starts
-        from the value in force. Validate only. Of groups, existing or not, consumer.session.timeout.ms and
-        consumer.heartbeat.interval.ms, for at most 1,000 groups.
+    Does: set, delete, append to and subtract from overrides of topics, settings of this broker, of the whole
+        cluster (broker ''), and of at most 1,000 groups; all of a resource or nothing. Appending to a setting
+        that is not set starts from the value in force. Validate only.
     Does not: settings that brokers read when they start (server.properties); loggers.
     Versions: 1 flexible.
     """

@@ -3,12 +3,14 @@
 Not here: the decisions (groups/coordinator.py), committed offsets (offsets.py).
 """
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, Final
 
 from sparklog.client.cluster_view import coordinators
+from sparklog.metadata import NO_NODE
 from sparklog_server.api.cluster import node_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -45,7 +47,8 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
     Does: dynamic and static members, choice of protocol by votes, election of a leader; answers when the
         rebalance is over. An empty consumer group (KIP-848) becomes a classic one; one with members refuses
         with INCONSISTENT_GROUP_PROTOCOL.
-    Does not: members of both protocols in one group (group.consumer.migration.policy is `disabled`).
+    Does not: members of both protocols in one group (group.consumer.migration.policy is `disabled`); share
+        groups (INCONSISTENT_GROUP_PROTOCOL).
     Versions: 1 rebalance timeout; 4 a member id is required (KIP-394); 5 static members (KIP-345); 6
         flexible; 7 protocol type; 8 reason; 9 SkipAssignment.
     """
@@ -53,6 +56,9 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
     instance_id = field(request, "group_instance_id")
     session_timeout_ms = field(request, "session_timeout")
     group_id, reason = request.group_id, str(field(request, "reason"))[:_MAX_REASON_CHARACTERS]
+    if services.share_groups.has(group_id):
+        error = ErrorCode.inconsistent_group_protocol
+        return make(types.JoinGroupResponse, error_code=error, member_id=request.member_id)
     waiting = groups.join(
         group_id,
         JoinRequest(
@@ -194,21 +200,24 @@ async def handle_leave_group(request: Any, context: RequestContext, services: Se
 
 # --- FindCoordinator ---------------------------------------------------------------------------------
 
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 _KEYS_SINCE = 4
 _Coordinator = dict[str, Any]
 
 
-@api(ApiKey.FIND_COORDINATOR, versions=range(5), waits=True, counts=True)
+@api(ApiKey.FIND_COORDINATOR, versions=range(7), waits=True, counts=True)
 async def handle_find_coordinator(request: Any, context: RequestContext, services: Services) -> Any:
-    """FindCoordinator (key 10), versions 0-4.
+    """FindCoordinator (key 10), versions 0-6.
 
     Does: for each group the leader of its partition of __consumer_offsets, and its endpoint; creates the
         topic if it is missing, as Kafka does. COORDINATOR_NOT_AVAILABLE while the partition has no leader,
         after a short wait: the topic may just have been created.
         For each transactional id one of the live brokers, chosen by the id: any of them can coordinate it, so
         this only spreads the load.
-    Versions: 1 key types, error messages; 3 flexible; 4 several keys in one request (KIP-699).
+        For a share group in a partition (group:topic id:partition) the partition's leader, which has its
+        state.
+    Versions: 1 key types, error messages; 3 flexible; 4 several keys in one request (KIP-699); 5 as 4; 6
+        share groups (KIP-932).
     """
     types = context.types
     if context.api_version < _KEYS_SINCE:
@@ -234,10 +243,21 @@ async def _find_coordinators(
         return [_no_coordinator(error, message)] * len(keys)
     if key_type == TRANSACTION:
         nodes = await in_slices(map(coordinators(services.root.image), keys))
+    elif key_type == SHARE:
+        nodes = await in_slices(_leader_for_share(key, services) for key in keys)
     else:
         nodes = await services.groups.shards.coordinators_of(keys)
     found = {node_id: _coordinator_at(node_id, context, services) for node_id in set(nodes)}
     return [found[node_id] for node_id in nodes]
+
+
+def _leader_for_share(key: str, services: Services) -> int:
+    _, topic_id, number = ("", "", *key.rsplit(":", 2))[-3:]
+    topic = services.root.image.topic_by_id.get(topic_id)
+    is_number = number.isascii() and number.isdecimal() and len(number) < 10
+    if topic is None or not is_number or int(number) >= len(topic.partitions):
+        return NO_NODE
+    return services.leadership.leader_of(topic.partitions[int(number)]).node_id
 
 
 def _coordinator_at(node_id: int, context: RequestContext, services: Services) -> _Coordinator:
@@ -263,7 +283,7 @@ def _distinct(found: Sequence[_Coordinator]) -> list[_Coordinator]:
 
 
 async def _refuse_key_type(key_type: int, services: Services) -> tuple[ErrorCode, str | None]:
-    if key_type == TRANSACTION:
+    if key_type in (TRANSACTION, SHARE):
         return ErrorCode.none, None
     if key_type != GROUP:
         return ErrorCode.invalid_request, f"unknown coordinator type {key_type}"
@@ -392,6 +412,7 @@ def _described_members(types: ModuleType, group: Group, *, is_stable: bool) -> l
 
 # --- ListGroups --------------------------------------------------------------------------------------
 
+_GROUP_TYPE, _SHARE_TYPE = "classic", "share"
 _GROUP_BYTES = 160  # while the answer is made, without the name
 
 
@@ -401,15 +422,18 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
 
     Does: all groups, filtered by state and type; Spark queries with a group id are among them, as Empty.
     Beyond some 32 MB (150,000 groups of ordinary names): UNKNOWN_SERVER_ERROR; describe them by name.
-    Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848): `classic` and `consumer`.
+    Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848): `classic`, `consumer` and `share`.
 
     Yields to the event loop: there may be a hundred thousand groups.
     """
     states = {state.lower() for state in field(request, "states_filter", ())}
     kinds = {kind.lower() for kind in field(request, "types_filter", ())}
     error, found = services.groups.group_ids()
-    if not context.answer.fits(sum(_GROUP_BYTES + 2 * text_bytes(group_id) for group_id in found)):
-        error, found = ErrorCode.unknown_server_error, []
+    shares = list(services.share_groups.group_ids())
+    if not context.answer.fits(
+        sum(_GROUP_BYTES + 2 * text_bytes(group_id) for group_id in [*found, *shares])
+    ):
+        error, found, shares = ErrorCode.unknown_server_error, [], []
     await context.answer.reserve()
     types = context.types
 
@@ -426,7 +450,21 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
             group_type=one.group_type,
         )
 
-    groups = [one for one in await in_slices(map(listed, found)) if one is not None]
+    def listed_share(group_id: str) -> Any:
+        """The same for a share group."""
+        state = services.share_groups.state_of(group_id).value
+        if (states and state.lower() not in states) or (kinds and _SHARE_TYPE not in kinds):
+            return None
+        return make(
+            types.ListedGroup,
+            group_id=group_id,
+            protocol_type=_SHARE_TYPE,
+            group_state=state,
+            group_type=_SHARE_TYPE,
+        )
+
+    pieces = itertools.chain(map(listed, found), map(listed_share, shares))
+    groups = [one for one in await in_slices(pieces) if one is not None]
     return make(types.ListGroupsResponse, error_code=error, groups=groups)
 
 
@@ -437,14 +475,17 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
 async def handle_delete_groups(request: Any, context: RequestContext, services: Services) -> Any:
     """DeleteGroups (key 42), versions 0-2.
 
-    Does: removes empty groups with all their offsets (KIP-229).
+    Does: removes empty groups with all their offsets (KIP-229), and share groups without members.
     Versions: 2 flexible.
 
     Answers when the tombstones are durable.
     """
     await services.root.look()  # for what Spark has just committed
     types, names = context.types, list(dict.fromkeys(request.groups_names))
-    errors = await services.groups.delete_groups(names)
+    shares = [name for name in names if services.share_groups.has(name)]
+    errors = await services.groups.delete_groups([name for name in names if name not in set(shares)])
+    for name in shares:
+        errors[name] = await services.share_groups.forget(name)
     deleted = maker(types.DeletableGroupResult, "group_id", "error_code")
     return make(
         types.DeleteGroupsResponse, results=await in_slices(deleted(name, errors[name]) for name in names)

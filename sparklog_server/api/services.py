@@ -23,6 +23,8 @@ from sparklog_server.security.access import Access
 from sparklog_server.security.quotas import Quotas
 from sparklog_server.security.sasl import Authenticator
 from sparklog_server.settings.config import ServerConfig
+from sparklog_server.share.coordinator import ShareCoordinator
+from sparklog_server.share.service import ShareService
 from sparklog_server.transactions.coordinator import TransactionCoordinator
 
 
@@ -52,6 +54,8 @@ class Services:
     fetches: FetchService
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    shares: ShareService
+    share_groups: ShareCoordinator
     changes: Changes
     topic_listing: TopicListing
     log_dirs: LogDirListing

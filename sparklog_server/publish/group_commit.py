@@ -47,10 +47,12 @@ from sparklog.metadata import (
     DraftExtent,
     Extent,
     Image,
+    Plan,
     PublishResult,
     SharedPlan,
     StageExtents,
     Topic,
+    plan_append,
     plan_held,
     which_hold,
 )
@@ -256,6 +258,8 @@ def _again(run: Run) -> PartOutcome:
 
 
 OnAppended = Callable[[str, int, int, EncodedBatches], None]
+# From an image, and a draft of each part, to the drafts to append and the broker's actions.
+DraftPlan = Callable[[Image, Sequence[DraftExtent]], tuple[Sequence[DraftExtent], Sequence[Action]]]
 _log = logging.getLogger("sparklog_server.publish")
 _ATTEMPTS = 3  # of a group commit whose segment was swept
 MAX_RUN_BYTES = 64 << 20
@@ -300,6 +304,44 @@ class GroupCommitter:
             for part in parts:  # they will be sent again; later parts must not take their place
                 self.refuse(part)
             raise
+
+    def append_and_publish(self, parts: Sequence[AppendPart], plan: DraftPlan) -> PublishResult:
+        """Append the parts, sync, and publish one commit that is planned with their drafts.
+
+        The parts need no leader: the plan appends what it wants of them, to any partition, as a writer that
+        is no broker does. Its other actions are this broker's.
+
+        Raises:
+            FatalStorageError, FencedError: as `write`.
+            SparklogError: nothing was published, or (RetriableError, StorageError) perhaps not.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            image = self._log.image
+            drafts = []
+            for part in parts:
+                image.partition_of(part.topic_id, part.partition)  # or UnknownTopicError
+                config = self._config_of(image.topic_by_id[part.topic_id])
+                one = Append(part.topic_id, part.partition, part.encoded, config)
+                lane = self._log.writer.lane_of(part.topic, config)
+                drafts += self._log.writer.append_together([one], lane=lane)
+            try:
+                self._log.writer.sync(drafts)
+                return self._log.metadata.publish(self._acting(plan, drafts))
+            except RetriableError as error:
+                if error.code != "STAGING_EXPIRED" or attempt == _ATTEMPTS:
+                    raise
+            self._log.refresh(force=True)
+        raise AssertionError("unreachable")
+
+    def _acting(self, plan: DraftPlan, drafts: Sequence[DraftExtent]) -> Plan:
+        def acting(image: Image) -> Sequence[Action]:
+            registration = self._registration()
+            registration.validate(image)
+            appended, actions = plan(image, drafts)
+            appending = [plan_append(image, appended)] if appended else []
+            return [*appending, *registration.act(image, actions)]
+
+        return acting
 
     def refuse(self, part: AppendPart | UncheckedPart) -> None:
         """Record a part that is not written and will be sent again: no later part may take its place."""

@@ -36,7 +36,7 @@ from sparklog.metadata import AllocateProducerIds, Plan, PublishResult, plan_all
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.publish.backlog import Backlog, Checkers, Submission
-from sparklog_server.publish.group_commit import GroupCommitter, OnAppended
+from sparklog_server.publish.group_commit import DraftPlan, GroupCommitter, OnAppended
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.publish.produced_batches import CheckMemory, TopicRules, UncheckedPart
 from sparklog_server.root.live_root import LiveRoot
@@ -52,6 +52,18 @@ class _PlanSubmission:
 
     plan: Plan
     future: "asyncio.Future[PublishResult]"
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _AppendingSubmission:
+    """One call of submit_appending."""
+
+    parts: Sequence[AppendPart]
+    plan: DraftPlan
+    future: "asyncio.Future[PublishResult]"
+
+
+_Change = _PlanSubmission | _AppendingSubmission
 
 
 class Publisher:
@@ -78,11 +90,11 @@ class Publisher:
         self._metrics = metrics
         self._on_appended = on_appended
         self._on_fatal = on_fatal
-        self._inbox: queue.SimpleQueue[Submission | _PlanSubmission | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Submission | _Change | None] = queue.SimpleQueue()
         self._backlog = Backlog(settings.publish_backlog_bytes)
         self._checkers = Checkers(lambda: self._inbox.put(_WAKE), self._backlog)
         self.check_memory = CheckMemory(self._settings.produce_check_bytes)
-        self._pending: collections.deque[Submission | _PlanSubmission] = collections.deque()
+        self._pending: collections.deque[Submission | _Change] = collections.deque()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: GroupCommitter | None = None
@@ -169,6 +181,23 @@ class Publisher:
         self._inbox.put(_PlanSubmission(plan, future))
         return future
 
+    def submit_appending(
+        self, parts: Sequence[AppendPart], plan: DraftPlan
+    ) -> "asyncio.Future[PublishResult]":
+        """Append batches and publish a change of metadata with them, in one commit: all of it or nothing.
+
+        The future raises the errors of the plan and of the storage.
+
+        Concurrency: event loop.
+        """
+        assert self._loop is not None
+        future: asyncio.Future[PublishResult] = self._loop.create_future()
+        if self._failure is not None or self.is_stopping:
+            _set_exception(future, self._failure or _stopping_error())
+            return future
+        self._inbox.put(_AppendingSubmission(parts, plan, future))
+        return future
+
     def _why_not(self, submission: Submission) -> Exception | None:
         if self._failure is not None:
             return self._failure
@@ -238,22 +267,22 @@ class Publisher:
         if not taken:
             return False
         first = taken[0]
-        if isinstance(first, _PlanSubmission):
+        if isinstance(first, _Change):
             self._publish_plan(first)
         else:
             self._publish_submissions([one for one in taken if isinstance(one, Submission)])
         return True
 
-    def _take(self) -> list[Submission | _PlanSubmission]:
+    def _take(self) -> list[Submission | _Change]:
         """Return the next submissions, in order, without unvalidated ones and those after them."""
-        taken: list[Submission | _PlanSubmission] = []
+        taken: list[Submission | _Change] = []
         blocked: set[tuple[str, int]] = set()
         size = parts = 0
-        rest: list[Submission | _PlanSubmission] = []
+        rest: list[Submission | _Change] = []
         pending = self._pending
         while pending:
             one = pending.popleft()
-            if isinstance(one, _PlanSubmission):
+            if isinstance(one, _Change):
                 if not taken:
                     taken.append(one)
                 else:
@@ -318,15 +347,21 @@ class Publisher:
         self._busy_until = done + linger_ms / 1000 if linger_ms else 0.0
         self._on_loop(lambda: self._resolve(taken, results))
 
-    def _publish_plan(self, one: _PlanSubmission) -> None:
+    def _publish_plan(self, one: _Change) -> None:
         try:
-            result = self._root.metadata.publish(self._membership.current().fenced(one.plan))
+            result = self._published(one)
         except Exception as error:  # noqa: BLE001 - the caller's to handle
             failed = error
             self._stop_if_fatal(error)
             self._on_loop(lambda: _set_exception(one.future, failed))
         else:
             self._on_loop(lambda: self._resolve_plan(one, result))
+
+    def _published(self, one: _Change) -> PublishResult:
+        if isinstance(one, _AppendingSubmission):
+            assert self._writer is not None
+            return self._writer.append_and_publish(one.parts, one.plan)
+        return self._root.metadata.publish(self._membership.current().fenced(one.plan))
 
     def _submissions_failed(self, taken: list[Submission], error: Exception) -> None:
         if not self._stop_if_fatal(error):
@@ -370,12 +405,12 @@ class Publisher:
             if not one.future.done():
                 one.future.set_result(outcomes)
 
-    def _resolve_plan(self, one: _PlanSubmission, result: PublishResult) -> None:
+    def _resolve_plan(self, one: _Change, result: PublishResult) -> None:
         self._root.show()
         if not one.future.done():
             one.future.set_result(result)
 
-    def _reject(self, taken: Sequence[Submission | _PlanSubmission], error: Exception) -> None:
+    def _reject(self, taken: Sequence[Submission | _Change], error: Exception) -> None:
         for one in taken:
             if isinstance(one, Submission):
                 self._backlog.remove(one)

@@ -184,8 +184,8 @@ class Caller:
         if topic_id is not None and topic_id.int:
             topic = self.image.topic_by_id.get(topic_id_text(topic_id))
             return None if topic is None else topic.name
-        name = getattr(element, "name", None)
-        return getattr(element, "topic", None) if name is None else name
+        names = (getattr(element, of, None) for of in ("name", "topic", "topic_name"))
+        return next((name for name in names if name is not None), None)
 
     def _asked(self, operation: str, resource_type: str, name: str, count: int) -> Asked:
         context = self.context

@@ -644,12 +644,42 @@ def _described_topics(group: Any) -> list[str]:
     )
 
 
-async def share_records(request: Any, caller: Caller) -> Checked:
-    """All or nothing of what a request names; topics of its session are checked by the handler."""
-    if not caller.may(READ, GROUP, request.group_id or ""):
-        return Checked(answer=_refusal(caller, CODES[GROUP]))
-    _, refused = await _split_topics(caller, request.topics, READ)
-    return Checked(answer=_refusal(caller, CODES[TOPIC])) if refused else Checked(request)
+def of_group_and_topics(operation: AclOperation) -> Check:
+    """Need the operation on a request's group, and Read on all topics that it names; all or nothing."""
+
+    async def check(request: Any, caller: Caller) -> Checked:
+        if not caller.may(operation, GROUP, request.group_id or ""):
+            return Checked(answer=_refusal(caller, CODES[GROUP]))
+        _, refused = await _split_topics(caller, request.topics, READ)
+        return Checked(answer=_refusal(caller, CODES[TOPIC])) if refused else Checked(request)
+
+    return check
+
+
+async def share_offsets(request: Any, caller: Caller) -> Checked:
+    cls = caller.context.types.DescribeShareGroupOffsetsResponseGroup
+    allowed, refused = await caller.split(
+        request.groups, lambda one: caller.may(DESCRIBE, GROUP, str(one.group_id))
+    )
+    code = CODES[GROUP]
+    errors = [
+        make(cls, group_id=one.group_id, topics=(), error_code=code, error_message=MESSAGES[code])
+        for one in refused
+    ]
+
+    async def finish(answer: Any) -> Any:
+        groups = [
+            _with(
+                one,
+                topics=tuple(
+                    await caller.visible(one.topics, DESCRIBE, TOPIC, lambda topic: str(topic.topic_name))
+                ),
+            )
+            for one in answer.groups
+        ]
+        return _with(answer, groups=(*groups, *errors))
+
+    return Checked(_with(request, groups=tuple(allowed)), finish=finish)
 
 
 def no_credentials(request: Any, caller: Caller, code: ErrorCode) -> Any:

@@ -50,10 +50,11 @@ from sparklog_server.security.checks import (
     no_log_dirs,
     no_quotas,
     no_results,
+    of_group_and_topics,
     offset_commit,
     offset_delete,
     offset_fetch,
-    share_records,
+    share_offsets,
     topics,
     whole,
     write_txn_markers,
@@ -126,20 +127,30 @@ RULES: Mapping[int, Rule] = {
     ApiKey.LIST_TRANSACTIONS: Rule("those with Describe on TransactionalId", list_transactions),
     ApiKey.LIST_CONFIG_RESOURCES: whole(DESCRIBE_CONFIGS, CLUSTER),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Rule("Describe on Topic; in its handler"),
-    # By number, since not every version of the broker serves them: SaslHandshake, SaslAuthenticate,
-    # Describe- and AlterUserScramCredentials, the heartbeats and descriptions of consumer and share groups,
-    # ShareFetch, ShareAcknowledge.
-    17: Rule("nothing"),
-    36: Rule("nothing"),
-    50: whole(DESCRIBE, CLUSTER),
-    51: whole(ALTER, CLUSTER, refused=no_credentials),
-    68: Rule(
+    ApiKey.SASL_HANDSHAKE: Rule("nothing"),
+    ApiKey.SASL_AUTHENTICATE: Rule("nothing"),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: whole(DESCRIBE, CLUSTER),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: whole(ALTER, CLUSTER, refused=no_credentials),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Rule(
         "Read on Group, Describe on every Topic of the subscription; for a regular expression on `*`",
         group_heartbeat,
     ),
-    69: Rule("Describe on Group, Describe on every Topic of its members", group_description),
-    76: Rule("Read on Group, Describe on every Topic of the subscription", group_heartbeat),
-    77: Rule("Describe on Group, Describe on every Topic of its members", group_description),
-    78: Rule("Read on Group, Read on every Topic", share_records),
-    79: Rule("Read on Group, Read on every Topic", share_records),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Rule(
+        "Describe on Group, Describe on every Topic of its members", group_description
+    ),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Rule(
+        "Read on Group, Describe on every Topic of the subscription", group_heartbeat
+    ),
+    ApiKey.SHARE_GROUP_DESCRIBE: Rule(
+        "Describe on Group, Describe on every Topic of its members", group_description
+    ),
+    ApiKey.SHARE_FETCH: Rule(
+        "Read on Group, Read on every Topic; those of its session in its handler", of_group_and_topics(READ)
+    ),
+    ApiKey.SHARE_ACKNOWLEDGE: Rule("Read on Group, Read on every Topic", of_group_and_topics(READ)),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Rule("Describe on Group, Describe on Topic", share_offsets),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Rule("Read on Group, Read on every Topic", of_group_and_topics(READ)),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Rule(
+        "Delete on Group, Read on every Topic", of_group_and_topics(DELETE)
+    ),
 }

@@ -42,6 +42,7 @@ from sparklog_server.settings.security import (
     SecuritySettings,
     parse_override,
 )
+from sparklog_server.settings.share import ShareSettings
 from sparklog_server.settings.updating import DYNAMIC, ROOT_KEYS, TOPIC_DEFAULTS, update_of
 
 HTTP = "HTTP"  # the name of sparklog.http.listener among listeners
@@ -58,6 +59,7 @@ class ServerConfig:
     publish: PublishSettings
     fetch: FetchSettings
     groups: GroupSettings
+    share: ShareSettings
     transactions: TransactionSettings
     maintenance: MaintenanceSettings
     http: HttpSettings

@@ -38,6 +38,8 @@ _GROUPS = "one event loop serves all groups, by the classic protocol"
 _WAITING = "a request that waits is taken out as soon as it ends"
 _LOOKS = "maintenance looks every log.cleaner.backoff.ms"
 _JITTER = "the partitions of a writer share its segments, so they do not all roll at the same time"
+_SHARES = "the state of share groups is in the root's metadata log, with all other"
+_BOUNDS = "bounds of the settings of share groups are fixed here"
 _NO_OTHERS = "brokers do not talk to each other"
 
 # Exact keys first, then prefixes (with a trailing dot), in this order.
@@ -126,7 +128,6 @@ _REASONS: dict[str, str] = {
     "transaction.state.log.": _TRANSACTIONS,
     "transaction.partition.verification.enable": _VERIFIED,
     "transaction.two.phase.commit.enable": _TWO_PHASES,
-    "share.coordinator.": "share groups are not served in this version",
     "ssl.keystore.password": _PEM_STORE,
     "ssl.truststore.password": _PEM_STORE,
     "ssl.": _TLS,
@@ -142,7 +143,19 @@ _REASONS: dict[str, str] = {
     "group.consumer.assignor.offload.enable": "large assignments are always computed in another thread",
     "group.consumer.min.assignment.interval.ms": _INTERVALS,
     "group.consumer.max.assignment.interval.ms": _INTERVALS,
-    "group.share.": "share groups are not served in this version",
+    "share.coordinator.": _SHARES,
+    "group.share.enable": "share groups are always served",
+    "group.share.assignors": "one assignor spreads partitions evenly",
+    "group.share.assignment.interval.ms": "assignments are made when a member asks",
+    "group.share.initialize.retry.interval.ms": _SHARES,
+    "group.share.persister.class.name": _CLASSES,
+    "group.share.min.": _BOUNDS,
+    "group.share.max.heartbeat.interval.ms": _BOUNDS,
+    "group.share.max.session.timeout.ms": _BOUNDS,
+    "group.share.max.record.lock.duration.ms": _BOUNDS,
+    "group.share.max.delivery.count.limit": _BOUNDS,
+    "group.share.max.partition.max.record.locks": _BOUNDS,
+    "errors.deadletterqueue.auto.create.topics.enable": "create dead-letter topics yourself",
     "metadata.log.": "see the root's __cluster_metadata, FORMAT.md",
     "metadata.max.": "see the root's __cluster_metadata, FORMAT.md",
     "internal.": "it is Kafka's own, for its tests",
@@ -195,8 +208,9 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "num.replica.fetchers": (_is_any, _REPLICAS),
     "unclean.leader.election.enable": (_is_false, _CLEAN),
     "min.insync.replicas": (_is_one, _ONE),
-    "share.coordinator.state.topic.replication.factor": (_is_one, "share groups are not served"),
-    "share.coordinator.state.topic.min.isr": (_is_one, "share groups are not served"),
+    "share.coordinator.state.topic.replication.factor": (_is_one, _SHARES),
+    "share.coordinator.state.topic.min.isr": (_is_one, _SHARES),
+    "errors.deadletterqueue.auto.create.topics.enable": (_is_false, "it is as if false here"),
     # Kafka's own file has its default, a week: a user who starts with that file has not chosen it. In
     # the environment, or as a flag, it counts (sources.py).
     "log.retention.hours": (_is_number(_WEEK_MS, _HOUR_MS), _FOR_EVER),

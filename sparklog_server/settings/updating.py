@@ -31,7 +31,12 @@ from sparklog.log.setting import Setting, declared_settings
 # Sources: Kafka ServerTopicConfigSynonyms (the synonym of highest priority).
 
 
-_SAME_NAME = ("compression.type", "min.insync.replicas", "unclean.leader.election.enable")
+_SAME_NAME = (
+    "compression.type",
+    "errors.deadletterqueue.group.enable",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+)
 _OTHER_NAME = {
     "flush.messages": "log.flush.interval.messages",
     "flush.ms": "log.flush.interval.ms",

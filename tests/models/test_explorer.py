@@ -10,9 +10,10 @@ from tests.models.explorer import Model, Next, Violation, explore, replaced, res
 from tests.models.hours_on_object_store import Hours
 from tests.models.opening import Opening
 from tests.models.publish_on_directory import Directory
+from tests.models.sharing import Sharing
 from tests.models.sweeping import Sweeping
 
-MODELS = [Combining, Conditions, Directory, Hours, Opening, Sweeping]
+MODELS = [Combining, Conditions, Directory, Hours, Opening, Sharing, Sweeping]
 
 
 class Clerk(NamedTuple):

@@ -16,6 +16,7 @@ from sparklog.metadata.model import (
     restoring,
     sequences,
     settings,
+    sharing,
     staging,
     sweeping,
     topics,
@@ -41,6 +42,7 @@ from sparklog.metadata.model.registry import (
 from sparklog.metadata.model.restoring import RestoreRoot
 from sparklog.metadata.model.sequences import AllocateProducerIds, ExpireProducers
 from sparklog.metadata.model.settings import RequireFeatures, SetConfigs
+from sparklog.metadata.model.sharing import BeginShare, ForgetShare, ShareRecords
 from sparklog.metadata.model.staging import StageExtents
 from sparklog.metadata.model.sweeping import MoveSweepHorizon, NoteCleaned, RetireSegments
 from sparklog.metadata.model.topics import AddPartitions, CreateTopic, DeleteTopic
@@ -86,6 +88,9 @@ Action = (
     | SetScramCredential
     | ChangeAcls
     | SetQuotas
+    | BeginShare
+    | ShareRecords
+    | ForgetShare
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
@@ -123,6 +128,9 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     SetScramCredential: users.set_scram_credential,
     ChangeAcls: access.change_acls,
     SetQuotas: access.set_quotas,
+    BeginShare: sharing.begin_share,
+    ShareRecords: sharing.share_records,
+    ForgetShare: sharing.forget_share,
 }
 
 # What changes who serves the root, what is in it to be served, and who does so.

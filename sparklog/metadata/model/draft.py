@@ -26,6 +26,7 @@ from sparklog.metadata.model.image import (
     WriterTxnState,
 )
 from sparklog.metadata.model.retired import RetiredDraft
+from sparklog.metadata.model.share_values import SharePlace, ShareState
 from sparklog.metadata.model.transaction_values import (
     NO_PARTITIONS,
     NOBODY,
@@ -378,6 +379,7 @@ class ImageDraft:
         acting: the broker of the current action, if any.
         cluster_changed, newest_ms: as in the image.
         transactions, retired: as in the image, changed by their own methods.
+        shares: as in the image, changed by `set_share`.
         configs, reader_features, writer_features, brokers, controller, next_producer_id, publishers,
             sweep_horizon, producers_marked_ms, incarnation: as in the image, changed in place.
         acls, quotas: as in the image, replaced when they change.
@@ -402,6 +404,8 @@ class ImageDraft:
         self.incarnation = image.incarnation
         self.scram = image.scram  # replaced, not changed
         self.acls, self.quotas = image.acls, image.quotas
+        self.shares: dict[str, Mapping[SharePlace, ShareState]] = dict(image.shares)
+        self._own_shares: dict[str, dict[SharePlace, ShareState]] = {}  # copied, and so mutable
         self.cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() replaces them.
         self._by_name = dict(image.topics)
@@ -496,6 +500,21 @@ class ImageDraft:
         for extents in transaction.staged.values():
             self.count_removed(extents.columns())
 
+    def set_share(self, group: str, place: SharePlace, state: ShareState | None) -> None:
+        """Set or (None) remove the state of a share group in a partition."""
+        own = self._own_shares.get(group)
+        if own is None:
+            own = self._own_shares[group] = dict(self.shares.get(group, {}))
+        if state is None:
+            own.pop(place, None)
+        else:
+            own[place] = state
+        if own:
+            self.shares[group] = own
+        else:
+            self.shares.pop(group, None)
+            del self._own_shares[group]
+
     def add_topic(self, draft: TopicDraft) -> None:
         """Add a topic with a free id and name."""
         topic = Topic(topic_id=draft.topic_id, name=draft.name, partitions=(), configs={})
@@ -509,6 +528,9 @@ class ImageDraft:
         for staged in self.transactions.staged_in_topic(draft.topic_id):
             self.count_removed(staged.columns())
         self.transactions.drop_topic(draft.topic_id, len(draft.partitions))
+        for group, states in list(self.shares.items()):
+            for place in [place for place in states if place[0] == draft.topic_id]:
+                self.set_share(group, place, None)
         del self._by_id[draft.topic_id], self._by_name[draft.name], self._topics[draft.topic_id]
         self._partitions = {key: state for key, state in self._partitions.items() if key[0] != draft.topic_id}
 
@@ -546,6 +568,7 @@ class ImageDraft:
             scram=self.scram,
             acls=self.acls,
             quotas=self.quotas,
+            shares=self.shares,
             cluster_changed=self.cluster_changed,
             newest_ms=self.newest_ms,
             replayed=replayed,

@@ -17,6 +17,7 @@ from sparklog.errors import UnknownTopicError
 from sparklog.metadata.model.action import Int64
 from sparklog.metadata.model.extent_list import Extent, ExtentList
 from sparklog.metadata.model.retired import NOTHING_RETIRED, Retired
+from sparklog.metadata.model.share_values import Shares
 from sparklog.metadata.model.transaction_values import NO_TRANSACTIONS, Transactions
 
 # --- broker values -----------------------------------------------------------------------------------
@@ -400,6 +401,8 @@ class Image:
     # Rules and limits of clients (access.py).
     acls: frozenset[Acl] = frozenset()
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    # Of share groups, by group; by topic id and partition (share_values.py).
+    shares: Shares = field(default_factory=dict)
     # The rest is not part of the state, and not compared. The last commit that changed the cluster: brokers,
     # controller, topics, partitions, or leaders.
     cluster_changed: int = field(default=NO_COMMIT, compare=False)

@@ -31,8 +31,8 @@ from sparklog.metadata.model.image import Image
 # Sources: FORMAT.md#versions-and-features; adr/0034; Delta's protocol, table features.
 
 
-# The supported features: scram (users.py); acls and quotas (access.py).
-READER_FEATURES: frozenset[str] = frozenset({"acls", "quotas", "scram"})
+# The supported features: scram (users.py); acls and quotas (access.py); share-groups (sharing.py).
+READER_FEATURES: frozenset[str] = frozenset({"acls", "quotas", "scram", "share-groups"})
 WRITER_FEATURES: frozenset[str] = frozenset({"acls", "quotas"})
 MAX_FEATURES = 100
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,62}", re.ASCII)

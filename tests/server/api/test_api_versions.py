@@ -33,9 +33,13 @@ def test_the_versions_of_transactions_and_groups_are_features(
 ) -> None:
     response = asker.ask(API_VERSIONS, version)
     supported = {one.name: (one.min_version, one.max_version) for one in response.supported_features}
-    assert supported == {"transaction.version": (1, NEWEST_TRANSACTION_VERSION), "group.version": (1, 1)}
+    assert supported == {
+        "transaction.version": (1, NEWEST_TRANSACTION_VERSION),
+        "group.version": (1, 1),
+        "share.version": (1, 2),
+    }
     finalized = {one.name: one.max_version_level for one in response.finalized_features}
-    assert finalized == {"transaction.version": NEWEST_TRANSACTION_VERSION, "group.version": 1}
+    assert finalized == {name: newest for name, (_, newest) in supported.items()}
     levels = [(one.min_version_level, one.max_version_level) for one in response.finalized_features]
     assert all(least == most for least, most in levels)
     assert response.finalized_features_epoch == log.refresh().commit

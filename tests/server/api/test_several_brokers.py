@@ -64,6 +64,10 @@ class Two:
             running = self.brokers[node]
             running.call(running.broker.root.look())
 
+    def connect(self, node: int) -> WireClient:
+        one = self.brokers[node]
+        return self._stack.enter_context(WireClient(one.host, one.port))
+
     def client(self, node: int) -> ProducingClient:
         one = self.brokers[node]
         return self._stack.enter_context(ProducingClient(one.host, one.port))

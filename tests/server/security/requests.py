@@ -271,6 +271,74 @@ REQUESTS: Mapping[ApiKey, Callable[[], _Fields]] = {
         "response_partition_limit": 10,
         "cursor": None,
     },
+    ApiKey.SASL_HANDSHAKE: lambda: {"mechanism": "SCRAM-SHA-256"},
+    ApiKey.SASL_AUTHENTICATE: lambda: {"auth_bytes": b""},
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda: {"users": [{"_": "UserName", "name": "nobody"}]},
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda: {
+        "deletions": [{"_": "ScramCredentialDeletion", "name": "nobody", "mechanism": 1}],
+        "upsertions": (),
+    },
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: lambda: {
+        "group_id": GROUP,
+        "member_id": "m",
+        "member_epoch": 0,
+        "rebalance_timeout": 60_000,
+        "subscribed_topic_names": (TOPIC,),
+        "topic_partitions": (),
+    },
+    ApiKey.CONSUMER_GROUP_DESCRIBE: lambda: {"group_ids": (GROUP,), "include_authorized_operations": False},
+    ApiKey.SHARE_GROUP_HEARTBEAT: lambda: {
+        "group_id": GROUP,
+        "member_id": "m",
+        "member_epoch": 0,
+        "subscribed_topic_names": (TOPIC,),
+    },
+    ApiKey.SHARE_GROUP_DESCRIBE: lambda: {"group_ids": (GROUP,), "include_authorized_operations": False},
+    ApiKey.SHARE_FETCH: lambda: {
+        "group_id": GROUP,
+        "member_id": "m",
+        "share_session_epoch": 0,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1000,
+        "max_records": 1,
+        "batch_size": 1,
+        "topics": (),
+    },
+    ApiKey.SHARE_ACKNOWLEDGE: lambda: {
+        "group_id": GROUP,
+        "member_id": "m",
+        "share_session_epoch": 1,
+        "topics": (),
+    },
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda: {
+        "groups": [{"_": "DescribeShareGroupOffsetsRequestGroup", "group_id": GROUP, "topics": None}]
+    },
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda: {
+        "group_id": GROUP,
+        "topics": [
+            {
+                "_": "AlterShareGroupOffsetsRequestTopic",
+                "topic_name": TOPIC,
+                "partitions": [
+                    {
+                        "_": "AlterShareGroupOffsetsRequestPartition",
+                        "partition_index": 0,
+                        "start_offset": 0,
+                    }
+                ],
+            }
+        ],
+    },
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda: {
+        "group_id": GROUP,
+        "topics": [{"_": "DeleteShareGroupOffsetsRequestTopic", "topic_name": TOPIC}],
+    },
 }
 # The newest version whose requests have the fields above: names instead of topic ids.
-VERSIONS: Mapping[ApiKey, int] = {ApiKey.PRODUCE: 12, ApiKey.FETCH: 12}
+VERSIONS: Mapping[ApiKey, int] = {
+    ApiKey.PRODUCE: 12,
+    ApiKey.FETCH: 12,
+    ApiKey.OFFSET_COMMIT: 9,
+    ApiKey.OFFSET_FETCH: 9,
+}

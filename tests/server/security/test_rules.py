@@ -13,6 +13,7 @@ from sparklog_server.protocol.apis import ApiKey
 from sparklog_server.protocol.responses import topic_uuid
 from sparklog_server.security.rules import RULES
 from sparklog_server.settings.access import STANDARD_AUTHORIZER
+from tests.server.api.share_requests import Worker
 from tests.server.security.requests import GROUP, ID, OTHER, REQUESTS, TOPIC, UNKNOWN_ID, VERSIONS
 from tests.support.principals import client_of, trust_client_ids
 from tests.support.running_broker import RunningBroker
@@ -35,6 +36,8 @@ WITHOUT_ERRORS = {
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.LIST_GROUPS,
     ApiKey.LIST_TRANSACTIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
 }
 # The least that lets the requests of requests.py through: resource types and operations.
 T, G, C, X = ("TOPIC", TOPIC), ("GROUP", GROUP), ("CLUSTER", "kafka-cluster"), ("TRANSACTIONAL_ID", ID)
@@ -84,6 +87,17 @@ NEEDED: dict[ApiKey, list[tuple[tuple[str, str], str]]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: [(("TRANSACTIONAL_ID", UNKNOWN_ID), "DESCRIBE")],
     ApiKey.LIST_CONFIG_RESOURCES: [(C, "DESCRIBE_CONFIGS")],
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: [(T, "DESCRIBE")],
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: [(C, "DESCRIBE")],
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: [(C, "ALTER")],
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: [(G, "READ"), (T, "DESCRIBE")],
+    ApiKey.CONSUMER_GROUP_DESCRIBE: [(G, "DESCRIBE")],
+    ApiKey.SHARE_GROUP_HEARTBEAT: [(G, "READ"), (T, "DESCRIBE")],
+    ApiKey.SHARE_GROUP_DESCRIBE: [(G, "DESCRIBE")],
+    ApiKey.SHARE_FETCH: [(G, "READ")],  # topics are named by id: see below
+    ApiKey.SHARE_ACKNOWLEDGE: [(G, "READ")],
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: [(G, "DESCRIBE")],
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: [(G, "READ"), (T, "READ")],
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: [(G, "DELETE"), (T, "READ")],
 }
 
 
@@ -126,6 +140,8 @@ def test_every_api_has_a_rule_and_a_row_of_the_matrix() -> None:
     assert {key for key in served_by_rule if "in its handler" not in RULES[key].needs} == {
         ApiKey.API_VERSIONS,
         ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
     }
 
 
@@ -247,6 +263,24 @@ def test_a_session_is_checked_with_each_fetch(running_broker: RunningBroker) -> 
         running_broker.settle()
         revoked = alice.ask(ApiKey.FETCH, 12, **(again | {"session_epoch": 2}))
         assert ErrorCode.topic_authorization_failed in set(errors_in(revoked))
+
+
+def test_records_of_a_share_group_need_read_on_their_topic_with_each_fetch(
+    running_broker: RunningBroker,
+) -> None:
+    trust_client_ids(running_broker)
+    reads = Acl("TOPIC", TOPIC, "LITERAL", "User:alice", "*", "READ", "ALLOW")
+    grant(running_broker, Acl("GROUP", "*", "LITERAL", "User:alice", "*", "READ", "ALLOW"), reads)
+    log = running_broker.beside()
+    topic_id = log.image.topic(TOPIC).topic_id
+    with client_of(running_broker, "User:alice") as client:
+        worker = Worker(client, topic_id)
+        assert worker.fetch_all().error_code is ErrorCode.none
+        log.metadata.publish(lambda image: plan_change_acls(image, removed=[reads]))
+        running_broker.settle()
+        assert worker.fetch_all().error_code is ErrorCode.topic_authorization_failed
+        other = Worker(client, topic_id, member="m-2")
+        assert other.fetch_all().error_code is ErrorCode.topic_authorization_failed
 
 
 def test_missing_topics_are_created_with_permission_only(running_broker: RunningBroker) -> None:

@@ -65,7 +65,7 @@ def test_the_variable_that_names_the_file_is_no_setting(tmp_path: Path) -> None:
         ("min.insync.replicas=2", {}, "replicas share one copy"),
         ("process.roles=controller", {}, "elect one of them controller"),
         ("unclean.leader.election.enable=true", {}, "no election is unclean"),
-        ("share.coordinator.state.topic.replication.factor=3", {}, "share groups are not served"),
+        ("share.coordinator.state.topic.replication.factor=3", {}, "the state of share groups"),
         ("transaction.two.phase.commit.enable=true", {}, "KIP-939"),
         ("ssl.cipher.suites=TLS_X", {}, "PEM files"),
         ("num.partitions=many", {}, "found 'many', expected integer"),
