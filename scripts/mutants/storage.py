@@ -104,8 +104,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/storage/test_local_links.py",
     ),
     edit(
-        "S3: after a lost answer any object of that name counts as ours: a lost commit is acknowledged.",
-        "sparklog/storage/s3.py",
+        "Objects: after a lost answer any object of that name counts as ours: a lost commit is acknowledged.",
+        "sparklog/storage/object_store.py",
         "if self._client.get(self._url, self._key, 0, None)[0] != data:",
         "if False:",
         "tests/storage/test_s3_faults.py",
@@ -141,7 +141,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     edit(
         "S3: a store that lets two puts of one name win is accepted.",
-        "sparklog/storage/s3_probe.py",
+        "sparklog/storage/object_probe.py",
         "if winners > 1:",
         "if False:",
         "tests/storage/test_s3_patience.py",

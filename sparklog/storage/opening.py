@@ -18,7 +18,14 @@ from sparklog.storage.filesystems import OPTION, allows_unsafe, validate_filesys
 from sparklog.storage.local import LocalStore
 from sparklog.storage.local_files import create_root
 from sparklog.storage.memory import MemoryStore
-from sparklog.storage.root_rules import S3_SCHEMES, local_path, memory_name, scheme_of
+from sparklog.storage.root_rules import (
+    AZURE_SCHEMES,
+    GS_SCHEMES,
+    S3_SCHEMES,
+    local_path,
+    memory_name,
+    scheme_of,
+)
 
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()
@@ -31,13 +38,14 @@ def open_store(
     storage_options: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
 ) -> Store:
-    """Open the store at `root`: a path, file:///path, s3://bucket/prefix, or memory://name (this process
-    only).
+    """Open the store at `root`: a path, file:///path, memory://name (this process only), s3://bucket/prefix,
+    gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix, or az://container/prefix.
 
     Args:
         create: create the root directory if it is missing. Buckets are never created.
-        storage_options: how to reach an object store, in s3fs's format; see docs/s3.md. For a directory
-            allow_unsafe_filesystem: open it also where names are cached; see docs/filesystems.md.
+        storage_options: how to reach an object store, in the format of s3fs, gcsfs or adlfs; see
+            docs/object-stores.md. For a directory allow_unsafe_filesystem: open it also where names are
+            cached; see docs/filesystems.md.
         clock: the clock for waits for an object store; for tests.
 
     Raises:
@@ -51,14 +59,15 @@ def open_store(
             "ILLEGAL_ROOT", f"root {shown('root', text)}: not a path", fix="Give a directory or a file:// URL"
         )
     scheme = scheme_of(text)
-    if scheme in S3_SCHEMES:
-        return _open_s3(text, storage_options, clock)
+    if scheme in S3_SCHEMES | GS_SCHEMES | AZURE_SCHEMES:
+        return _open_object_store(scheme, text, storage_options, clock)
     is_local = scheme in {"", "file"}
     if storage_options and not (is_local and set(storage_options) == {OPTION}):
         known = f"none but {OPTION}" if is_local else "none"
         raise InvalidRequestError(
             "INVALID_OPTION",
-            f"root {shown('root', text)}: found storage options, expected {known}: they are for s3://bucket/prefix",
+            f"root {shown('root', text)}: found storage options, expected {known}: they are for "
+            "object stores",
             fix="Remove the storage options, or correct the root",
         )
     if is_local:
@@ -70,22 +79,49 @@ def open_store(
     raise InvalidRequestError(
         "UNSUPPORTED_STORE",
         f"root {shown('root', text)}: the scheme {scheme!r} is not supported: commits need a store that "
-        "creates an object only if it is absent; this version supports S3 and file systems",
-        fix="Use a directory (a path, or file:///path) or s3://bucket/prefix",
+        "creates an object only if it is absent",
+        fix="Use a directory (a path, or file:///path), or a bucket: s3://, gs://, abfss:// or az://; see "
+        "docs/object-stores.md",
     )
 
 
-def _open_s3(url: str, storage_options: Mapping[str, Any] | None, clock: Clock | None) -> Store:
-    if importlib.util.find_spec("botocore") is None:
-        raise InvalidRequestError(
-            "S3_NOT_INSTALLED",
-            "an s3:// root needs the package botocore, which is not installed",
-            fix="Install it: pip install 'sparklog[s3]'",
-        )
-    from sparklog.storage.s3 import S3Store  # noqa: PLC0415 - only s3 roots pay for it
-    from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415 - as above
+def _open_object_store(
+    scheme: str, url: str, storage_options: Mapping[str, Any] | None, clock: Clock | None
+) -> Store:
+    """Open a bucket. Its client library is imported only here: only such roots pay for it."""
+    if scheme in S3_SCHEMES:
+        _require("S3_NOT_INSTALLED", "an s3:// root", "s3", "botocore")
+        from sparklog.storage.s3 import S3Store  # noqa: PLC0415
+        from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415
 
-    return S3Store(url, parse_storage_options(storage_options, os.environ), clock)
+        return S3Store(url, parse_storage_options(storage_options, os.environ), clock)
+    if scheme in GS_SCHEMES:
+        _require("STORE_NOT_INSTALLED", "a gs:// root", "gs", "google.auth", "urllib3")
+        from sparklog.storage.gcs import GcsStore, parse_gcs_options  # noqa: PLC0415
+
+        return GcsStore(url, parse_gcs_options(storage_options, os.environ), clock)
+    _require("STORE_NOT_INSTALLED", f"an {scheme}:// root", "azure", "azure.identity", "urllib3")
+    from sparklog.storage.azure import AzureStore, parse_azure_options  # noqa: PLC0415
+
+    return AzureStore(url, parse_azure_options(storage_options, os.environ), clock)
+
+
+def _require(code: str, what: str, extra: str, *modules: str) -> None:
+    missing = [module for module in modules if not _is_installed(module)]
+    if missing:
+        packages = ", ".join(module.replace(".", "-") for module in missing)
+        raise InvalidRequestError(
+            code,
+            f"{what} needs the package {packages}, which is not installed",
+            fix=f"Install it: pip install 'sparklog[{extra}]'",
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # of a parent; it was made unavailable
+        return False
 
 
 def _open_local(path: Path, *, create: bool, allow_unsafe: bool) -> LocalStore:

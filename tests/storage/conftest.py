@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparklog.clock import Clock, ManualClock
-from sparklog.storage import LocalStore, MemoryStore, Store, open_store, s3_probe
+from sparklog.storage import LocalStore, MemoryStore, Store, object_probe, open_store
 from sparklog.storage.s3 import S3Store
 from sparklog.storage.s3_options import parse_storage_options
 from tests.seaweed import KEY, SECRET, SeaweedServer
@@ -83,9 +83,9 @@ def make(s3_root: str, proxy: FaultyProxy) -> MakeStore:
         given["read_timeout"] = 0.4 if fault == "LATE_ANSWER" else 20
         store = S3Store(s3_root, parse_storage_options({**given, **options}), clock or ManualClock())
         if ready is False:
-            s3_probe.passed.discard(store.client.identity)
+            object_probe.passed.discard(store.client.identity)
         if ready:
-            s3_probe.passed.add(store.client.identity)
+            object_probe.passed.add(store.client.identity)
             store.exists("ready")
         proxy.requests.clear()
         return store
