@@ -527,7 +527,7 @@ class ObjectStore(ABC):
         page = next(self.client.listed(self.url, self._prefix, by_directory=True, page_size=limit))
         keys = [listed.key for listed in page.objects] + list(page.directories)
         # The key of the prefix itself is how consoles show an empty folder.
-        return [key[len(self._prefix) :] for key in keys if key != self._prefix]
+        return [key[len(self._prefix) :] for key in keys if key != self._prefix][:limit]
 
     def list(
         self, prefix: str, *, recursive: bool = False, start_after: str | None = None, within_ms: int = 0

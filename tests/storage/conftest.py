@@ -11,6 +11,7 @@ from sparklog.clock import Clock, ManualClock
 from sparklog.storage import LocalStore, MemoryStore, Store, object_probe, open_store
 from sparklog.storage.s3 import S3Store
 from sparklog.storage.s3_options import parse_storage_options
+from tests.bucket_servers import NAMES, are_built
 from tests.seaweed import KEY, SECRET, SeaweedServer
 from tests.storage.faulty_s3 import MakeStore
 from tests.storage.s3_proxy import FaultyProxy
@@ -23,8 +24,13 @@ def local(tmp_path: Path) -> LocalStore:
     return store
 
 
-@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.slow)])
+BUCKETS = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if are_built()]
+
+
+@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.slow), *BUCKETS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param in NAMES:
+        return open_store(request.getfixturevalue("bucket_server")(request.param).new_root())
     if request.param == "local":
         return open_store(tmp_path / "root", create=True)
     if request.param == "s3":
