@@ -1,6 +1,6 @@
 """Emulators of Google Cloud Storage and Azure Blob Storage: fake-gcs-server and Azurite, one process a run.
 
-`make test-stores` builds and installs them, and sets SPARKLOG_STORES; no other target runs a test that needs one.
+`make test-stores` installs them, and sets SPARKLOG_STORES; no other target runs a test that needs one.
 SPARKLOG_TEST_STORE=gs or azure puts the log of every test that uses `root` into one of them.
 
 Invariants: as tests/seaweed.py: loopback only, started by the first test that needs them, ended with the run.
