@@ -47,6 +47,7 @@ from sparklog.storage.rest_client import (
     no_answer_code,
     parse_int,
     to_ms,
+    validate_empty,
 )
 from sparklog.storage.root_rules import AzurePlace, parse_azure_url
 
@@ -271,7 +272,7 @@ class AzureClient(RestClient):
     def delete(self, url: str, key: str) -> None:
         request = Request(name="delete_object", method="DELETE", path=self._blob(key))
         try:
-            self.call(url, request)
+            self._repeat(request.name, url, lambda: validate_empty(self.send(request)))
         except NotFoundError:
             return
 
@@ -291,7 +292,7 @@ class AzureClient(RestClient):
             headers={"content-md5": _md5_of(data)},
             body=data,
         )
-        self.call(upload.url, request)
+        self._repeat(request.name, upload.url, lambda: _validate_part(self.send(request)))
         upload.tokens[number] = block
 
     def complete_upload(self, upload: Upload) -> None:
@@ -310,7 +311,7 @@ class AzureClient(RestClient):
             },
             body=body,
         )
-        self.call(upload.url, request)
+        self._repeat(request.name, upload.url, lambda: _validate_created(self.send(request)))
 
     def abort_upload(self, upload: Upload) -> None:
         """No-op: the service drops blocks that were never listed."""
@@ -453,6 +454,11 @@ def _md5_of(data: bytes | bytearray) -> str:
 def _validate_created(answer: Answer) -> None:
     if answer.status != 201 or "etag" not in answer.headers:
         raise WrongAnswerError("an answer without an ETag, which every put returns")
+
+
+def _validate_part(answer: Answer) -> None:
+    if answer.status != 201:
+        raise WrongAnswerError(f"an answer {answer.status}, expected 201")
 
 
 def _parse_page(answer: Answer, prefix: str, start_after: str | None) -> tuple[Page, str]:

@@ -1,9 +1,8 @@
 """A store in a bucket of Google Cloud Storage, over its JSON API.
 
-put_if_absent is an upload with ifGenerationMatch=0: in one request, with its MD5, one attempt. Large objects
-are resumable uploads with the same condition, whose parts follow each other; the last part finishes the
-object. After a failure the session is asked how far it has come, so a lost answer is no loss. Sessions end by
-themselves after a week: nothing is to be swept.
+put_if_absent is an upload with ifGenerationMatch=0: in one request, with its MD5, one attempt. A large object
+is composed of parts, objects under .tmp/, with the same condition. A part may be put again after a lost answer,
+and several are sent at a time; a resumable upload allows neither. What a killed writer leaves is swept.
 
 How late a put may land (ADR 0008): Google's requests have no date, but their tokens expire. A token that
 lives longer than an hour is refused for puts. A store that takes any token (an emulator) has no bound.
@@ -13,6 +12,7 @@ Sources: Cloud Storage's JSON API: objects, resumable uploads, request precondit
 """
 
 import base64
+import contextlib
 import dataclasses
 import datetime as dt
 import functools
@@ -21,7 +21,7 @@ import json
 import secrets
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import google.auth
@@ -32,12 +32,12 @@ from google.auth import compute_engine
 from google.oauth2 import service_account
 
 from sparklog.clock import Clock, SystemClock
-from sparklog.errors import InvalidRequestError, NotFoundError
+from sparklog.errors import AlreadyExistsError, InvalidRequestError, NotFoundError, StorageError
 from sparklog.storage.base import TEMPORARY_DIRECTORY
 from sparklog.storage.object_client import Listed, Outcome, Page, PageOrder, Upload, WrongAnswerError
 from sparklog.storage.object_options import ObjectOptions, from_environment, invalid
 from sparklog.storage.object_probe import try_requests
-from sparklog.storage.object_store import ObjectStore
+from sparklog.storage.object_store import PARTS, ObjectStore
 from sparklog.storage.rest_client import (
     Answer,
     AnswerError,
@@ -47,6 +47,7 @@ from sparklog.storage.rest_client import (
     no_answer_code,
     parse_int,
     to_ms,
+    validate_empty,
 )
 from sparklog.storage.root_rules import parse_gs_url
 
@@ -185,7 +186,7 @@ def _credentials(options: GcsOptions) -> Any:
 
 _GOOGLE = "https://storage.googleapis.com"
 _TAKEN = 412
-_MORE = 308
+MAX_COMPOSED = 32  # objects in one request
 _LIST_FIELDS = "kind,nextPageToken,prefixes,items(name,size,updated)"
 
 
@@ -196,15 +197,15 @@ class GcsClient(RestClient):
         *RestClient.failures,
         google.auth.exceptions.GoogleAuthError,
     )
-    parts_in_flight: ClassVar[int] = 1  # a session takes them in order
     refusal_fix: ClassVar[str] = (
         "Give credentials that may read, write, list and delete objects of the bucket: Application Default "
         "Credentials (GOOGLE_APPLICATION_CREDENTIALS, gcloud auth application-default login), or the storage "
         "option token"
     )
 
-    def __init__(self, bucket: str, options: GcsOptions, clock: Clock) -> None:
+    def __init__(self, bucket: str, options: GcsOptions, clock: Clock, parts_prefix: str = "") -> None:
         self.bucket = bucket
+        self.parts_prefix = parts_prefix  # of the parts of large objects
         self.options = options
         self._credentials: Any = None
         super().__init__(options.endpoint_url or _GOOGLE, options, clock)
@@ -320,82 +321,58 @@ class GcsClient(RestClient):
     def delete(self, url: str, key: str) -> None:
         request = Request(name="delete_object", method="DELETE", path=self._object(key))
         try:
-            self.call(url, request)
+            self._repeat(request.name, url, lambda: validate_empty(self.send(request)))
         except NotFoundError:
             return
 
     # --- uploads in parts ----------------------------------------------------------------------------
 
     def begin_upload(self, url: str, key: str) -> Upload:
-        answer = self.call(
-            url,
-            Request(
-                name="begin_upload",
-                method="POST",
-                path=f"/upload{self._objects}",
-                query={"uploadType": "resumable", "name": key, "ifGenerationMatch": "0"},
-                headers={"content-type": "application/json"},
-                body=b"{}",
-            ),
-        )
-        # The address of the session, at the endpoint that we were given.
-        session = urllib.parse.urlsplit(answer.headers.get("location", ""))
-        if "upload_id" not in urllib.parse.parse_qs(session.query):
-            problem = WrongAnswerError("an upload session without an address")
-            raise self.storage_error("begin_upload", url, problem)
-        return Upload(url=url, key=key, state=f"{session.path}?{session.query}")
+        return Upload(url=url, key=key, state=f"{self.parts_prefix}{secrets.token_hex(16)}")
 
-    def put_part(self, upload: Upload, number: int, position: int, data: bytearray, *, is_last: bool) -> None:
-        end = position + len(data)
-        total = str(end) if is_last else "*"
-        sent = 0  # bytes of `data` that the session has; -1: unknown
-
-        def attempt() -> None:
-            nonlocal sent
-            while True:
-                if sent < 0:
-                    answer = self._session(upload, f"bytes */{total}", b"")
-                else:
-                    content = f"bytes {position + sent}-{end - 1}/{total}"
-                    known, sent = sent, -1
-                    answer = self._session(upload, content, memoryview(data)[known:])
-                if answer.status != _MORE:
-                    return  # the object is finished
-                sent = _persisted(answer) - position
-                if not 0 <= sent <= len(data):
-                    raise WrongAnswerError(f"an upload with {sent} bytes of a part of {len(data)}")
-                if sent == len(data) and not is_last:
-                    return
-
-        self._repeat("put_part", upload.url, attempt)
-        upload.tokens[number] = total
-
-    def _session(self, upload: Upload, content_range: str, data: bytes | memoryview) -> Answer:
-        path, _, query = upload.state.partition("?")
-        request = Request(
-            name="put_part",
-            method="PUT",
-            path=path,
-            query=dict(urllib.parse.parse_qsl(query)),
-            headers={"content-range": content_range},
-            body=data,
-            accepts=(_MORE,),
-        )
-        return self.send(request)
+    def put_part(self, upload: Upload, number: int, position: int, data: bytearray, *, is_last: bool) -> None:  # noqa: ARG002 - for stores whose uploads have an order
+        key = f"{upload.state}-{number:06}"
+        self.put(upload.url, key, bytes(data))
+        upload.tokens[number] = key
 
     def complete_upload(self, upload: Upload) -> None:
-        """No-op: the last part has finished it."""
+        keys = [key for _, key in sorted(upload.tokens.items())]
+        made = list(keys)
+        while len(keys) > MAX_COMPOSED:  # in levels
+            groups = [keys[at : at + MAX_COMPOSED] for at in range(0, len(keys), MAX_COMPOSED)]
+            keys = [f"{upload.state}-{len(made)}-{number:06}" for number in range(len(groups))]
+            made += keys
+            for key, group in zip(keys, groups, strict=True):
+                self._compose(upload.url, key, group, {})
+        try:
+            self._compose(upload.url, upload.key, keys, {"ifGenerationMatch": "0"})
+        except AlreadyExistsError:
+            self._remove_parts(upload.url, made)
+            raise
+        self._remove_parts(upload.url, made)
+
+    def _compose(self, url: str, key: str, parts: list[str], condition: Mapping[str, str]) -> None:
+        content = {
+            "sourceObjects": [{"name": part} for part in parts],
+            "destination": {"contentType": "application/octet-stream"},
+        }
+        request = Request(
+            name="compose_object",
+            method="POST",
+            path=f"{self._object(key)}/compose",
+            query={"fields": "generation", **condition},
+            headers={"content-type": "application/json"},
+            body=json.dumps(content).encode(),
+        )
+        self._repeat("compose_object", url, lambda: _validate_created(self.send(request)))
+
+    def _remove_parts(self, url: str, keys: Sequence[str]) -> None:
+        """Best effort: they are swept otherwise."""
+        with contextlib.suppress(StorageError):
+            self.delete_many(url, keys)
 
     def abort_upload(self, upload: Upload) -> None:
-        path, _, query = upload.state.partition("?")
-        request = Request(
-            name="abort_upload",
-            method="DELETE",
-            path=path,
-            query=dict(urllib.parse.parse_qsl(query)),
-            accepts=(404, 410, 499),
-        )
-        self.call(upload.url, request)
+        self._remove_parts(upload.url, list(upload.tokens.values()))
 
     # --- credentials ---------------------------------------------------------------------------------
 
@@ -470,8 +447,6 @@ class GcsClient(RestClient):
             return Outcome.REFUSED
         if error.answer.status == _TAKEN:
             return Outcome.TAKEN
-        if error.answer.status == 410:
-            return Outcome.MISSING  # a session that has ended
         return by_status(error.answer.status, is_stores=bool(error.code))
 
     def outcome_of(self, error: Exception) -> Outcome:
@@ -503,12 +478,6 @@ def _validate_created(answer: Answer) -> None:
         raise WrongAnswerError("an answer without a generation, which every put returns") from None
     if not str(generation).isdecimal():
         raise WrongAnswerError("an answer without a generation, which every put returns")
-
-
-def _persisted(answer: Answer) -> int:
-    """Return how many bytes a session has."""
-    shown = answer.headers.get("range")
-    return 0 if shown is None else parse_int(shown.rpartition("-")[2], "an upload at") + 1
 
 
 def _parse_page(answer: Answer, prefix: str, start_after: str | None) -> tuple[Page, str]:
@@ -550,7 +519,8 @@ class GcsStore(ObjectStore):
 
     def __init__(self, url: str, options: GcsOptions, clock: Clock | None = None) -> None:
         bucket, prefix = parse_gs_url(url)
-        client = GcsClient(bucket, options, clock or SystemClock())
+        parts = f"{prefix}/{PARTS}" if prefix else PARTS
+        client = GcsClient(bucket, options, clock or SystemClock(), parts)
         super().__init__(client, f"gs://{bucket}/{prefix}".rstrip("/"), prefix, options)
 
     @property

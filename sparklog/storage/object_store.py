@@ -413,6 +413,10 @@ class ObjectReadFile(Closing):
 # --- store ----------------------------------------------------------------------------------------------
 
 
+# Parts of large objects, where a store keeps them as objects.
+PARTS = f"{TEMPORARY_DIRECTORY}/part-"
+
+
 class ObjectStore(ABC):
     """See Store."""
 
@@ -595,8 +599,14 @@ class ObjectStore(ABC):
         client = self.client
         now_ms = client.storage_now_ms(client.now_ms())
         uploads = self._sweep_uploads(now_ms - unfinished_older_than_ms, dry_run=dry_run)
-        pages = client.listed(self.url, f"{self._prefix}{TEMPORARY_DIRECTORY}/")
-        old = [listed.key for listed in next(pages).objects if listed.modified_ms <= now_ms - older_than_ms]
+        limits = {True: now_ms - unfinished_older_than_ms, False: now_ms - older_than_ms}
+        start = f"{self._prefix}{TEMPORARY_DIRECTORY}/"
+        old = [
+            listed.key
+            for page in client.listed(self.url, start)
+            for listed in page.objects
+            if listed.modified_ms <= limits[listed.key.startswith(f"{self._prefix}{PARTS}")]
+        ]
         for key in () if dry_run else old:
             client.delete(self.url, key)
         return uploads + len(old)

@@ -118,14 +118,6 @@ class RestClient(ObjectClient):
 
     # --- requests ------------------------------------------------------------------------------------
 
-    def call(self, url: str, request: Request, *, within_ms: int = 0) -> Answer:
-        """Make a request that may be repeated. Raises StorageError; NotFoundError for a missing object."""
-        return self._within(
-            within_ms,
-            lambda most_ms: self._repeat(request.name, url, lambda: self.send(request), most_ms),
-            lambda late: self.storage_error(request.name, url, late),
-        )
-
     def send(self, request: Request, guard: Callable[[], bool] | None = None) -> Answer:
         """Make one attempt. Raises one of `failures`; RetriableError if the guard refuses."""
         with self._permits:
@@ -235,6 +227,12 @@ class RestClient(ObjectClient):
         if status in {0, 401, 403}:
             return StorageError("STORAGE_REFUSED", found, fix=self.refusal_fix)
         return StorageError("STORAGE_FAILED", found, fix="Correct what the store's message names")
+
+
+def validate_empty(answer: Answer) -> None:
+    """Raise WrongAnswerError if an answer has a body, which none of this kind has."""
+    if answer.data:
+        raise WrongAnswerError(f"{len(answer.data)} bytes, expected none")
 
 
 def no_answer_code(answer: Answer) -> str:
