@@ -1,8 +1,9 @@
 """A store in a bucket of Google Cloud Storage, over its JSON API.
 
 put_if_absent is an upload with ifGenerationMatch=0: in one request, with its MD5, one attempt. A large object
-is composed of parts, objects under .tmp/, with the same condition. A part may be put again after a lost answer,
-and several are sent at a time; a resumable upload allows neither. What a killed writer leaves is swept.
+is composed of parts, objects under .tmp/, with the same condition. A part may be put again after a lost
+answer, and several are sent at a time; a resumable upload allows neither. What a killed writer leaves is
+swept.
 
 How late a put may land (ADR 0008): Google's requests have no date, but their tokens expire. A token that
 lives longer than an hour is refused for puts. A store that takes any token (an emulator) has no bound.

@@ -1,7 +1,7 @@
 """Open a store by a path or a URL.
 
-Not here: stores without conditional creation, and general file system libraries, which hide whether a store
-has it (docs/adr/0009): their URLs are refused by name. botocore is imported only for s3 roots.
+A URL without a store of its own is opened through fsspec, and must prove what commits need (ADR 0036). Client
+libraries are imported only for the roots that need them.
 """
 
 import importlib.util
@@ -27,6 +27,8 @@ from sparklog.storage.root_rules import (
     scheme_of,
 )
 
+# The storage option that opens a URL through fsspec, though it has a store of its own.
+PROTOCOL = "protocol"
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()
 
@@ -59,10 +61,16 @@ def open_store(
             "ILLEGAL_ROOT", f"root {shown('root', text)}: not a path", fix="Give a directory or a file:// URL"
         )
     scheme = scheme_of(text)
+    if (storage_options or {}).get(PROTOCOL) is not None:
+        return _open_fsspec(text, storage_options, clock)
     if scheme in S3_SCHEMES | GS_SCHEMES | AZURE_SCHEMES:
         return _open_object_store(scheme, text, storage_options, clock)
     is_local = scheme in {"", "file"}
-    if storage_options and not (is_local and set(storage_options) == {OPTION}):
+    if (
+        storage_options
+        and (is_local or scheme == "memory")
+        and not (is_local and set(storage_options) == {OPTION})
+    ):
         known = f"none but {OPTION}" if is_local else "none"
         raise InvalidRequestError(
             "INVALID_OPTION",
@@ -76,13 +84,7 @@ def open_store(
         )
     if scheme == "memory":
         return _open_memory(memory_name(text), create=create)
-    raise InvalidRequestError(
-        "UNSUPPORTED_STORE",
-        f"root {shown('root', text)}: the scheme {scheme!r} is not supported: commits need a store that "
-        "creates an object only if it is absent",
-        fix="Use a directory (a path, or file:///path), or a bucket: s3://, gs://, abfss:// or az://; see "
-        "docs/object-stores.md",
-    )
+    return _open_fsspec(text, storage_options, clock)
 
 
 def _open_object_store(
@@ -104,6 +106,20 @@ def _open_object_store(
     from sparklog.storage.azure import AzureStore, parse_azure_options  # noqa: PLC0415
 
     return AzureStore(url, parse_azure_options(storage_options, os.environ), clock)
+
+
+def _open_fsspec(url: str, storage_options: Mapping[str, Any] | None, clock: Clock | None) -> Store:
+    found = (storage_options or {}).get(PROTOCOL, "fsspec")
+    if found != "fsspec":
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"storage option {PROTOCOL}: found {found!r}, expected fsspec",
+            fix="Remove the option: the URL says which store it is",
+        )
+    _require("STORE_NOT_INSTALLED", "a root through fsspec", "fsspec", "fsspec")
+    from sparklog.storage.fsspec_store import FsspecStore, parse_fsspec_options  # noqa: PLC0415
+
+    return FsspecStore(url, parse_fsspec_options(storage_options), clock)
 
 
 def _require(code: str, what: str, extra: str, *modules: str) -> None:

@@ -167,6 +167,24 @@ def parse_azure_url(url: str) -> AzurePlace:
     )
 
 
+_FSSPEC_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#:]*(?::\d+)?)(?:/([^?#]*))?")
+
+
+def parse_fsspec_url(url: str) -> str:
+    """Return scheme://[user@]host[:port]/path in one form, for a file system of fsspec's."""
+    match = _FSSPEC_URL.fullmatch(url)
+    if match is None:
+        raise InvalidRequestError(
+            "ILLEGAL_ROOT",
+            "the root is not of the form scheme://host/path",
+            fix="Write scheme://host/path; passwords are storage options, not parts of it",
+        )
+    path = (match[3] or "").strip("/")
+    if path:
+        validate_name(path)
+    return f"{match[1].lower()}://{match[2]}/{path}".rstrip("/")
+
+
 # --- allowed roots -----------------------------------------------------------------------------------
 #
 # Allowed roots: a list of prefixes, for processes that let others name roots.
@@ -270,11 +288,8 @@ def _place(root: str) -> tuple[str, ...]:
         return ("file", *(part for part in real.split("/") if part))
     if scheme == "memory":
         return ("memory", memory_name(root))
-    raise InvalidRequestError(
-        "UNSUPPORTED_STORE",
-        f"root {shown('root', root)}: the scheme {scheme!r} is not supported",
-        fix="Use a directory (a path, or file:///path) or s3://bucket/prefix",
-    )
+    scheme, _, rest = parse_fsspec_url(root).partition("://")
+    return (scheme, *rest.split("/"))
 
 
 def _is_within(place: tuple[str, ...], prefix: tuple[str, ...]) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from sparklog.clock import Clock, ManualClock
@@ -14,6 +15,7 @@ from sparklog.storage.s3_options import parse_storage_options
 from tests.bucket_servers import NAMES, are_built
 from tests.seaweed import KEY, SECRET, SeaweedServer
 from tests.storage.faulty_s3 import MakeStore
+from tests.storage.linking_files import LinkingFileSystem
 from tests.storage.s3_proxy import FaultyProxy
 
 
@@ -27,8 +29,11 @@ def local(tmp_path: Path) -> LocalStore:
 BUCKETS = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if are_built()]
 
 
-@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.slow), *BUCKETS])
+@pytest.fixture(params=["local", "memory", "fsspec", pytest.param("s3", marks=pytest.mark.slow), *BUCKETS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "fsspec":
+        fsspec.register_implementation("linking", LinkingFileSystem, clobber=True)
+        return open_store(f"linking://{tmp_path}/root")
     if request.param in NAMES:
         return open_store(request.getfixturevalue("bucket_server")(request.param).new_root())
     if request.param == "local":

@@ -65,9 +65,9 @@ def test_root_that_is_a_file(tmp_path: Path) -> None:
             open_store(tmp_path / "file", create=create)
 
 
-@pytest.mark.parametrize("url", ["hdfs://n/x", "https://h/x", "S3X://bucket"])
+@pytest.mark.parametrize("url", ["nosuch://n/x", "S3X://bucket"])
 def test_other_stores_are_refused_by_name(url: str) -> None:
-    with pytest.raises(InvalidRequestError, match="creates an object only if it is absent") as raised:
+    with pytest.raises(InvalidRequestError, match="fsspec cannot open") as raised:
         open_store(url, create=True)
     assert url.split(":", maxsplit=1)[0].lower() in str(raised.value)
 
