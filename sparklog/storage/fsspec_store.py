@@ -40,12 +40,10 @@ from sparklog.errors import (
 )
 from sparklog.storage.base import TEMPORARY_DIRECTORY
 from sparklog.storage.object_client import Listed, ObjectClient, Outcome, Page, Upload, ask
-from sparklog.storage.object_options import ObjectOptions, hide
+from sparklog.storage.object_options import ObjectOptions, hide, invalid
 from sparklog.storage.object_store import ObjectStore
-from sparklog.storage.root_rules import parse_fsspec_url, scheme_of
+from sparklog.storage.root_rules import PROTOCOL, parse_fsspec_url, scheme_of
 
-OPTION = "protocol"  # the storage option that chooses this store for a URL that has another
-VALUE = "fsspec"
 ROUNDS = 30
 # Large enough that a file system which shows a name before its content is caught.
 RACE_BYTES = 256 << 10
@@ -81,7 +79,9 @@ def parse_fsspec_options(given: Mapping[str, Any] | None) -> FsspecOptions:
     Raises:
         InvalidRequestError: one of ours is malformed, or one of the file system's is no plain value.
     """
-    values = {name: value for name, value in (given or {}).items() if value is not None and name != OPTION}
+    values = {name: value for name, value in (given or {}).items() if value is not None}
+    if (found := values.pop(PROTOCOL, "fsspec")) != "fsspec":
+        raise invalid(FsspecOptions, PROTOCOL, f"found {str(found)[:40]!r}, expected fsspec")
     own = {name: values.pop(name) for name in _OWN if name in values}
     try:
         json.dumps(values)

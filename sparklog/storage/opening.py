@@ -18,17 +18,8 @@ from sparklog.storage.filesystems import OPTION, allows_unsafe, validate_filesys
 from sparklog.storage.local import LocalStore
 from sparklog.storage.local_files import create_root
 from sparklog.storage.memory import MemoryStore
-from sparklog.storage.root_rules import (
-    AZURE_SCHEMES,
-    GS_SCHEMES,
-    S3_SCHEMES,
-    local_path,
-    memory_name,
-    scheme_of,
-)
+from sparklog.storage.root_rules import local_path, memory_name, store_kind
 
-# The storage option that opens a URL through fsspec, though it has a store of its own.
-PROTOCOL = "protocol"
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()
 
@@ -60,76 +51,112 @@ def open_store(
         raise InvalidRequestError(
             "ILLEGAL_ROOT", f"root {shown('root', text)}: not a path", fix="Give a directory or a file:// URL"
         )
-    scheme = scheme_of(text)
-    if (storage_options or {}).get(PROTOCOL) is not None:
-        return _open_fsspec(text, storage_options, clock)
-    if scheme in S3_SCHEMES | GS_SCHEMES | AZURE_SCHEMES:
-        return _open_object_store(scheme, text, storage_options, clock)
-    is_local = scheme in {"", "file"}
-    if (
-        storage_options
-        and (is_local or scheme == "memory")
-        and not (is_local and set(storage_options) == {OPTION})
-    ):
-        known = f"none but {OPTION}" if is_local else "none"
-        raise InvalidRequestError(
-            "INVALID_OPTION",
-            f"root {shown('root', text)}: found storage options, expected {known}: they are for "
-            "object stores",
-            fix="Remove the storage options, or correct the root",
-        )
-    if is_local:
+    kind = store_kind(text, storage_options)
+    if kind == "directory":
+        _refuse_options(text, storage_options, OPTION)
         return _open_local(
             Path(local_path(text)), create=create, allow_unsafe=allows_unsafe(storage_options, os.environ)
         )
-    if scheme == "memory":
+    if kind == "memory":
+        _refuse_options(text, storage_options)
         return _open_memory(memory_name(text), create=create)
-    return _open_fsspec(text, storage_options, clock)
+    options = parse_options(text, storage_options, os.environ)
+    return _STORES[kind](text, options, clock)
 
 
-def _open_object_store(
-    scheme: str, url: str, storage_options: Mapping[str, Any] | None, clock: Clock | None
-) -> Store:
-    """Open a bucket. Its client library is imported only here: only such roots pay for it."""
-    if scheme in S3_SCHEMES:
-        _require("S3_NOT_INSTALLED", "an s3:// root", "s3", "botocore")
-        from sparklog.storage.s3 import S3Store  # noqa: PLC0415
-        from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415
+def parse_options(
+    root: str, given: Mapping[str, Any] | None, environment: Mapping[str, str] | None = None
+) -> Any:
+    """Parse the storage options of a root that is not a directory.
 
-        return S3Store(url, parse_storage_options(storage_options, os.environ), clock)
-    if scheme in GS_SCHEMES:
-        _require("STORE_NOT_INSTALLED", "a gs:// root", "gs", "google.auth", "urllib3")
-        from sparklog.storage.gcs import GcsStore, parse_gcs_options  # noqa: PLC0415
-
-        return GcsStore(url, parse_gcs_options(storage_options, os.environ), clock)
-    _require("STORE_NOT_INSTALLED", f"an {scheme}:// root", "azure", "azure.identity", "urllib3")
-    from sparklog.storage.azure import AzureStore, parse_azure_options  # noqa: PLC0415
-
-    return AzureStore(url, parse_azure_options(storage_options, os.environ), clock)
+    Raises:
+        InvalidRequestError: an unknown or malformed option; an extra that is not installed.
+    """
+    kind = store_kind(root, given)
+    for module in _MODULES.get(kind, ()):
+        if not _is_installed(module):
+            raise InvalidRequestError(
+                "S3_NOT_INSTALLED" if kind == "s3" else "STORE_NOT_INSTALLED",
+                f"{_WHAT[kind]} needs the package {module.replace('.', '-')}, which is not installed",
+                fix=f"Install it: pip install 'sparklog[{kind}]'",
+            )
+    return _PARSERS[kind](given, environment)
 
 
-def _open_fsspec(url: str, storage_options: Mapping[str, Any] | None, clock: Clock | None) -> Store:
-    found = (storage_options or {}).get(PROTOCOL, "fsspec")
-    if found != "fsspec":
+# Client libraries are imported only by the roots that need them.
+_MODULES = {
+    "s3": ("botocore",),
+    "gs": ("google.auth", "urllib3"),
+    "azure": ("azure.identity", "urllib3"),
+    "fsspec": ("fsspec",),
+}
+_WHAT = {
+    "s3": "an s3:// root",
+    "gs": "a gs:// root",
+    "azure": "an abfss:// or az:// root",
+    "fsspec": "a root through fsspec",
+}
+
+
+def _parse_s3(given: Mapping[str, Any] | None, environment: Mapping[str, str] | None) -> Any:
+    from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415
+
+    return parse_storage_options(given, environment)
+
+
+def _parse_gcs(given: Mapping[str, Any] | None, environment: Mapping[str, str] | None) -> Any:
+    from sparklog.storage.gcs import parse_gcs_options  # noqa: PLC0415
+
+    return parse_gcs_options(given, environment)
+
+
+def _parse_azure(given: Mapping[str, Any] | None, environment: Mapping[str, str] | None) -> Any:
+    from sparklog.storage.azure import parse_azure_options  # noqa: PLC0415
+
+    return parse_azure_options(given, environment)
+
+
+def _parse_fsspec(given: Mapping[str, Any] | None, _: Mapping[str, str] | None) -> Any:
+    from sparklog.storage.fsspec_store import parse_fsspec_options  # noqa: PLC0415
+
+    return parse_fsspec_options(given)
+
+
+def _open_s3(url: str, options: Any, clock: Clock | None) -> Store:
+    from sparklog.storage.s3 import S3Store  # noqa: PLC0415
+
+    return S3Store(url, options, clock)
+
+
+def _open_gcs(url: str, options: Any, clock: Clock | None) -> Store:
+    from sparklog.storage.gcs import GcsStore  # noqa: PLC0415
+
+    return GcsStore(url, options, clock)
+
+
+def _open_azure(url: str, options: Any, clock: Clock | None) -> Store:
+    from sparklog.storage.azure import AzureStore  # noqa: PLC0415
+
+    return AzureStore(url, options, clock)
+
+
+def _open_fsspec(url: str, options: Any, clock: Clock | None) -> Store:
+    from sparklog.storage.fsspec_store import FsspecStore  # noqa: PLC0415
+
+    return FsspecStore(url, options, clock)
+
+
+_PARSERS = {"s3": _parse_s3, "gs": _parse_gcs, "azure": _parse_azure, "fsspec": _parse_fsspec}
+_STORES = {"s3": _open_s3, "gs": _open_gcs, "azure": _open_azure, "fsspec": _open_fsspec}
+
+
+def _refuse_options(root: str, given: Mapping[str, Any] | None, *known: str) -> None:
+    if set(given or ()) - set(known):
         raise InvalidRequestError(
             "INVALID_OPTION",
-            f"storage option {PROTOCOL}: found {found!r}, expected fsspec",
-            fix="Remove the option: the URL says which store it is",
-        )
-    _require("STORE_NOT_INSTALLED", "a root through fsspec", "fsspec", "fsspec")
-    from sparklog.storage.fsspec_store import FsspecStore, parse_fsspec_options  # noqa: PLC0415
-
-    return FsspecStore(url, parse_fsspec_options(storage_options), clock)
-
-
-def _require(code: str, what: str, extra: str, *modules: str) -> None:
-    missing = [module for module in modules if not _is_installed(module)]
-    if missing:
-        packages = ", ".join(module.replace(".", "-") for module in missing)
-        raise InvalidRequestError(
-            code,
-            f"{what} needs the package {packages}, which is not installed",
-            fix=f"Install it: pip install 'sparklog[{extra}]'",
+            f"root {shown('root', root)}: found storage options, expected "
+            f"{' or '.join(('none', *known))}: they are for object stores",
+            fix="Remove the storage options, or correct the root",
         )
 
 

@@ -29,6 +29,8 @@ from sparklog.storage.base import validate_name
 S3_SCHEMES = {"s3", "s3a", "s3n"}
 GS_SCHEMES = {"gs", "gcs"}
 AZURE_SCHEMES = {"abfs", "abfss", "az"}
+# The storage option that opens a URL through fsspec, though it has a store of its own.
+PROTOCOL = "protocol"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 _UNSUITABLE = {
@@ -47,6 +49,16 @@ _AZURE_HOST = re.compile(
     r"([a-z0-9]{3,24})\.(?:dfs|blob)\.(core\.windows\.net|core\.chinacloudapi\.cn|core\.usgovcloudapi\.net)",
     re.IGNORECASE,
 )
+
+
+def store_kind(root: str, options: Mapping[str, object] | None = None) -> str:
+    """Return the kind of store that opens a root: directory, memory, s3, gs, azure or fsspec."""
+    scheme = scheme_of(root)
+    if (options or {}).get(PROTOCOL) is not None:
+        return "fsspec"
+    kinds = {"s3": S3_SCHEMES, "gs": GS_SCHEMES, "azure": AZURE_SCHEMES, "memory": {"memory"}}
+    kinds["directory"] = {"", "file"}
+    return next((kind for kind, schemes in kinds.items() if scheme in schemes), "fsspec")
 
 
 def scheme_of(root: str) -> str:
@@ -119,7 +131,7 @@ def parse_gs_url(url: str) -> tuple[str, str]:
     if match is None:
         raise InvalidRequestError(
             "ILLEGAL_ROOT",
-            "the root is not of the form gs://bucket/prefix",
+            f"root {shown('root', url.partition('?')[0])}: not of the form gs://bucket/prefix",
             fix="Write gs://bucket/prefix; credentials are storage options, not parts of it",
         )
     prefix = (match[2] or "").strip("/")
@@ -154,8 +166,8 @@ def parse_azure_url(url: str) -> AzurePlace:
     if match is None or (match[2] is not None and host is None):
         raise InvalidRequestError(
             "ILLEGAL_ROOT",
-            "the root is not of the form abfss://container@account.dfs.core.windows.net/prefix or "
-            "az://container/prefix",
+            f"root {shown('root', url.partition('?')[0])}: not of the form "
+            "abfss://container@account.dfs.core.windows.net/prefix or az://container/prefix",
             fix="Write one of these; credentials, and the endpoints of other servers, are storage options",
         )
     prefix = (match[3] or "").strip("/")
@@ -176,7 +188,7 @@ def parse_fsspec_url(url: str) -> str:
     if match is None:
         raise InvalidRequestError(
             "ILLEGAL_ROOT",
-            "the root is not of the form scheme://host/path",
+            f"root {shown('root', url.partition('?')[0])}: not of the form scheme://host/path",
             fix="Write scheme://host/path; passwords are storage options, not parts of it",
         )
     path = (match[3] or "").strip("/")
