@@ -39,9 +39,12 @@ PEERS_PYSPARK ?=
 # Each with the Python of .venv, or with MATRIX_PYTHON=/usr/bin/python3.13.
 MATRIX_PYSPARK ?= 4.0.5 4.1.4 4.2.1 4.3.0
 MATRIX_PYTHON ?=
+# Emulators of object stores. fake-gcs-server 1.54 ignores the condition of some uploads.
+FAKE_GCS_VERSION ?= v1.56.1
+AZURITE_VERSION ?= 3.37.0
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs format clean
+.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters test-stores check bench bench-peers compat-peers chaos mutants notebooks docs format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -111,6 +114,20 @@ test-matrix: ## Spark's tests on each supported Spark (MATRIX_PYSPARK="4.0.5 4.3
 test-clusters: $(VENV)/.dev ## A standalone cluster of Spark's own processes, and what else of docs/deploy.md runs on one machine
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_CLUSTERS=1 $(BIN)/python -m pytest tests/clusters tests/spark/test_cluster.py $(PYTEST_ARGS)
+
+test-stores: $(VENV)/.dev $(BIN)/fake-gcs-server $(VENV)/azurite ## gs:// and az:// on emulators, built with Go and npm (half an hour)
+	@sh scripts/preflight.sh --java >/dev/null
+	SPARKLOG_STORES=1 $(BIN)/python -m pytest tests/storage/test_base_contract.py tests/storage/test_base_walk.py \
+		tests/storage/test_rest_client_faults.py tests/crash/test_matrix.py tests/spark/test_buckets.py \
+		-k "gs or azure or buckets or rest_client" $(PYTEST_ARGS)
+	for store in gs azure; do SPARKLOG_HISTORY_SECONDS=20 SPARKLOG_TEST_STORE=$$store \
+		$(BIN)/python -m pytest -n 2 tests/log tests/client tests/history/test_processes.py $(PYTEST_ARGS) || exit 1; done
+
+$(BIN)/fake-gcs-server: | $(VENV)/.dev
+	GOBIN="$(abspath $(BIN))" go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS_VERSION)
+
+$(VENV)/azurite: | $(VENV)/.dev
+	npm install --no-audit --no-fund --prefix $@.new azurite@$(AZURITE_VERSION) && mv $@.new $@
 
 chaos: $(VENV)/.dev ## The crash tests, fifteen minutes of them, and a report (longer: CHAOS_ROUNDS, BROKER_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS, MODEL_STATES, KERNEL_ROUNDS)
 	@sh scripts/preflight.sh --java >/dev/null

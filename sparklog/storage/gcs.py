@@ -461,7 +461,9 @@ class GcsClient(RestClient):
         return (
             isinstance(error, AnswerError)
             and error.answer.status == 404
-            and "bucket does not exist" in str(error)
+            and bool(error.code)
+            # A put and a listing name no object that could be missing.
+            and (error.request in {"put_object", "list_objects"} or "bucket does not exist" in str(error))
         )
 
     @property

@@ -67,7 +67,10 @@ class AnswerError(Exception):
 
     Fields:
         code: the store's name of the error; "" if no store answered.
+        request: the name of the request.
     """
+
+    request = ""
 
     def __init__(self, answer: Answer, code: str, message: str) -> None:
         super().__init__(f"the store answered {answer.status} {code}: {message}")
@@ -145,6 +148,7 @@ class RestClient(ObjectClient):
         self._count({"received_bytes": len(answer.data)})
         if answer.status not in _SUCCESS and answer.status not in request.accepts:
             error = self.parse_error(answer)
+            error.request = request.name
             if error.code:
                 self.note_time(answer.headers.get("date"))
             raise error
