@@ -118,8 +118,8 @@ test-clusters: $(VENV)/.dev ## A standalone cluster of Spark's own processes, an
 test-stores: $(VENV)/.dev $(BIN)/fake-gcs-server $(VENV)/azurite ## gs:// and az:// on emulators, built with Go and npm (half an hour)
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_STORES=1 $(BIN)/python -m pytest tests/storage/test_base_contract.py tests/storage/test_base_walk.py \
-		tests/storage/test_rest_client_faults.py tests/crash/test_matrix.py tests/spark/test_buckets.py \
-		-k "gs or azure or buckets or rest_client" $(PYTEST_ARGS)
+		tests/storage/test_rest_client_faults.py tests/crash/test_matrix.py tests/spark/test_roots_buckets.py \
+		-k "gs or azure" $(PYTEST_ARGS)
 	for store in gs azure; do SPARKLOG_HISTORY_SECONDS=20 SPARKLOG_TEST_STORE=$$store \
 		$(BIN)/python -m pytest -n 2 tests/log tests/client tests/history/test_processes.py $(PYTEST_ARGS) || exit 1; done
 

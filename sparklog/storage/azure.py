@@ -205,7 +205,7 @@ class AzureClient(RestClient):
 
     # --- blobs ---------------------------------------------------------------------------------------
 
-    def _create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
+    def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
         _validate_created(self.send(self._put_request(key, data, {"if-none-match": "*"}), guard))
 
     def put(self, url: str, key: str, data: bytes) -> None:

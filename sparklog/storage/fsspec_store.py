@@ -180,7 +180,7 @@ class FsspecClient(ObjectClient):
 
     # --- requests ------------------------------------------------------------------------------------
 
-    def _create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
+    def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
         ask(guard)
         self._run("put_object", lambda fs: self._with_parents(fs, key, create_exclusively, data), len(data))
 

@@ -230,7 +230,7 @@ class GcsClient(RestClient):
 
     # --- objects -------------------------------------------------------------------------------------
 
-    def _create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
+    def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
         request = self._upload_request(key, data, {"ifGenerationMatch": "0"})
         _validate_created(self.send(request, guard))
 

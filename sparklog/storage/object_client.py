@@ -208,7 +208,7 @@ class ObjectClient(ABC):
         for wait_ms in self._waits():
             try:
                 failpoint("s3.put.before")
-                self._create(key, data, guard)
+                self.create(key, data, guard)
                 failpoint("s3.put.answered")
             except self.failures as error:
                 outcome = self.outcome_of(error)
@@ -226,7 +226,7 @@ class ObjectClient(ABC):
         raise AssertionError("the last wait is None")
 
     @abstractmethod
-    def _create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
+    def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
         """Send one conditional request, if the guard agrees. Raises one of `failures`."""
 
     @abstractmethod

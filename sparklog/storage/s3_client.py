@@ -461,7 +461,7 @@ class S3Client(ObjectClient):
 
         return self._repeat("get_object", url, attempt)
 
-    def _create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
+    def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
         arguments = {"Key": key, "Body": data, "IfNoneMatch": "*"}
         self._guard.ask = guard
         try:

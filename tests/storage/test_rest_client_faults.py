@@ -190,7 +190,7 @@ def test_a_large_file_of_somebody_else_is_not_taken_for_ours(make: Make) -> None
 
 def test_a_store_without_the_condition_is_rejected(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make(ready=False)
-    monkeypatch.setattr(store.client, "_create", lambda key, data, guard: store.client.put("", key, data))
+    monkeypatch.setattr(store.client, "create", lambda key, data, guard: store.client.put("", key, data))
     with pytest.raises(StorageError, match="several writers created the same object") as raised:
         store.put_if_absent("a", b"x")
     assert raised.value.code == "STORAGE_UNSUPPORTED"
