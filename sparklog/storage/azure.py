@@ -102,6 +102,14 @@ class AzureOptions(ObjectOptions):
     client_secret: str | None = dataclasses.field(default=None, repr=False)
     anon: bool = False
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Also the signature of a SAS token, as a server may quote it."""
+        given = [value for name in self.secret_fields if (value := getattr(self, name))]
+        query = (self.sas_token or "").lstrip("?")
+        signatures = [part[4:] for part in query.split("&") if part.startswith("sig=")]
+        return (*given, *signatures, *map(urllib.parse.unquote, signatures))
+
 
 def parse_azure_options(
     given: Mapping[str, Any] | None, environment: Mapping[str, str] | None = None
