@@ -30,6 +30,7 @@ import google.auth.credentials
 import google.auth.exceptions
 import google.auth.transport
 from google.auth import compute_engine
+from google.oauth2 import credentials as oauth2
 from google.oauth2 import service_account
 
 from sparklog.clock import Clock, SystemClock
@@ -171,11 +172,14 @@ def _credentials(options: GcsOptions) -> Any:
     except ValueError:
         raise invalid(GcsOptions, "token", "the key file is not JSON") from None
     try:
-        if content.get("type") == "service_account":
-            load: Any = service_account.Credentials.from_service_account_info
-            return load(content, scopes=[_SCOPE])
-        load = google.auth.load_credentials_from_dict
-        return load(content, scopes=[_SCOPE])[0]
+        # Other types name programs and addresses to ask for a token: only the default chain follows those.
+        loads: dict[str, Any] = {
+            "service_account": service_account.Credentials.from_service_account_info,
+            "authorized_user": oauth2.Credentials.from_authorized_user_info,
+        }
+        if content.get("type") not in loads:
+            raise invalid(GcsOptions, "token", f"expected a key file of type {' or '.join(loads)}")
+        return loads[content["type"]](content, scopes=[_SCOPE])
     except (ValueError, AttributeError, google.auth.exceptions.GoogleAuthError) as error:
         raise invalid(
             GcsOptions, "token", f"the key file has no usable credentials ({type(error).__name__})"
