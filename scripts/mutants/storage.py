@@ -161,14 +161,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/storage/test_azure.py",
     ),
     edit(
-        "The guard of a put is asked before it is signed: a late put lands where cleaning has freed a number.",
+        "The guard of a put is asked before it is signed: a late put lands where a number was freed.",
         "sparklog/storage/rest_client.py",
         "            query, headers = self.sign(request)\n",
         "            ask(guard)\n            query, headers = self.sign(request)\n",
         "tests/storage/test_azure.py tests/storage/test_gcs.py",
     ),
     edit(
-        "Google's: a put may have a token that lives for half a day: it lands where cleaning has freed a number.",
+        "Google's: a put may have a token that lives for half a day: it lands where a number was freed.",
         "sparklog/storage/gcs.py",
         "if left_s > TOKEN_LIFETIME_MS / 1000 + _LEEWAY_S:",
         "if False:",
