@@ -52,7 +52,7 @@ help: ## Show the targets
 		for (i = 2; i <= NF; i++) { if (length(line) + length($$i) >= 80) { print line; line = sprintf("%16s", "") } \
 		line = line " " $$i } print line }'
 
-demo: $(VENV)/.demo $(if $(findstring s3,$(ROOT)),$(VENV)/.dev) ## A year of flights through the log, exactly once, while it is being killed (DEMO_OUTPUT=DIR, ROOT=s3://...)
+demo: $(VENV)/.demo $(if $(findstring ://,$(ROOT)),$(VENV)/.dev) ## A year of flights through the log, exactly once, while it is being killed (DEMO_OUTPUT=DIR, ROOT=s3://...)
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/sparklog demo --output-dir "$(DEMO_OUTPUT)" $(if $(ROOT),--root "$(ROOT)")
 

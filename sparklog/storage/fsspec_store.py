@@ -107,8 +107,7 @@ def make_file_system(url: str, options: FsspecOptions) -> tuple[AbstractFileSyst
     """
     scheme = scheme_of(url)
     try:
-        uncached = {"use_listings_cache": False, "skip_instance_cache": True}
-        fs, path = fsspec.core.url_to_fs(url, **uncached, **dict(options.given))
+        fs, path = fsspec.core.url_to_fs(url, skip_instance_cache=True, **dict(options.given))
     except ImportError as error:
         raise InvalidRequestError(
             "STORE_NOT_INSTALLED",
@@ -125,6 +124,7 @@ def make_file_system(url: str, options: FsspecOptions) -> tuple[AbstractFileSyst
         raise InvalidRequestError(
             "UNSUPPORTED_STORE", f"{scheme}:// is no file system", fix="Use another store"
         )
+    fs.dircache.use_listings_cache = False  # not all take it as an option
     return fs, path.rstrip("/")
 
 

@@ -74,7 +74,7 @@ def parse_options(
     """
     kind = store_kind(root, given)
     for module in _MODULES.get(kind, ()):
-        if not _is_installed(module):
+        if not is_installed(module):
             raise InvalidRequestError(
                 "S3_NOT_INSTALLED" if kind == "s3" else "STORE_NOT_INSTALLED",
                 f"{_WHAT[kind]} needs the package {module.replace('.', '-')}, which is not installed",
@@ -160,7 +160,8 @@ def _refuse_options(root: str, given: Mapping[str, Any] | None, *known: str) -> 
         )
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """True if a module can be imported."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ModuleNotFoundError, ValueError):  # of a parent; it was made unavailable
