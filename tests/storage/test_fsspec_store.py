@@ -124,6 +124,7 @@ def test_conflicts_of_client_libraries_are_known() -> None:
     assert not is_conflict(raised(TimeoutError()))
 
 
+@pytest.mark.slow
 def test_a_forked_child_makes_its_own(tmp_path: Path) -> None:
     store = FsspecStore(f"linking://{tmp_path}", parse_fsspec_options({}))
     store.put_if_absent("a", b"x")
@@ -135,7 +136,7 @@ def test_a_forked_child_makes_its_own(tmp_path: Path) -> None:
     assert store.client.file_system() is before
 
 
-def test_a_large_file_that_is_somebody_else_has_finished_is_refused(tmp_path: Path) -> None:
+def test_a_large_file_whose_name_is_taken_is_refused(tmp_path: Path) -> None:
     store = FsspecStore(f"linking://{tmp_path}", parse_fsspec_options({}))
     with store.append_file("large") as file:
         file.write(b"x" * (2 * PART_BYTES))
