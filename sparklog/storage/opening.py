@@ -155,7 +155,7 @@ def _refuse_options(root: str, given: Mapping[str, Any] | None, *known: str) -> 
         raise InvalidRequestError(
             "INVALID_OPTION",
             f"root {shown('root', root)}: found storage options, expected "
-            f"{' or '.join(('none', *known))}: they are for object stores",
+            f"{' but '.join(('none', *known))}: they are for object stores",
             fix="Remove the storage options, or correct the root",
         )
 
