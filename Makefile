@@ -39,9 +39,12 @@ PEERS_PYSPARK ?=
 # Each with the Python of .venv, or with MATRIX_PYTHON=/usr/bin/python3.13.
 MATRIX_PYSPARK ?= 4.0.5 4.1.4 4.2.1 4.3.0
 MATRIX_PYTHON ?=
+# Emulators of object stores. fake-gcs-server 1.54 ignores the condition of some uploads.
+FAKE_GCS_VERSION ?= v1.56.1
+AZURITE_VERSION ?= 3.37.0
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs site format clean test-console
+.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs site format clean test-console test-stores
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -49,7 +52,7 @@ help: ## Show the targets
 		for (i = 2; i <= NF; i++) { if (length(line) + length($$i) >= 80) { print line; line = sprintf("%16s", "") } \
 		line = line " " $$i } print line }'
 
-demo: $(VENV)/.demo $(if $(findstring s3,$(ROOT)),$(VENV)/.dev) ## A year of flights through the log, exactly once, while it is being killed (DEMO_OUTPUT=DIR, ROOT=s3://...)
+demo: $(VENV)/.demo $(if $(findstring ://,$(ROOT)),$(VENV)/.dev) ## A year of flights through the log, exactly once, while it is being killed (DEMO_OUTPUT=DIR, ROOT=s3://...)
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/sparklog demo --output-dir "$(DEMO_OUTPUT)" $(if $(ROOT),--root "$(ROOT)")
 
@@ -118,6 +121,20 @@ test-console: $(VENV)/.dev ## Every page of the web console in a real Chromium (
 	@test -x "$${SPARKLOG_CHROMIUM:-/usr/bin/chromium}" || { echo "There is no Chromium: apt-get install chromium"; exit 1; }
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[browser]"
 	$(BIN)/python -m pytest tests/browser tests/console $(PYTEST_ARGS)
+
+test-stores: $(VENV)/.dev $(BIN)/fake-gcs-server $(VENV)/azurite ## gs:// and az:// on emulators, built with Go and npm (half an hour)
+	@sh scripts/preflight.sh --java >/dev/null
+	SPARKLOG_STORES=1 $(BIN)/python -m pytest tests/storage/test_base_contract.py tests/storage/test_base_walk.py \
+		tests/storage/test_rest_client_faults.py tests/crash/test_matrix.py tests/spark/test_roots_buckets.py \
+		-k "gs or azure" $(PYTEST_ARGS)
+	for store in gs azure; do SPARKLOG_HISTORY_SECONDS=20 SPARKLOG_TEST_STORE=$$store \
+		$(BIN)/python -m pytest -n 2 tests/log tests/client tests/history/test_processes.py $(PYTEST_ARGS) || exit 1; done
+
+$(BIN)/fake-gcs-server: | $(VENV)/.dev
+	GOBIN="$(abspath $(BIN))" go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS_VERSION)
+
+$(VENV)/azurite: | $(VENV)/.dev
+	npm install --no-audit --no-fund --prefix $@.new azurite@$(AZURITE_VERSION) && mv $@.new $@
 
 chaos: $(VENV)/.dev ## The crash tests, fifteen minutes of them, and a report (longer: CHAOS_ROUNDS, BROKER_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS, MODEL_STATES, KERNEL_ROUNDS)
 	@sh scripts/preflight.sh --java >/dev/null

@@ -244,6 +244,10 @@ CODES: dict[str, tuple[str, str]] = {
     "STORAGE_REFUSED": ("42501", "the storage is read-only for us"),
     "STORAGE_UNSUPPORTED": ("0A000", "the storage lacks something that durability needs"),
     "STORE_ANSWER_WRONG": ("08P01", "an object store's response is malformed"),
+    "STORE_NOT_INSTALLED": (
+        "42704",
+        "a gs://, abfss:// or az:// root, or one through fsspec, needs an extra",
+    ),
     "STORE_UNAVAILABLE": ("08006", "the object store does not answer"),
     "TIMESTAMP_OUT_OF_RANGE": ("22008", "a record's timestamp is too far from now"),
     "TOO_MANY_ACLS": ("54000", "more ACLs than a root may have"),

@@ -1,6 +1,7 @@
 """Fixtures that several layers' tests share: a Spark session and an S3 server, started when a test asks.
 
-SPARKLOG_TEST_STORE=s3 puts the log of every test that uses `root` into the S3 server.
+SPARKLOG_TEST_STORE=s3 puts the log of every test that uses `root` into the S3 server; gs or azure into an
+emulator of these (tests/bucket_servers.py).
 """
 
 import gc
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from sparklog.storage import MemoryStore
 from sparklog.storage import local as local_temporary
 from sparklog.storage.s3_options import parse_storage_options
+from tests.bucket_servers import NAMES, BucketServer, make_server
 from tests.hooked_s3 import HookedS3Store
 from tests.seaweed import SeaweedServer
 from tests.support import levels
@@ -203,11 +205,38 @@ def s3_root(s3_server: SeaweedServer) -> str:
     return s3_server.new_root()
 
 
+@pytest.fixture(scope="session")
+def bucket_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, BucketServer]]:
+    """The emulators by name, with their ports, not started yet."""
+    servers = {name: make_server(name, tmp_path_factory.mktemp(name)) for name in NAMES}
+    yield servers
+    for server in servers.values():
+        server.stop()
+
+
+@pytest.fixture
+def bucket_server(
+    bucket_servers: dict[str, BucketServer], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], BucketServer]:
+    """Starts an emulator by its name; the environment's variables lead to it."""
+
+    def start(name: str) -> BucketServer:
+        server = bucket_servers[name]
+        server.start()
+        for variable, value in server.environment.items():
+            monkeypatch.setenv(variable, value)
+        return server
+
+    return start
+
+
 @pytest.fixture
 def root(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """A place for a log that does not exist yet: a directory, unless SPARKLOG_TEST_STORE says otherwise."""
     if os.environ.get("SPARKLOG_TEST_STORE") == "s3":
         return str(request.getfixturevalue("s3_root"))
+    if (name := os.environ.get("SPARKLOG_TEST_STORE")) in NAMES:
+        return str(request.getfixturevalue("bucket_server")(name).new_root())
     return str(tmp_path / "log")
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparklog.storage.base import BytesLike
-from sparklog.storage.s3 import S3AppendFile, S3ReadFile, S3Store
+from sparklog.storage.object_store import ObjectAppendFile, ObjectReadFile
+from sparklog.storage.s3 import S3Store
 
 
 class HookedS3Store(S3Store):
@@ -41,11 +42,11 @@ class HookedS3Store(S3Store):
         self._call("delete", name)
         super().delete(name)
 
-    def open_read(self, name: str) -> S3ReadFile:
+    def open_read(self, name: str) -> ObjectReadFile:
         self._call("open_read", name)
         return super().open_read(name)
 
-    def append_file(self, name: str, *, mapped: bool = False) -> S3AppendFile:
+    def append_file(self, name: str, *, mapped: bool = False) -> ObjectAppendFile:
         self._call("append_file", name)
         file = super().append_file(name, mapped=mapped)
         real_write, real_sync = file.write, file.sync

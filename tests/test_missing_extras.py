@@ -98,3 +98,19 @@ def test_doctor_lists_the_extras() -> None:
         "console ok installed",
         "s3 ok not installed: pip install 'sparklog[s3]', for roots in S3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("package", "root", "extra"),
+    [
+        ("google.auth", "gs://b/x", "gs"),
+        ("urllib3", "gs://b/x", "gs"),
+        ("azure.identity", "az://c/x", "azure"),
+        ("azure", "abfss://c@acct.dfs.core.windows.net/x", "azure"),
+    ],
+)
+def test_a_stores_extra_is_named(package: str, root: str, extra: str) -> None:
+    result = python_without(package, f"import sparklog\nsparklog.open({root!r})")
+    last = result.stderr.strip().splitlines()[-1]
+    assert "SPARKLOG_STORE_NOT_INSTALLED" in last
+    assert last.endswith(f"pip install 'sparklog[{extra}]'. SQLSTATE: 42704")

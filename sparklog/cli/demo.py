@@ -22,7 +22,7 @@ def demo(output_dir: Path, keep: bool) -> None:
     """Send a year of flights through the log, exactly once, while it is being killed.
 
     Needs pip install 'sparklog[demo]' and Java 17. With --root the log goes to that directory or
-    s3://bucket/prefix, which must be empty.
+    bucket (s3://, gs://, abfss://), which must be empty.
     """
     from sparklog.clock import SystemClock
     from sparklog.demo.run import Reporter, run

@@ -31,6 +31,7 @@ from sparklog.errors import SparklogError
 from sparklog.format import kernels
 from sparklog.spark.features import MINIMUM_SPARK, missing_features
 from sparklog.spark.interpreter import worker_python
+from sparklog.storage.opening import is_installed
 
 MINIMUM_JAVA = 17
 PROBE_TIMEOUT_S = 60
@@ -38,6 +39,9 @@ EXTRAS = (
     ("server", "kio", "to serve Kafka clients"),
     ("console", "jinja2", "for the web console"),
     ("s3", "botocore", "for roots in S3"),
+    ("gs", "google.auth", "for roots in Google Cloud Storage"),
+    ("azure", "azure.identity", "for roots in Azure"),
+    ("fsspec", "fsspec", "for roots in other file systems"),
 )
 VECTOR_MODULE = "jdk.incubator.vector"
 
@@ -63,7 +67,7 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> Iterator[F
 def check_extras() -> Iterator[Finding]:
     """Optional packages."""
     for name, package, purpose in EXTRAS:
-        found = importlib.util.find_spec(package) is not None
+        found = is_installed(package)
         yield ok(name, "installed" if found else f"not installed: pip install 'sparklog[{name}]', {purpose}")
 
 

@@ -183,7 +183,7 @@ def _store(ctx: click.Context, parameter: click.Parameter, value: object) -> Non
 _COMMON: Sequence[tuple[str, dict[str, Any]]] = (
     (
         "--root",
-        {"metavar": "DIR", "help": "The log: a directory, or s3://bucket/prefix. [env: SPARKLOG_ROOT]"},
+        {"metavar": "DIR", "help": "The log: a directory, or the URL of a bucket. [env: SPARKLOG_ROOT]"},
     ),
     (
         "--bootstrap-server",

@@ -59,6 +59,7 @@ COMMANDS = {
         ("verify", "verify", "Produce and consume with a JSON line for each event, for tests."),
         ("top", "top", "Topics, groups and due maintenance, live."),
         ("dump-log", "dump_log", "Show what a segment or index file holds."),
+        ("cost", "cost", "What a load costs on an object store in a month."),
         ("doctor", "doctor", "Check Python, Java, Spark and a root."),
         ("completion", "completion", "Print the script by which a shell completes commands and options."),
         ("console", "console", "Look at a root in a browser."),

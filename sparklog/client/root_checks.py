@@ -323,7 +323,8 @@ def check_lifecycle(store: Store) -> Iterator[Finding]:
         return
     from sparklog.storage.s3 import S3Store, harmful_rules  # noqa: PLC0415 - needs botocore
 
-    assert isinstance(store, S3Store)
+    if not isinstance(store, S3Store):  # through fsspec
+        return
     fix = "let no lifecycle rule remove or archive objects under the root"
     try:
         harmful = harmful_rules(store)

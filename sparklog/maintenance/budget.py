@@ -27,6 +27,7 @@ from sparklog.maintenance.choose import PartitionKey, Piece
 from sparklog.metadata import MetadataLog
 from sparklog.storage.base import Hold
 from sparklog.storage.local_files import hold_file, machine_directory
+from sparklog.storage.root_rules import store_kind
 
 # --- one at a time -----------------------------------------------------------------------------------
 #
@@ -65,11 +66,16 @@ def alone(metadata: MetadataLog, name: str = HOLD) -> Iterator[None]:
 
 def _hold(metadata: MetadataLog, name: str) -> Hold:
     store, note = metadata.store, f"process {os.getpid()}".encode()
-    directory = machine_directory() if name == ROUND and store.url.startswith("s3:") else None
+    directory = machine_directory() if name == ROUND and _is_bucket(store.url) else None
     if directory is None:
         return store.hold(name, note)
     root = hashlib.sha256(f"{store.url}\n{metadata.cluster_id}".encode()).hexdigest()[:32]
     return hold_file(str(directory / f"{root}.{name}"), note)
+
+
+def _is_bucket(url: str) -> bool:
+    """True if the store has no locks, but processes of this machine may share it."""
+    return store_kind(url) not in {"directory", "memory"}
 
 
 # --- budget ------------------------------------------------------------------------------------------

@@ -62,7 +62,9 @@ STORAGE = Option(
     doc="How to access an s3:// root, by s3fs's names: s3.key, s3.secret, s3.token, s3.endpoint_url, "
     "s3.profile, ... (docs/s3.md); the common ones also without s3., and Hadoop's fs.s3a.access.key, "
     "fs.s3a.secret.key, fs.s3a.session.token, fs.s3a.endpoint, fs.s3a.endpoint.region, "
-    "fs.s3a.path.style.access and fs.s3a.connection.ssl.enabled.",
+    "fs.s3a.path.style.access and fs.s3a.connection.ssl.enabled. Other stores (docs/object-stores.md): "
+    "gs.<option> by gcsfs's names, azure.<option> by adlfs's, or Hadoop's fs.gs.* and fs.azure.*; "
+    "fsspec.<option>, and storage.protocol=fsspec, for any other file system.",
 )
 
 UNSAFE = Option(
@@ -81,7 +83,11 @@ TOPIC_CONFIG = Option(
 )
 
 SOURCE_OPTIONS = (
-    Option(name="path", default="", doc="The root of the log, a directory or s3:// URL; also load(root)."),
+    Option(
+        name="path",
+        default="",
+        doc="The root of the log, a directory or the URL of a bucket; also load(root).",
+    ),
     BOOTSTRAP_SERVERS,
     SECURITY,
     CLUSTER_ID,
@@ -208,7 +214,7 @@ SINK_OPTIONS = (
     Option(
         name="path",
         default="",
-        doc="The root of the log, a directory or s3:// URL; also start(root), save(root).",
+        doc="The root of the log, a directory or the URL of a bucket; also start(root), save(root).",
     ),
     BOOTSTRAP_SERVERS,
     SECURITY,
@@ -266,8 +272,8 @@ SINK_OPTIONS = (
     Option(
         name="checkpointLocation",
         default="",
-        doc="Spark's. If the driver can read it as files, or if it is in S3 and the root is too, two things "
-        "are refused: a micro-batch whose number was written before with other offsets (a restored or "
+        doc="Spark's. If the driver can read it as files, or if it is in a store of the root's kind, two "
+        "things are refused: a micro-batch whose number was written before with other offsets (a restored or "
         "copied checkpoint), and a root whose cluster id is not the one that the query has written to "
         "(recorded in the checkpoint's file sparklog-sink; see clusterId).",
         only="stream",

@@ -14,14 +14,15 @@ Concurrency: Spark's workers are single-threaded; a forked child starts with an 
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 from sparklog.storage.filesystems import parse_flag
-from sparklog.storage.root_rules import ANY_ROOT, RootRules
+from sparklog.storage.root_rules import ANY_ROOT, PROTOCOL, RootRules, store_kind
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
@@ -30,21 +31,28 @@ if TYPE_CHECKING:
 
 # --- storage options ---------------------------------------------------------------------------------
 #
-# A query's storage options, under the names of s3fs and Hadoop.
+# A query's storage options, under the names of fsspec's file systems and of Hadoop.
 #
 #     .option("s3.endpoint_url", "http://127.0.0.1:8333")   s3fs's names after "s3."
+#     .option("gs.token", "/keys/sparklog.json")            gcsfs's after "gs.", adlfs's after "azure."
+#     .option("fsspec.host", ...)                           a file system's own, for a root through fsspec
+#     .option("storage.protocol", "fsspec")                 open through fsspec what has a store of its own
 #     .option("endpoint_url", ...)                          the common ones also without prefix
-#     .option("fs.s3a.access.key", ...)                     Hadoop's S3A
+#     .option("fs.s3a.access.key", ...)                     Hadoop's S3A, GCS and ABFS connectors
 #     .option("allow_unsafe_filesystem", "true")            for a directory (docs/filesystems.md)
 #
-# Defaults come from each process's environment and AWS's files (docs/s3.md).
+# Defaults come from each process's environment and the clouds' files (docs/object-stores.md).
 # Invariants: values are validated on the driver, and pickled to executors with the reader or writer; they are
 #     in no input partition, offset, commit message, repr or error message.
-# Sources: s3fs.S3FileSystem; Hadoop's S3A.
+# Sources: s3fs, gcsfs, adlfs; Hadoop's S3A and ABFS, Google's Cloud Storage connector.
 
 
-_PREFIX = "s3."
-_PLAIN = {"anon", "endpoint_url", "key", "profile", "region", "secret", "token"}
+_PREFIXES = {"s3.": "s3", "gs.": "gs", "azure.": "azure", "fsspec.": "fsspec"}
+_PLAIN = {
+    *("anon", "endpoint_url", "key", "profile", "region", "secret", "token"),
+    *("account_name", "account_key", "sas_token", "connection_string"),
+    *("tenant_id", "client_id", "client_secret"),
+}
 _HADOOP = {
     "fs.s3a.access.key": "key",
     "fs.s3a.secret.key": "secret",
@@ -53,6 +61,34 @@ _HADOOP = {
     "fs.s3a.endpoint.region": "region",
     "fs.s3a.path.style.access": "path_style",
     "fs.s3a.connection.ssl.enabled": "use_ssl",
+    "fs.gs.auth.service.account.json.keyfile": "token",
+    "google.cloud.auth.service.account.json.keyfile": "token",
+    "fs.gs.storage.root.url": "endpoint_url",
+    "fs.gs.requester.pays.project.id": "project",
+}
+# Hadoop's, which may end with ".<account>.dfs.core.windows.net".
+_ABFS = {
+    "fs.azure.account.key": "account_key",
+    "fs.azure.sas.fixed.token": "sas_token",
+    "fs.azure.account.oauth2.client.id": "client_id",
+    "fs.azure.account.oauth2.client.secret": "client_secret",
+    "fs.azure.account.oauth2.msi.tenant": "tenant_id",
+}
+_ABFS_ENDPOINT = "fs.azure.account.oauth2.client.endpoint"
+# What these say follows from the credentials that are given; other values need code of Hadoop's.
+_ABFS_TYPES = {
+    "fs.azure.account.auth.type": {"sharedkey", "oauth", "sas"},
+    "fs.azure.account.oauth.provider.type": {
+        "org.apache.hadoop.fs.azurebfs.oauth2.clientcredstokenprovider",
+        "org.apache.hadoop.fs.azurebfs.oauth2.msitokenprovider",
+    },
+}
+_GCS_TYPE = "fs.gs.auth.type"
+_GCS_TYPES = {
+    "application_default": "google_default",
+    "compute_engine": "cloud",
+    "unauthenticated": "anon",
+    "service_account_json_keyfile": None,
 }
 # Spark polls a stream for its latest offset about a hundred times a second.
 STREAM_REFRESH_MS = 200
@@ -77,9 +113,24 @@ NO_STORAGE_OPTIONS = StorageOptions()
 
 def storage_name(option: str) -> str | None:
     """Return the name of the storage option that a query's option (in lower case) sets; None if none."""
-    if option.startswith(_PREFIX):
-        return option.removeprefix(_PREFIX)
-    return option if option in _PLAIN else _HADOOP.get(option)
+    if option == "storage.protocol":
+        return PROTOCOL
+    prefix, dot, rest = option.partition(".")
+    if dot and f"{prefix}." in _PREFIXES:
+        return rest
+    if option in _PLAIN or option == _GCS_TYPE:
+        return option
+    if (name := _HADOOP.get(option)) is not None:
+        return name
+    name = _without_account(option)
+    return name if name in {*_ABFS, *_ABFS_TYPES, _ABFS_ENDPOINT} else None
+
+
+def _without_account(option: str) -> str:
+    """Return the name of an option of ABFS without its account."""
+    return next(
+        (name for name in (*_ABFS, *_ABFS_TYPES, _ABFS_ENDPOINT) if option.startswith(f"{name}.")), option
+    )
 
 
 def parse_storage(given: Mapping[str, str], root: str, *, streaming: bool = False) -> StorageOptions:
@@ -88,24 +139,62 @@ def parse_storage(given: Mapping[str, str], root: str, *, streaming: bool = Fals
     Raises:
         InvalidRequestError: an unknown or malformed storage option.
     """
-    values = {name: value for option, value in given.items() if (name := storage_name(option)) is not None}
-    is_s3 = root.lower().startswith(("s3:", "s3a:", "s3n:"))
+    values: dict[str, str] = {}
+    for option, value in given.items():
+        values.update(_storage_values(option, value, root))
+    kind = store_kind(root, values)
+    is_remote = kind not in {"directory", "memory"}
     if ALLOW_UNSAFE in given:
         allow = str(parse_flag(ALLOW_UNSAFE, given[ALLOW_UNSAFE])).lower()
-        if not is_s3 and not values:
+        if not is_remote and not values:
             return StorageOptions(((ALLOW_UNSAFE, allow),))
         raise InvalidRequestError(
             "INVALID_OPTION",
             f"{ALLOW_UNSAFE} is for a directory, and the root or the other options are of an object store",
             fix=f"remove {ALLOW_UNSAFE}, or correct the root",
         )
-    if streaming and is_s3:
+    if streaming and is_remote:
         values.setdefault("refresh_interval_ms", str(STREAM_REFRESH_MS))
     if values:
-        from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415 - few queries need it
+        from sparklog.storage.opening import parse_options  # noqa: PLC0415 - few queries need it
 
-        parse_storage_options(values)
+        parse_options(root if is_remote else "s3://bucket", values)
     return StorageOptions(tuple(sorted(values.items())))
+
+
+def _storage_values(option: str, value: str, root: str) -> dict[str, str]:
+    """Return the storage options that a query's option sets."""
+    name = storage_name(option)
+    if name is None:
+        return {}
+    if option == _GCS_TYPE:
+        token = _known_value(option, value, _GCS_TYPES)
+        return {} if _GCS_TYPES[token] is None else {"token": str(_GCS_TYPES[token])}
+    hadoops = _without_account(option)
+    account = option[len(hadoops) + 1 :]
+    if account and not root.lower().partition("@")[2].startswith(account):
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"option {option} is of account {account}, and the root is not",
+            fix="Remove the option, or correct the root: abfss://container@account.dfs.core.windows.net/prefix",
+        )
+    if hadoops in _ABFS_TYPES:
+        _known_value(option, value, _ABFS_TYPES[hadoops])
+        return {}
+    if hadoops == _ABFS_ENDPOINT:  # https://login.microsoftonline.com/<tenant>/oauth2/token
+        return {"tenant_id": urlsplit(value).path.strip("/").partition("/")[0]}
+    return {_ABFS.get(hadoops, name): value}
+
+
+def _known_value(option: str, value: str, known: Collection[str]) -> str:
+    if value.lower() not in known:
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"option {option}: not a value that sparklog can follow, expected one of "
+            f"{', '.join(sorted(known))}",
+            fix="Give the credentials by the names of gcsfs or adlfs; see docs/object-stores.md",
+        )
+    return value.lower()
 
 
 # --- catalog tables ----------------------------------------------------------------------------------

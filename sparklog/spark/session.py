@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 # "key", nor other secrets of Kafka's clients (kafka.ssl.keystore.key).
 _REDACTION = "spark.sql.redaction.options.regex"
 _REDACTION_DEFAULT = "(?i)url"
-REDACTION_WITH_KEYS = r"(?i)url|^(s3\.)?key$|jaas|credential|passphrase|^kafka\.(sasl|ssl)\."
+REDACTION_WITH_KEYS = (
+    r"(?i)url|^(s3\.)?key$|account[._]key|connection_string|sas[._]|keyfile|^fsspec\."
+    r"|jaas|credential|passphrase|^kafka\.(sasl|ssl)\."
+)
 # Over TCP it takes 40 ms longer to pass a task to a Python worker: the JVM's second small write (Nagle) waits
 # for a delayed acknowledgement. The directory is set because Java's may be too long for a socket (107 bytes,
 # of which Spark uses 43), and because it must exist on every executor.

@@ -26,6 +26,7 @@ from sparklog.errors import InvalidRequestError, NotFoundError, SparklogError
 from sparklog.spark.notices import Notices
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.roots import StorageOptions, open_root
+from sparklog.storage.root_rules import store_kind
 
 if TYPE_CHECKING:
     from sparklog.storage import Store
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 Reader = Callable[[Sequence[str]], list[bytes | None]]
 MAX_FILE_BYTES = 4 << 20
 _MAX_LOG_ENTRIES = 16  # of a file source, in one micro-batch: usually one, two after a crash
-_S3 = ("s3", "s3a", "s3n")
 
 
 class _UnparsableError(ValueError):
@@ -68,7 +68,7 @@ def batch_content(place: str | None, query_id: str, batch_id: int, options: Sink
 
     Args:
         place: the checkpoint's location, as in Spark's option; None: unknown.
-        options: have the storage options for a checkpoint in S3, if the root is there too.
+        options: have the storage options for a checkpoint in a bucket, if the root is there too.
     """
     if not place:
         return ""
@@ -106,7 +106,7 @@ def write_file(place: str, name: str, data: bytes, options: SinkOptions) -> bool
         OSError, SparklogError: it could not be written.
     """
     if _has_storage_of_root(place, options):
-        _s3_store(os.getpid(), place, options.storage).put_hint(name, data)
+        _bucket(os.getpid(), place, options.storage).put_hint(name, data)
         return True
     directory = _directory(place)
     if directory is None or not (directory / "metadata").is_file():
@@ -122,7 +122,7 @@ def write_file(place: str, name: str, data: bytes, options: SinkOptions) -> bool
 
 def _reader(place: str, options: SinkOptions) -> Reader | None:
     if _has_storage_of_root(place, options):
-        return _s3_reader(os.getpid(), place, options.storage)
+        return _bucket_reader(os.getpid(), place, options.storage)
     directory = _directory(place)
     if directory is None:
         return None
@@ -130,8 +130,9 @@ def _reader(place: str, options: SinkOptions) -> Reader | None:
 
 
 def _has_storage_of_root(place: str, options: SinkOptions) -> bool:
-    """Return True if both are in S3: the root's storage options are used for the checkpoint."""
-    return _scheme(place) in _S3 and _scheme(options.root) in _S3
+    """Return True if both are in S3, or another store: the root's storage options are used for both."""
+    kind = store_kind(options.root, options.storage.to_dict())
+    return kind in {"s3", "gs", "azure"} and store_kind(place) == kind
 
 
 def _directory(place: str) -> Path | None:
@@ -160,15 +161,15 @@ def _read_file(path: Path) -> bytes | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _s3_store(_pid: int, place: str, storage: StorageOptions) -> "Store":
+def _bucket(_pid: int, place: str, storage: StorageOptions) -> "Store":
     """Cached by process: a client costs more than the requests; a forked child needs its own."""
-    from sparklog.storage import open_store  # noqa: PLC0415 - only where checkpoints are in S3
+    from sparklog.storage import open_store  # noqa: PLC0415 - only where checkpoints are in buckets
 
     return open_store(place, storage_options=storage.to_dict())
 
 
-def _s3_reader(pid: int, place: str, storage: StorageOptions) -> Reader:
-    store = _s3_store(pid, place, storage)
+def _bucket_reader(pid: int, place: str, storage: StorageOptions) -> Reader:
+    store = _bucket(pid, place, storage)
 
     def read(names: Sequence[str]) -> list[bytes | None]:
         found = store.read_many(names, max_bytes=MAX_FILE_BYTES + 1)

@@ -23,10 +23,14 @@ from sparklog.storage.base import validate_name
 # Parsing a root's text: a scheme, and the rest in the form that the store takes.
 #
 # Invariants: all code that needs a root's location uses these functions, so that it agrees with opening.
-# Not here: opening (opening.py); the content of a bucket (s3.py). This needs no botocore.
+# Not here: opening (opening.py); the content of a bucket (object_store.py). This needs no client library.
 
 
 S3_SCHEMES = {"s3", "s3a", "s3n"}
+GS_SCHEMES = {"gs", "gcs"}
+AZURE_SCHEMES = {"abfs", "abfss", "az"}
+# The storage option that opens a URL through fsspec, though it has a store of its own.
+PROTOCOL = "protocol"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 _UNSUITABLE = {
@@ -36,6 +40,25 @@ _UNSUITABLE = {
     "--ol-s3": "an Object Lambda Access Point, which may change what is read",
 }
 _URL = re.compile(r"s3[an]?://([^/?#@:]+)(?:/([^?#]*))?", re.IGNORECASE)
+
+
+_GS_URL = re.compile(r"gc?s://([^/?#@:]+)(?:/([^?#]*))?", re.IGNORECASE)
+_AZURE_URL = re.compile(r"(?:abfss?|az)://([^/?#@:]+)(?:@([^/?#@:]+))?(?:/([^?#]*))?", re.IGNORECASE)
+# The hosts of Microsoft's clouds: credentials are sent to no other that a URL names.
+_AZURE_HOST = re.compile(
+    r"([a-z0-9]{3,24})\.(?:dfs|blob)\.(core\.windows\.net|core\.chinacloudapi\.cn|core\.usgovcloudapi\.net)",
+    re.IGNORECASE,
+)
+
+
+def store_kind(root: str, options: Mapping[str, object] | None = None) -> str:
+    """Return the kind of store that opens a root: directory, memory, s3, gs, azure or fsspec."""
+    scheme = scheme_of(root)
+    if (options or {}).get(PROTOCOL) is not None:
+        return "fsspec"
+    kinds = {"s3": S3_SCHEMES, "gs": GS_SCHEMES, "azure": AZURE_SCHEMES, "memory": {"memory"}}
+    kinds["directory"] = {"", "file"}
+    return next((kind for kind, schemes in kinds.items() if scheme in schemes), "fsspec")
 
 
 def scheme_of(root: str) -> str:
@@ -100,6 +123,78 @@ def parse_s3_url(url: str) -> tuple[str, str]:
             )
     prefix = (match[2] or "").strip("/")
     return match[1], validate_name(prefix) if prefix else ""
+
+
+def parse_gs_url(url: str) -> tuple[str, str]:
+    """Return (bucket, prefix without slashes at its ends)."""
+    match = _GS_URL.fullmatch(url)
+    if match is None:
+        raise InvalidRequestError(
+            "ILLEGAL_ROOT",
+            f"root {shown('root', url.partition('?')[0])}: not of the form gs://bucket/prefix",
+            fix="Write gs://bucket/prefix; credentials are storage options, not parts of it",
+        )
+    prefix = (match[2] or "").strip("/")
+    return match[1], validate_name(prefix) if prefix else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzurePlace:
+    """A container of Azure Storage, and a prefix in it.
+
+    Fields:
+        account, domain: of the URL's host, acct.dfs.core.windows.net; "" if it has none.
+    """
+
+    container: str
+    account: str
+    domain: str
+    prefix: str
+
+    @property
+    def url(self) -> str:
+        """Return the URL in one form."""
+        host = f"@{self.account}.dfs.{self.domain}" if self.account else ""
+        scheme = "abfss" if host else "az"
+        return f"{scheme}://{self.container}{host}/{self.prefix}".rstrip("/")
+
+
+def parse_azure_url(url: str) -> AzurePlace:
+    """Parse abfss://container@account.dfs.core.windows.net/prefix, or az://container/prefix."""
+    match = _AZURE_URL.fullmatch(url)
+    host = None if match is None or match[2] is None else _AZURE_HOST.fullmatch(match[2])
+    if match is None or (match[2] is not None and host is None):
+        raise InvalidRequestError(
+            "ILLEGAL_ROOT",
+            f"root {shown('root', url.partition('?')[0])}: not of the form "
+            "abfss://container@account.dfs.core.windows.net/prefix or az://container/prefix",
+            fix="Write one of these; credentials, and the endpoints of other servers, are storage options",
+        )
+    prefix = (match[3] or "").strip("/")
+    return AzurePlace(
+        container=match[1],
+        account=host[1].lower() if host else "",
+        domain=host[2].lower() if host else "",
+        prefix=validate_name(prefix) if prefix else "",
+    )
+
+
+_FSSPEC_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#:]*(?::\d+)?)(?:/([^?#]*))?")
+
+
+def parse_fsspec_url(url: str) -> str:
+    """Return scheme://[user@]host[:port]/path in one form, for a file system of fsspec's."""
+    match = _FSSPEC_URL.fullmatch(url)
+    if match is None:
+        raise InvalidRequestError(
+            "ILLEGAL_ROOT",
+            f"root {shown('root', url.partition('?')[0])}: not of the form scheme://host/path",
+            fix="Write scheme://host/path; passwords are storage options, not parts of it",
+        )
+    path = (match[3] or "").strip("/")
+    if path:
+        validate_name(path)
+    return f"{match[1].lower()}://{match[2]}/{path}".rstrip("/")
 
 
 # --- allowed roots -----------------------------------------------------------------------------------
@@ -193,16 +288,20 @@ def _place(root: str) -> tuple[str, ...]:
     if scheme in S3_SCHEMES:
         bucket, prefix = parse_s3_url(root)
         return ("s3", bucket, *(prefix.split("/") if prefix else ()))
+    if scheme in GS_SCHEMES:
+        bucket, prefix = parse_gs_url(root)
+        return ("gs", bucket, *(prefix.split("/") if prefix else ()))
+    if scheme in AZURE_SCHEMES:
+        place = parse_azure_url(root)
+        scheme, _, rest = place.url.partition("://")
+        return (scheme, *rest.split("/"))
     if scheme in {"", "file"}:
         real = os.path.realpath(local_path(root))
         return ("file", *(part for part in real.split("/") if part))
     if scheme == "memory":
         return ("memory", memory_name(root))
-    raise InvalidRequestError(
-        "UNSUPPORTED_STORE",
-        f"root {shown('root', root)}: the scheme {scheme!r} is not supported",
-        fix="Use a directory (a path, or file:///path) or s3://bucket/prefix",
-    )
+    scheme, _, rest = parse_fsspec_url(root).partition("://")
+    return (scheme, *rest.split("/"))
 
 
 def _is_within(place: tuple[str, ...], prefix: tuple[str, ...]) -> bool:

@@ -1,39 +1,25 @@
 """Requests to one bucket: retried where repeating is harmless, one attempt where it is not.
 
 Invariants:
-    - `call` repeats a request until `retry_timeout` has passed; only for requests that may be repeated;
-    - `put_once` makes exactly one attempt if anything may have been sent;
     - every request carries its MD5. Without it, a store may take a request whose sender died before the body
       for an empty object (SeaweedFS 4.48 does): a commit of no bytes, which can be neither read nor replaced.
       And many stores refuse to delete several objects without it; botocore now sends newer checksums instead;
-    - a response is validated before it is returned: a malformed one is a failed attempt;
-    - at most `max_concurrency` requests are in flight, and each wait for the store has a timeout, so nothing
-      hangs;
-    - prefetching leaves some of them to others: a refresh of the log, or a heartbeat, does not queue behind a
-      reader of thousands of objects.
-Not here: names, and what objects mean (s3.py).
+    - a response is validated before it is returned: a malformed one is a failed attempt.
+Not here: what all clients share (object_client.py); what objects mean (object_store.py).
 Concurrency: any thread. After a fork the child creates its own client: connections cannot be shared.
 Sources: docs/s3.md, ADR 0009.
 """
 
 import base64
-import contextlib
-import email.utils
-import enum
 import functools
 import hashlib
-import itertools
 import logging
-import math
-import random
 import re
 import threading
 import urllib.parse
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import botocore.loaders
 import botocore.session
@@ -44,11 +30,20 @@ from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from sparklog.clock import Clock
-from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, SparklogError, StorageError
-from sparklog.failpoints import failpoint
-from sparklog.forking import notify_after_fork
-from sparklog.storage.base import IndefinitePutError
-from sparklog.storage.s3_options import S3Options, hide
+from sparklog.errors import AlreadyExistsError, NotFoundError, SparklogError, StorageError
+from sparklog.storage.object_client import (
+    Listed,
+    ObjectClient,
+    Outcome,
+    Page,
+    PageOrder,
+    Upload,
+    WrongAnswerError,
+    as_directories,
+    ask,
+)
+from sparklog.storage.object_options import hide
+from sparklog.storage.s3_options import S3Options
 
 # --- s3 answers --------------------------------------------------------------------------------------
 #
@@ -57,18 +52,12 @@ from sparklog.storage.s3_options import S3Options, hide
 # Invariants:
 #     - bytes are returned only if the response names exactly their range; so a truncated body, a page made by
 #       a proxy, and an error with status 200 are failures, not data;
-#     - a response has every field that its callers read (`validate_answer`): none of them meets a KeyError;
-#     - a listing in pages ends, or fails: each page begins behind the one before it (`PageOrder`).
+#     - a response has every field that its callers read (`validate_answer`): none of them meets a KeyError.
 # Not validated: ETags. Those of encrypted objects are not the MD5.
 # Sources: RFC 9110, sections 14 and 15.5.17; S3's API reference.
 
 
-MAX_EMPTY_PAGES = 1000  # in a row; stores may return some after many deletions
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
-
-
-class WrongAnswerError(OSError):
-    """A response that does not match the request: a truncated body, another range, a missing field."""
 
 
 def read_range(answer: dict[str, Any], position: int, end: int | None) -> tuple[bytes, int]:
@@ -119,7 +108,7 @@ def _validate_listing(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -
         key, size = entry.get("Key"), entry.get("Size")
         if not isinstance(key, str) or not key.startswith(prefix):
             raise WrongAnswerError(f"a listing of {prefix!r} with the key {key!r}")
-        if after and key <= after and _as_directories(key) <= _as_directories(after):
+        if after and key <= after and as_directories(key) <= as_directories(after):
             raise WrongAnswerError(f"a listing that starts after {after!r} with the key {key!r}")
         if not isinstance(size, int) or size < 0 or not isinstance(entry.get("LastModified"), datetime):
             raise WrongAnswerError(f"a listing without a size or a date of the key {key!r}")
@@ -164,70 +153,12 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], None]] = {
 }
 
 
-class PageOrder:
-    """Checks that the pages of one listing ascend, so that reading them ends.
-
-    Two orders are known: S3's, of the keys' bytes, and that of stores with directories, in which "a/b" is
-    before "a-b". A listing must keep to one of them, from its first page to its last.
-    """
-
-    def __init__(self) -> None:
-        self._last = {_as_bytes: "", _as_directories: ""}
-        self._empty = 0
-
-    def add(self, names: list[str]) -> None:
-        """Check the names of the next page.
-
-        Raises:
-            WrongAnswerError: it is not behind the last one.
-        """
-        self._empty = 0 if names else self._empty + 1
-        if self._empty > MAX_EMPTY_PAGES:
-            raise WrongAnswerError(f"{self._empty} pages of a listing without a name")
-        for order in list(self._last):
-            ordered = [self._last[order], *map(order, names)]
-            if all(one < next_one for one, next_one in itertools.pairwise(ordered)):
-                self._last[order] = ordered[-1]
-            else:
-                del self._last[order]
-        if not self._last:
-            raise WrongAnswerError(
-                f"a page of a listing, from {names[0]!r} to {names[-1]!r}, that is not in order, or not "
-                "behind the previous page"
-            )
-
-
-def _as_bytes(name: str) -> str:
-    return name
-
-
-def _as_directories(name: str) -> str:
-    return name.replace("/", "\0")
-
-
 # --- s3 errors ---------------------------------------------------------------------------------------
 #
 # Responses of S3 and errors of botocore, as outcomes, and their mapping to our errors.
 #
-#     MISSING   no such object                     412 TAKEN      the name exists
-#     RANGE     the range lies past the end        409 CONFLICT   concurrent requests: the winner is unknown
-#     UNSENT    no connection: nothing happened    BUSY           no or no useful answer: unknown
-#     REFUSED   permanent, until someone acts
-#
 # Invariants: everything unknown is BUSY; a message never holds credentials.
 # Sources: S3's list of error codes; botocore.exceptions; urllib3.connectionpool.
-
-
-class Outcome(enum.Enum):
-    """What an error says about its request."""
-
-    MISSING = enum.auto()
-    TAKEN = enum.auto()
-    CONFLICT = enum.auto()
-    RANGE = enum.auto()
-    UNSENT = enum.auto()
-    BUSY = enum.auto()
-    REFUSED = enum.auto()
 
 
 _BY_CODE = {
@@ -455,47 +386,31 @@ def _create(session: Any, options: S3Options, signature_version: str | None, *, 
 
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
-_FIRST_WAIT_MS = 50.0
-_LONGEST_WAIT_MS = 2_000.0
-# A wrong endpoint must fail quickly: retries are for stores that have answered before.
-_FIRST_CONTACT_MS = 5_000
+LIST_KEYS = 1000
+_DELETE_KEYS = 1000
 # botocore passes some errors on unmapped: a damaged TLS record in a body is urllib3's SSLError.
 FAILURES = (BotoCoreError, ClientError, HTTPError, OSError)
-_LEFT_BY_READING_AHEAD = 3
-_REPEATED = {Outcome.UNSENT, Outcome.BUSY, Outcome.CONFLICT}
 
 
-class S3Client:
+class S3Client(ObjectClient):
     """A bucket, accessed with given options."""
+
+    failures = FAILURES
 
     def __init__(self, bucket: str, options: S3Options, clock: Clock) -> None:
         self.bucket = bucket
         self.options = options
-        self._counts: Counter[str] = Counter()
-        self._clock = clock
-        self._random = random.Random()
         self._guard = threading.local()
-        self._has_answered = False
         self._is_known_replica = False
         self._completes_unconditionally = False  # the store does not support the condition
-        self._ahead_ms = 0  # the store's clock minus ours, as of the last answer
-        self.after_fork_in_child()
-        notify_after_fork(self)
+        super().__init__(options, clock)
 
     def after_fork_in_child(self) -> None:
-        """Drop the parent's connections, threads and locks."""
-        self._lock = threading.Lock()
-        self.probe_lock = threading.Lock()  # held during the probe (s3_probe.py)
-        self._permits = threading.BoundedSemaphore(self.options.max_concurrency)
+        super().after_fork_in_child()
         self._client: Any = None
-        self._pool: ThreadPoolExecutor | None = None
-        self._ahead_pool: ThreadPoolExecutor | None = None
-        self._random.seed()
 
     @property
     def identity(self) -> str:
-        """The endpoint and name of the bucket."""
         return f"{self._connected().meta.endpoint_url}/{self.bucket}"
 
     # --- requests ------------------------------------------------------------------------------------
@@ -510,16 +425,11 @@ class S3Client:
         def attempt() -> dict[str, Any]:
             return self._attempt(operation, arguments)
 
-        if not within_ms:
-            return self._repeat(operation, url, attempt)
-        # A request that hangs continues up to its timeouts, in a thread.
-        answer = self.submit(lambda: self._repeat(operation, url, attempt, within_ms))
-        try:
-            return answer.result(within_ms / 1000)
-        except TimeoutError as error:
-            answer.cancel()
-            late = TimeoutError(f"no answer within {within_ms} ms")
-            raise storage_error(operation, url, late, self.options) from error
+        return self._within(
+            within_ms,
+            lambda most_ms: self._repeat(operation, url, attempt, most_ms),
+            lambda late: self.storage_error(operation, url, late),
+        )
 
     def pages(self, url: str, *, within_ms: int = 0, **arguments: Any) -> Iterator[dict[str, Any]]:
         """Yield the pages of list_objects_v2, in ascending order. Raises StorageError."""
@@ -538,7 +448,6 @@ class S3Client:
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
 
     def get(self, url: str, key: str, position: int, end: int | None) -> tuple[bytes, int]:
-        """Return (bytes [position, end), the object's size). No bytes where the range lies past its end."""
         # Always a range: then the response names its bytes, and an error page does not.
         asked = f"bytes={position}-{'' if end is None else end - 1}"
 
@@ -552,40 +461,80 @@ class S3Client:
 
         return self._repeat("get_object", url, attempt)
 
-    def put_once(self, url: str, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
-        """PUT with If-None-Match, one attempt; a connection that was never made is retried.
-
-        The guard is called after the request was signed. A store that refuses old dates (S3: 15 minutes) then
-        bounds how late the request can take effect, however long this process is stopped.
-
-        Raises:
-            AlreadyExistsError: 412. IndefinitePutError: no definite answer. StorageError: refused.
-            RetriableError: the guard returned false.
-        """
+    def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
         arguments = {"Key": key, "Body": data, "IfNoneMatch": "*"}
-        for wait_ms in self._waits():
-            self._guard.ask = guard
-            try:
-                failpoint("s3.put.before")
-                self._attempt("put_object", arguments)
-                failpoint("s3.put.answered")
-            except FAILURES as error:
-                outcome = outcome_of(error)
-                if outcome is not Outcome.UNSENT or wait_ms is None:
-                    raise self._put_error(url, error, outcome) from error
-                self._clock.sleep_ms(wait_ms)
-            else:
-                return
-            finally:
-                self._guard.ask = None
-        raise AssertionError("the last wait is None")
+        self._guard.ask = guard
+        try:
+            self._attempt("put_object", arguments)
+        finally:
+            self._guard.ask = None
 
-    def complete_upload(self, url: str, arguments: dict[str, Any]) -> None:
+    def put(self, url: str, key: str, data: bytes) -> None:
+        self.call("put_object", url, Key=key, Body=data)
+
+    def listed(
+        self,
+        url: str,
+        prefix: str,
+        *,
+        by_directory: bool = False,
+        start_after: str | None = None,
+        page_size: int | None = None,
+        within_ms: int = 0,
+    ) -> Iterator[Page]:
+        arguments: dict[str, Any] = {"Prefix": prefix, "MaxKeys": page_size or LIST_KEYS}
+        if by_directory:
+            arguments["Delimiter"] = "/"
+        if start_after is not None:
+            arguments["StartAfter"] = start_after
+        for answer in self.pages(url, within_ms=within_ms, **arguments):
+            yield Page(
+                objects=[
+                    Listed(entry["Key"], int(entry["Size"]), round(entry["LastModified"].timestamp() * 1000))
+                    for entry in answer.get("Contents", ())
+                ],
+                directories=[entry["Prefix"] for entry in answer.get("CommonPrefixes", ())],
+                is_last=not answer["IsTruncated"],
+            )
+
+    def delete(self, url: str, key: str) -> None:
+        self.call("delete_object", url, Key=key)
+
+    def delete_many(self, url: str, keys: Sequence[str]) -> None:
+        for first in range(0, len(keys), _DELETE_KEYS):
+            objects = [{"Key": key} for key in keys[first : first + _DELETE_KEYS]]
+            answer = self.call("delete_objects", url, Delete={"Objects": objects, "Quiet": True})
+            for refused in answer.get("Errors", ()):
+                if refused.get("Code") != "NoSuchKey":
+                    raise _not_deleted(url, refused)
+
+    # --- uploads in parts ----------------------------------------------------------------------------
+
+    def begin_upload(self, url: str, key: str) -> Upload:
+        created = self.call("create_multipart_upload", url, Key=key)
+        return Upload(url=url, key=key, state=str(created["UploadId"]))
+
+    def put_part(self, upload: Upload, number: int, position: int, data: bytearray, *, is_last: bool) -> None:  # noqa: ARG002 - for stores with other uploads
+        answer = self.call(
+            "upload_part",
+            upload.url,
+            Key=upload.key,
+            UploadId=upload.state,
+            PartNumber=number,
+            Body=data,
+        )
+        upload.tokens[number] = answer["ETag"]
+
+    def complete_upload(self, upload: Upload) -> None:
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in sorted(upload.tokens.items())]
+        self.complete_multipart(
+            upload.url, {"Key": upload.key, "UploadId": upload.state, "MultipartUpload": {"Parts": parts}}
+        )
+
+    def complete_multipart(self, url: str, arguments: dict[str, Any]) -> None:
         """Finish a multipart upload unless the name is taken, if the store supports that condition.
 
-        Raises:
-            AlreadyExistsError: 412; perhaps because of an earlier attempt, whose answer was lost.
-            NotFoundError: no such upload; perhaps for the same reason. StorageError: as `call`.
+        Raises: see ObjectClient.complete_upload.
         """
         if not self._completes_unconditionally:
             try:
@@ -599,61 +548,21 @@ class S3Client:
                 return
         self.call("complete_multipart_upload", url, **arguments)
 
-    def resolve(self, attempt: Callable[[], T]) -> T:
-        """Repeat `attempt` while it raises IndefinitePutError and time is left."""
-        for wait_ms in self._waits():
-            try:
-                return attempt()
-            except IndefinitePutError:
-                if wait_ms is None:
-                    raise
-                self._clock.sleep_ms(wait_ms)
-        raise AssertionError("the last wait is None")
+    def abort_upload(self, upload: Upload) -> None:
+        self.call("abort_multipart_upload", upload.url, Key=upload.key, UploadId=upload.state)
 
-    def submit(self, work: Callable[[], T]) -> "Future[T]":
-        """Run in a background thread, if threads can be started."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.options.max_concurrency, "sparklog-s3")
-            pool = self._pool
-        try:
-            return pool.submit(work)
-        except RuntimeError:  # interpreter shutdown: run in this thread, so that a last snapshot is finished
-            return _done_here(work)
+    # --- errors --------------------------------------------------------------------------------------
 
-    def submit_ahead(self, work: Callable[[], T]) -> "Future[T]":
-        """Prefetch in threads of its own, fewer than the request limit."""
-        with self._lock:
-            if self._ahead_pool is None:
-                threads = max(1, self.options.max_concurrency - _LEFT_BY_READING_AHEAD)
-                self._ahead_pool = ThreadPoolExecutor(threads, "sparklog-s3-ahead")
-            return self._ahead_pool.submit(work)
+    def outcome_of(self, error: Exception) -> Outcome:
+        return outcome_of(error)
 
-    def counts(self) -> dict[str, int]:
-        """Attempts by operation ("put_object", ...), "sent_bytes" and "received_bytes", since the start."""
-        with self._lock:
-            return dict(self._counts)
+    def describe(self, error: Exception) -> str:
+        return describe(error, self.options)
 
-    def storage_now_ms(self, here_ms: int) -> int:
-        """Return the store's time, estimated from its last response."""
-        return here_ms + self._ahead_ms
-
-    def now_ms(self) -> int:
-        """Return this machine's time."""
-        return self._clock.now_ms()
+    def storage_error(self, action: str, url: str, error: Exception) -> StorageError:
+        return storage_error(action, url, error, self.options)
 
     # --- attempts ------------------------------------------------------------------------------------
-
-    def _repeat(self, action: str, url: str, attempt: Callable[[], T], most_ms: float = math.inf) -> T:
-        """Repeat `attempt` until it succeeds, is refused, or times out."""
-        for wait_ms in self._waits(most_ms):
-            try:
-                return attempt()
-            except FAILURES as error:
-                if outcome_of(error) not in _REPEATED or wait_ms is None:
-                    raise storage_error(action, url, error, self.options) from error
-                self._clock.sleep_ms(wait_ms)
-        raise AssertionError("the last wait is None")
 
     def _attempt(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         client = self._connected()
@@ -691,42 +600,8 @@ class S3Client:
                 self.bucket,
             )
 
-    def _count(self, more: dict[str, int]) -> None:
-        with self._lock:
-            self._counts.update(more)
-
     def _note_answer(self, answer: Any) -> None:
-        self._has_answered = True
-        date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-        if date:
-            # A malformed date keeps the previous offset.
-            with contextlib.suppress(ValueError, TypeError, OverflowError):
-                stamp = email.utils.parsedate_to_datetime(date).timestamp()
-                self._ahead_ms = round(stamp * 1000) - self._clock.now_ms()
-
-    def _waits(self, most_ms: float = math.inf) -> Iterator[float | None]:
-        """Yield the milliseconds to wait after each failed attempt; None when no time is left for another."""
-        start_ms = self._clock.monotonic_ms()
-        longest = _FIRST_WAIT_MS
-        while True:
-            patience_ms = min(self.options.retry_timeout * 1000, most_ms)
-            if not self._has_answered:
-                patience_ms = min(patience_ms, _FIRST_CONTACT_MS)
-            wait_ms = self._random.uniform(longest / 2, longest)
-            if self._clock.monotonic_ms() - start_ms + wait_ms > patience_ms:
-                break
-            yield wait_ms
-            longest = min(_LONGEST_WAIT_MS, longest * 2)
-        yield None
-
-    def _put_error(self, url: str, error: Exception, outcome: Outcome) -> StorageError:
-        if outcome in {Outcome.BUSY, Outcome.CONFLICT}:
-            return IndefinitePutError(
-                "PUT_INDEFINITE",
-                f"{url}: no definite answer: {describe(error, self.options)}",
-                fix="Repeat the same put",
-            )
-        return storage_error("put", url, error, self.options)
+        self.note_time(answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
 
     def _connected(self) -> Any:
         with self._lock:
@@ -737,20 +612,7 @@ class S3Client:
             return self._client
 
     def _before_send(self, **_: Any) -> None:
-        ask: Callable[[], bool] | None = getattr(self._guard, "ask", None)
-        if ask is not None and not ask():
-            raise RetriableError(
-                "PUT_REFUSED", "overtaken before the put was sent", fix="Refresh and try again"
-            )
-
-
-def _done_here(work: Callable[[], T]) -> "Future[T]":
-    future: Future[T] = Future()
-    try:
-        future.set_result(work())
-    except Exception as error:  # noqa: BLE001 - the future raises it
-        future.set_exception(error)
-    return future
+        ask(getattr(self._guard, "ask", None))
 
 
 def _with_md5(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
@@ -762,3 +624,10 @@ def _with_md5(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None
 def _md5_of(body: bytes) -> str:
     """Return the Content-MD5, the one checksum that every store supports."""
     return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+
+
+def _not_deleted(url: str, refused: dict[str, Any]) -> StorageError:
+    found = f"{url}: cannot delete {refused.get('Key')}: the store answered {refused.get('Code')}"
+    if refused.get("Code") == "AccessDenied":
+        return StorageError("STORAGE_REFUSED", found, fix="Allow s3:DeleteObject, or keep the files")
+    return StorageError("STORAGE_FAILED", found, fix="Try again; the keys before it are deleted")

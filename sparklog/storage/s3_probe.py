@@ -1,33 +1,28 @@
-"""Probes of a store: conditional writes, the requests that maintenance needs, and the lifetime of puts.
+"""Probes of an S3 store: the requests that maintenance needs, and the lifetime of puts.
 
-`probe_put_if_absent` runs once per bucket and process, before its first conditional put: the store must let
-exactly one of several racing writers create a name. Two threads put one key, then one puts it again. A store
-that ignores If-None-Match fails the second part for sure.
 `try_requests` runs when a root is created, and in `sparklog doctor`: it makes each kind of later request, and
 checks its effect. Without it, a store that refuses to delete several objects, say, would be found by the
 first vacuum, a week later, when the root is full of data.
 `put_lifetime_ms` checks whether the store refuses requests that were signed long ago.
-Not here: rare races, lost once in a thousand; no finite probe finds those.
+Not here: the race for conditional writes (object_probe.py).
 After a crash: an object or an upload under .tmp/ may be left, without meaning; a vacuum removes it.
 """
 
 import contextlib
 import re
 import secrets
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from botocore.auth import AUTH_TYPE_MAPS, SIGV4_TIMESTAMP, S3SigV4Auth
 
-from sparklog.errors import AlreadyExistsError, NotFoundError, SparklogError, StorageError
-from sparklog.storage.base import TEMPORARY_DIRECTORY, IndefinitePutError
+from sparklog.errors import NotFoundError, StorageError
+from sparklog.storage.base import TEMPORARY_DIRECTORY
+from sparklog.storage.object_client import Outcome, WrongAnswerError
 from sparklog.storage.s3_client import (
     FAILURES,
-    Outcome,
     S3Client,
-    WrongAnswerError,
     connect,
     error_code,
     outcome_of,
@@ -102,82 +97,6 @@ def _uploads(client: S3Client, url: str, prefix: str) -> Iterator[dict[str, Any]
 # --- s3 probe ----------------------------------------------------------------------------------------
 
 
-RACERS = 2  # three or more block for seconds on some stores
-passed: set[str] = set()
-
-
-def probe_put_if_absent(client: S3Client, prefix: str, url: str) -> None:
-    """Race the store, unless this process has done so.
-
-    Raises:
-        StorageError: STORAGE_UNSUPPORTED: it lets two writers win. STORE_UNAVAILABLE: no answers.
-    """
-    with client.probe_lock:
-        bucket = client.identity
-        if bucket in passed:
-            return
-        try:
-            client.resolve(lambda: _probe(client, prefix, url))
-        except IndefinitePutError as error:
-            raise StorageError(
-                "STORE_UNAVAILABLE",
-                f"{url}: no definite answers while probing for conditional writes; the last: {error.message}",
-                fix="Check the store, and retry",
-            ) from error
-        passed.add(bucket)
-
-
-def _probe(client: S3Client, prefix: str, url: str) -> None:
-    """Run one race. Raises IndefinitePutError if the answers do not decide it."""
-    key = f"{prefix}{TEMPORARY_DIRECTORY}/probe-{secrets.token_hex(8)}"
-    winners = _race(client, key, url)
-    try:
-        client.put_once(url, key, b"again", None)
-        winners = RACERS + 1
-    except AlreadyExistsError:
-        pass
-    with contextlib.suppress(StorageError):
-        client.call("delete_object", url, Key=key)
-    if winners > 1:
-        raise StorageError(
-            "STORAGE_UNSUPPORTED",
-            f"{url}: several writers created the same object, expected one to win and the others to get "
-            "412 for If-None-Match: commits would be lost",
-            fix="Use a store with conditional writes: AWS S3, MinIO, SeaweedFS 4.17 or newer, ...",
-        )
-
-
-def _race(client: S3Client, key: str, url: str) -> int:
-    """Return how many racers won, or may have; at least one."""
-    outcomes: list[SparklogError | None] = []
-    barrier = threading.Barrier(RACERS)
-
-    def put(number: int) -> None:
-        barrier.wait()
-        try:
-            client.put_once(url, key, b"probe %d" % number, None)
-        except SparklogError as error:
-            outcomes.append(error)
-        else:
-            outcomes.append(None)
-
-    threads = [threading.Thread(target=put, args=(number,), daemon=True) for number in range(RACERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for error in outcomes:
-        if error is not None and not isinstance(error, AlreadyExistsError | IndefinitePutError):
-            raise error
-    winners = outcomes.count(None)
-    unsure = [error for error in outcomes if isinstance(error, IndefinitePutError)]
-    if unsure and not winners:
-        raise unsure[0]
-    if not winners:
-        raise IndefinitePutError("PUT_INDEFINITE", f"{url}: a race without a winner", fix="Repeat it")
-    return winners
-
-
 def try_requests(client: S3Client, prefix: str, url: str) -> None:
     """Make each kind of request once, TRIED_REQUESTS in all.
 
@@ -227,7 +146,7 @@ class _Trial:
         self._call("list_multipart_uploads", Prefix=second)
         self.purpose = "to finish an upload"
         parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
-        self._client.complete_upload(self._url, {**upload, "MultipartUpload": parts})
+        self._client.complete_multipart(self._url, {**upload, "MultipartUpload": parts})
         self._uploads.remove(upload)
         self.purpose = "to abort an upload"
         given_up = self._begin(second)

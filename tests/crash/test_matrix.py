@@ -18,11 +18,13 @@ from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
 from sparklog.metadata import MetadataLog
 from sparklog.storage import open_store
+from tests.bucket_servers import NAMES, BucketServer, are_built
 from tests.crash.lossy_route import LossyRoute
 from tests.crash.matrix import Children, Matrix
 from tests.crash.matrix_worker import FATAL, FENCED, PARTITIONS, values_of
 from tests.seaweed import SeaweedServer
 from tests.storage.http_proxies import proxied
+from tests.storage.s3_proxy import FaultyProxy
 from tests.support.broker_process import until
 from tests.support.several_brokers import take_over
 
@@ -89,6 +91,27 @@ def test_behind_a_proxy_that_loses_requests_nothing_is_lost_or_repeated(
     with behind_a_proxy(s3_server, tmp_path) as matrix:
         matrix.run(KILLS // 6)
         tally = matrix.finish()
+    report(str(tally))
+    assert tally.anomalies == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not are_built(), reason="make test-stores has the servers")
+@pytest.mark.parametrize("name", NAMES)
+def test_on_other_stores_and_a_lossy_way_nothing_is_lost_or_repeated(
+    bucket_server: Callable[[str], BucketServer], name: str, tmp_path: Path, report: Callable[[str], None]
+) -> None:
+    report(f"SPARKLOG_SEED={SEED}")
+    server = bucket_server(name)
+    with FaultyProxy(server.endpoint_url) as proxy, LossyRoute(proxy, SEED):
+        parent = Children(server.environment_at(proxy.endpoint_url))
+        with (
+            contextlib.closing(parent),
+            Matrix(parent, server.new_root(), tmp_path, SEED, remote=True) as matrix,
+        ):
+            matrix.run(40)
+            tally = matrix.finish()
+            assert proxy.faults
     report(str(tally))
     assert tally.anomalies == []
 

@@ -20,7 +20,8 @@ from sparklog.metadata.documents.properties import REQUESTS, commit_of
 from sparklog.storage import BytesLike, IndefinitePutError, StoredFile
 from sparklog.storage.base import UNFINISHED_MS, Hold, NoLock, StoreTraits, first_left_out
 from sparklog.storage.memory import MemoryReadFile
-from sparklog.storage.s3_client import Outcome, outcome_of
+from sparklog.storage.object_client import Outcome
+from sparklog.storage.s3_client import outcome_of
 from tests.simulation.network import LATE_US, Network
 from tests.simulation.world import MINUTE_US, START_MS, SimProcess, World
 

@@ -85,6 +85,14 @@ def test_sparks_plans_hide_what_may_hold_a_secret() -> None:
     by_default = r"(?i)secret|password|token|access[.]?key"
     for name in ("key", "s3.key", "kafka.sasl.jaas.config", "kafka.ssl.keystore.key", "s3.endpoint_url"):
         assert re.search(REDACTION_WITH_KEYS, name), name
+    for name in (
+        *("account_key", "azure.account_key", "fs.azure.account.key.a.dfs.core.windows.net"),
+        *("azure.connection_string", "azure.sas_token", "fs.azure.sas.fixed.token", "fsspec.pin"),
+        "fs.gs.auth.service.account.json.keyfile",
+    ):
+        assert re.search(REDACTION_WITH_KEYS, name), name
+    for name in ("azure.client_secret", "fs.azure.account.oauth2.client.secret", "gs.token"):
+        assert re.search(by_default, name), name
     for name in ("s3.secret", "s3.token", "fs.s3a.access.key", "fs.s3a.secret.key"):
         assert re.search(by_default, name), name
 

@@ -36,6 +36,60 @@ def test_names_of_s3fs_and_of_hadoop(option: str, value: str, name: str) -> None
     assert storage(**{option: value}) == {name: value}
 
 
+ACCOUNT = "acct.dfs.core.windows.net"
+AZURE = f"abfss://c@{ACCOUNT}/log"
+
+
+@pytest.mark.parametrize(
+    ("root", "option", "value", "expected"),
+    [
+        ("gs://b/x", "gs.token", "anon", {"token": "anon"}),
+        ("gs://b/x", "fs.gs.auth.type", "APPLICATION_DEFAULT", {"token": "google_default"}),
+        ("gs://b/x", "fs.gs.auth.type", "UNAUTHENTICATED", {"token": "anon"}),
+        ("gs://b/x", "fs.gs.auth.type", "SERVICE_ACCOUNT_JSON_KEYFILE", None),
+        ("gs://b/x", "fs.gs.auth.service.account.json.keyfile", "/keys/k", {"token": "/keys/k"}),
+        ("gs://b/x", "fs.gs.storage.root.url", "http://h:1", {"endpoint_url": "http://h:1"}),
+        (AZURE, "azure.account_key", "aHVzaA==", {"account_key": "aHVzaA=="}),
+        (AZURE, "account_key", "aHVzaA==", {"account_key": "aHVzaA=="}),
+        (AZURE, "fs.azure.account.key", "aHVzaA==", {"account_key": "aHVzaA=="}),
+        (AZURE, f"fs.azure.account.key.{ACCOUNT}", "aHVzaA==", {"account_key": "aHVzaA=="}),
+        (AZURE, f"fs.azure.sas.fixed.token.{ACCOUNT}", "sv=1&sig=hush", {"sas_token": "sv=1&sig=hush"}),
+        (AZURE, f"fs.azure.account.auth.type.{ACCOUNT}", "OAuth", None),
+        (AZURE, "fs.azure.account.oauth2.client.id", "app", {"client_id": "app"}),
+        (
+            AZURE,
+            f"fs.azure.account.oauth2.client.endpoint.{ACCOUNT}",
+            "https://login.microsoftonline.com/tenant-1/oauth2/token",
+            {"tenant_id": "tenant-1"},
+        ),
+        ("sftp://h/x", "fsspec.username", "me", {"username": "me"}),
+        ("s3://b/x", "storage.protocol", "fsspec", {"protocol": "fsspec"}),
+    ],
+)
+def test_names_of_gcsfs_adlfs_and_of_hadoop(
+    root: str, option: str, value: str, expected: dict[str, str] | None
+) -> None:
+    assert storage(path=root, **{option: value}) == expected
+
+
+@pytest.mark.parametrize(
+    ("root", "option", "value", "code"),
+    [
+        ("gs://b/x", "fs.gs.auth.type", "ACCESS_TOKEN_PROVIDER", "not a value that sparklog can follow"),
+        ("gs://b/x", "gs.tocken", "hush", "did you mean token"),
+        (AZURE, "fs.azure.account.auth.type", "Custom", "not a value that sparklog can follow"),
+        (AZURE, "fs.azure.account.key.other.dfs.core.windows.net", "hush", "is of account other"),
+        (AZURE, "azure.account_key", "hush!", "expected base64"),
+        (AZURE, "azure.secret", "hush", "UNKNOWN_OPTION"),
+        ("s3://b/x", "storage.protocol", "hdfs", "expected fsspec"),
+    ],
+)
+def test_what_other_stores_do_not_take(root: str, option: str, value: str, code: str) -> None:
+    with pytest.raises(InvalidRequestError, match=code) as raised:
+        storage(path=root, **{option: value})
+    assert "hush" not in str(raised.value)
+
+
 def test_without_any() -> None:
     assert storage() is None
     assert storage_name("subscribe") is None
@@ -66,6 +120,8 @@ def test_streams_look_for_news_five_times_a_second_unless_told_otherwise() -> No
     assert refresh("s3://bucket/x") == "200"
     assert refresh("s3a://bucket/x", **{"s3.refresh_interval_ms": "50"}) == "50"
     assert refresh("/data/x") is None
+    assert refresh("gs://b/x") == "200"
+    assert refresh(AZURE, **{"azure.refresh_interval_ms": "50"}) == "50"
 
 
 @pytest.mark.parametrize(

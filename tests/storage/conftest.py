@@ -5,14 +5,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from sparklog.clock import Clock, ManualClock
-from sparklog.storage import LocalStore, MemoryStore, Store, open_store, s3_probe
+from sparklog.storage import LocalStore, MemoryStore, Store, object_probe, open_store
 from sparklog.storage.s3 import S3Store
 from sparklog.storage.s3_options import parse_storage_options
+from tests.bucket_servers import NAMES, are_built
 from tests.seaweed import KEY, SECRET, SeaweedServer
 from tests.storage.faulty_s3 import MakeStore
+from tests.storage.linking_files import LinkingFileSystem
 from tests.storage.s3_proxy import FaultyProxy
 
 
@@ -23,8 +26,16 @@ def local(tmp_path: Path) -> LocalStore:
     return store
 
 
-@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.slow)])
+BUCKETS = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if are_built()]
+
+
+@pytest.fixture(params=["local", "memory", "fsspec", pytest.param("s3", marks=pytest.mark.slow), *BUCKETS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "fsspec":
+        fsspec.register_implementation("linking", LinkingFileSystem, clobber=True)
+        return open_store(f"linking://{tmp_path}/root")
+    if request.param in NAMES:
+        return open_store(request.getfixturevalue("bucket_server")(request.param).new_root())
     if request.param == "local":
         return open_store(tmp_path / "root", create=True)
     if request.param == "s3":
@@ -83,9 +94,9 @@ def make(s3_root: str, proxy: FaultyProxy) -> MakeStore:
         given["read_timeout"] = 0.4 if fault == "LATE_ANSWER" else 20
         store = S3Store(s3_root, parse_storage_options({**given, **options}), clock or ManualClock())
         if ready is False:
-            s3_probe.passed.discard(store.client.identity)
+            object_probe.passed.discard(store.client.identity)
         if ready:
-            s3_probe.passed.add(store.client.identity)
+            object_probe.passed.add(store.client.identity)
             store.exists("ready")
         proxy.requests.clear()
         return store

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sparklog.errors import InvalidRequestError, StorageError
-from sparklog.storage import Store, open_store, s3
+from sparklog.storage import Store, open_store, s3_client
 from sparklog.storage.s3 import S3Store
 
 
@@ -77,7 +77,7 @@ def test_a_removal_that_a_bucket_refuses_is_told(
 def test_a_bucket_is_walked_page_by_page_and_past_what_is_left_out(
     s3_root: str, monkeypatch: pytest.MonkeyPatch, keys: int
 ) -> None:
-    monkeypatch.setattr(s3, "LIST_KEYS", keys)
+    monkeypatch.setattr(s3_client, "LIST_KEYS", keys)
     store = open_store(s3_root)
     assert isinstance(store, S3Store)
     inside = {"a/1", "a/2", "log/1", "log-0/x", "log/sub/1", "log0", "zz/1"}

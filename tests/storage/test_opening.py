@@ -65,11 +65,46 @@ def test_root_that_is_a_file(tmp_path: Path) -> None:
             open_store(tmp_path / "file", create=create)
 
 
-@pytest.mark.parametrize("url", ["gs://b/x", "abfss://c@a/x", "hdfs://n/x", "https://h/x", "S3X://bucket"])
+@pytest.mark.parametrize("url", ["nosuch://n/x", "S3X://bucket"])
 def test_other_stores_are_refused_by_name(url: str) -> None:
-    with pytest.raises(InvalidRequestError, match="creates an object only if it is absent") as raised:
+    with pytest.raises(InvalidRequestError, match="fsspec cannot open") as raised:
         open_store(url, create=True)
     assert url.split(":", maxsplit=1)[0].lower() in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("gs://bucket/a/b/", "gs://bucket/a/b"),
+        ("GCS://bucket", "gs://bucket"),
+        ("az://c/a", "az://c/a"),
+        ("abfs://c/a", "az://c/a"),
+        ("abfs://c@Acct.blob.core.windows.net/a/", "abfss://c@acct.dfs.core.windows.net/a"),
+        ("abfss://c@acct.dfs.core.chinacloudapi.cn", "abfss://c@acct.dfs.core.chinacloudapi.cn"),
+    ],
+)
+def test_urls_of_buckets(given: str, url: str) -> None:
+    options = {"account_name": "acct"} if "://c/" in given else {}
+    assert open_store(given, storage_options=options).url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gs://",
+        "gs://user@bucket/x",
+        "gs://b/../x",
+        "abfss://c@acct.evil.example/x",
+        "abfss://c@acct.dfs.core.windows.net.evil.example/x",
+        "az://c:443/x",
+        "az://c/x?sig=secret",
+    ],
+)
+def test_urls_that_are_no_buckets(url: str) -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        open_store(url)
+    assert raised.value.code in {"ILLEGAL_ROOT", "ILLEGAL_FILE_NAME"}
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3"])

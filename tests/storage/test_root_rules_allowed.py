@@ -57,6 +57,12 @@ def is_allowed(root: str | Path, *lists: str) -> bool:
         ("s3://b/log", "/b/log", False),
         ("s3://b/log", "gs://b/log", False),
         ("s3://b/log", "memory://b/log", False),
+        ("gs://b/log", "gcs://b/log/a", True),
+        ("gs://b/log", "gs://b/logs", False),
+        ("az://c/log", "abfs://c/log/a", True),
+        ("az://c/log", "abfss://c@acct.dfs.core.windows.net/log", False),
+        ("abfs://c@Acct.blob.core.windows.net/log", "abfss://c@acct.dfs.core.windows.net/log/a", True),
+        ("abfss://c@acct.dfs.core.windows.net", "abfss://c@other.dfs.core.windows.net/log", False),
         ("s3://b/log", "", False),
         ("/b/log", "s3://b/log", False),
         ("/data/log", "FILE:///data/log/a", True),
@@ -117,7 +123,18 @@ def test_what_is_refused_says_what_was_found_and_expected(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", " , ", "relative", "gs://b", "s3://", "s3://b/../c", "file://host/x", "s3:/b"]
+    "text",
+    [
+        "",
+        " , ",
+        "relative",
+        "gs://",
+        "abfss://c@evil.example/x",
+        "s3://",
+        "s3://b/../c",
+        "file://host/x",
+        "s3:/b",
+    ],
 )
 def test_a_list_that_is_none(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="INVALID_OPTION"):

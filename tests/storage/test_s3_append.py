@@ -13,7 +13,8 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import AlreadyExistsError, StorageError
-from sparklog.storage.s3 import PART_BYTES, S3AppendFile, S3Store
+from sparklog.storage.object_store import PART_BYTES, ObjectAppendFile
+from sparklog.storage.s3 import S3Store
 from sparklog.storage.s3_options import parse_storage_options
 from tests.seaweed import SeaweedServer
 from tests.storage import s3_proxy as faults
@@ -42,7 +43,7 @@ def completions(proxy: FaultyProxy) -> list[Request]:
     return [request for request in proxy.requests if is_completion(request)]
 
 
-def written(store: S3Store, data: bytes) -> S3AppendFile:
+def written(store: S3Store, data: bytes) -> ObjectAppendFile:
     file = store.append_file("segments/w/0.log")
     file.write(data)
     return file
@@ -52,7 +53,7 @@ def content(store: S3Store) -> bytes:
     return store.read("segments/w/0.log")
 
 
-def cloned(file: S3AppendFile) -> S3AppendFile:
+def cloned(file: ObjectAppendFile) -> ObjectAppendFile:
     """As after a second resume of the machine: the same memory, and it goes its own way."""
     clone = copy.copy(file)
     for name, value in vars(file).items():

@@ -8,12 +8,13 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError
 from urllib3 import exceptions as urllib3
 
-import sparklog.storage.s3_probe
+import sparklog.storage.object_probe
 from sparklog.clock import ManualClock
 from sparklog.errors import AlreadyExistsError, StorageError
 from sparklog.storage import IndefinitePutError
+from sparklog.storage.object_client import Outcome
 from sparklog.storage.s3 import S3Store
-from sparklog.storage.s3_client import Outcome, outcome_of
+from sparklog.storage.s3_client import outcome_of
 from sparklog.storage.s3_options import parse_storage_options
 from tests.seaweed import SECRET, SeaweedServer
 from tests.storage import s3_proxy as faults
@@ -31,7 +32,7 @@ def make(route: Route, root: str, clock: ManualClock | None = None, **options: A
     given = {"read_timeout": 20, **route.options, **options}
     store = S3Store(root, parse_storage_options(given), clock or ManualClock())
     with route.told():
-        sparklog.storage.s3_probe.passed.add(store.client.identity)  # makes the client, too
+        sparklog.storage.object_probe.passed.add(store.client.identity)  # makes the client, too
     return store
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sparklog.storage import open_store
-from sparklog.storage.s3 import DiskCache, S3Store
+from sparklog.storage.object_store import DiskCache
+from sparklog.storage.s3 import S3Store
 from tests.seaweed import SeaweedServer
 
 KIB = 1024

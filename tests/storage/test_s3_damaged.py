@@ -8,7 +8,7 @@ from urllib3.exceptions import HTTPError, ProtocolError, SSLError
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
-from sparklog.storage import IndefinitePutError, s3_client, s3_probe
+from sparklog.storage import IndefinitePutError, object_probe, s3_client
 from sparklog.storage.s3 import S3Store
 from sparklog.storage.s3_options import S3Options
 
@@ -44,7 +44,7 @@ class DamagedLine:
 def store_behind(line: DamagedLine, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     monkeypatch.setattr(s3_client, "connect", lambda *_, **__: line)
     store = S3Store("s3://bucket/root", S3Options(key="k", secret="s"), ManualClock())
-    monkeypatch.setattr(s3_probe, "passed", {store.client.identity})
+    monkeypatch.setattr(object_probe, "passed", {store.client.identity})
     return store
 
 

@@ -5,12 +5,12 @@ import os
 
 import pytest
 
-import sparklog.storage.s3
-import sparklog.storage.s3_probe
+import sparklog.storage.object_probe
+import sparklog.storage.s3_client
 from sparklog.errors import AlreadyExistsError, NotFoundError, SparklogError, StorageError
 from sparklog.log.segment_file import segment_name
 from sparklog.storage import IndefinitePutError
-from sparklog.storage.s3 import PART_BYTES
+from sparklog.storage.object_store import PART_BYTES
 from tests.storage import s3_proxy as faults
 from tests.storage.faulty_s3 import UNSURE, MakeStore, is_put
 from tests.storage.s3_proxy import Fault, FaultyProxy, Request
@@ -196,7 +196,7 @@ def test_an_upload_that_is_given_up_leaves_nothing(make: MakeStore) -> None:
 
 @pytest.mark.parametrize("keys", [3, 4, 5, 9, 10, 11])
 def test_a_list_of_more_than_a_page(make: MakeStore, monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
-    monkeypatch.setattr(sparklog.storage.s3, "LIST_KEYS", keys)
+    monkeypatch.setattr(sparklog.storage.s3_client, "LIST_KEYS", keys)
     store = make()
     names = [f"many/{number}" for number in range(10)]
     for name in names:

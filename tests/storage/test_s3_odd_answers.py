@@ -9,8 +9,9 @@ import pytest
 import sparklog
 from sparklog.errors import SparklogError, StorageError
 from sparklog.maintenance.sweep import vacuum
-from sparklog.storage.s3 import PART_BYTES, S3Store
-from sparklog.storage.s3_client import MAX_EMPTY_PAGES, PageOrder, WrongAnswerError
+from sparklog.storage.object_client import MAX_EMPTY_PAGES, PageOrder, WrongAnswerError
+from sparklog.storage.object_store import PART_BYTES
+from sparklog.storage.s3 import S3Store
 from tests.storage.small_s3 import (
     Answer,
     Asked,

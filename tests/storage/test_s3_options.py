@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog.storage.s3_options import S3Options, hide, parse_storage_options
+from sparklog.storage.object_options import hide
+from sparklog.storage.s3_options import S3Options, parse_storage_options
 
 
 def test_names_of_s3fs() -> None:

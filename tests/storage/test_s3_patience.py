@@ -10,9 +10,9 @@ import pytest
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import NotFoundError, StorageError
 from sparklog.storage import open_store
+from sparklog.storage.object_probe import probe_put_if_absent
 from sparklog.storage.s3 import S3Store
 from sparklog.storage.s3_options import parse_storage_options
-from sparklog.storage.s3_probe import probe_put_if_absent
 from tests.seaweed import KEY, READER_KEY, READER_SECRET, SECRET, SeaweedServer
 from tests.storage import s3_proxy as faults
 from tests.storage.faulty_s3 import UNSURE, MakeStore, is_put

@@ -1,6 +1,7 @@
 """A sweep aborts uploads of segments, and nobody else's."""
 
 import datetime as dt
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from sparklog.log.segment_file import (
     segment_of,
     time_index_name,
 )
+from sparklog.storage.object_client import Page
 from sparklog.storage.s3 import S3Store
 from sparklog.storage.s3_options import S3Options
 from sparklog.storage.s3_probe import is_of_segment
@@ -44,6 +46,9 @@ class Client:
 
     def storage_now_ms(self, here_ms: int) -> int:
         return here_ms
+
+    def listed(self, _url: str, _prefix: str) -> Iterator[Page]:
+        yield Page(is_last=True)
 
     def call(self, operation: str, _url: str, **arguments: Any) -> dict[str, Any]:
         if operation == "abort_multipart_upload":
