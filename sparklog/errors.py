@@ -164,6 +164,7 @@ CODES: dict[str, tuple[str, str]] = {
     "FILE_FORKED": ("55000", "a file was used in a forked child of the process that opened it"),
     "FILE_NOT_FOUND": ("58030", "a file is missing"),
     "FILE_TOO_LARGE": ("54000", "a file hit a size limit"),
+    "GROUP_MISSING": ("42704", "no such consumer group"),
     "ILLEGAL_FILE_NAME": ("42602", "a file name could leave the root, or is not one"),
     "ILLEGAL_ROOT": ("42602", "a root that is not a directory"),
     "INTERNAL": ("XX000", "a bug in sparklog; please report it"),

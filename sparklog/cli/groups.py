@@ -32,14 +32,14 @@ from sparklog.cli.inputs import (
     parse_numbers,
 )
 from sparklog.cli.output import Document, Row, show, show_json, show_rows, tell
-from sparklog.errors import UnknownTopicError
+from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.wording import counted
 
 if TYPE_CHECKING:
     from sparklog.client import CommittedOffset, SparkLog
     from sparklog.client.group_coordinators import GroupCoordinators, GroupDescription, Member
     from sparklog.client.offset_reset import Reset, ResetPlan
-    from sparklog.metadata import Image
+    from sparklog.metadata import Image, PartitionState
 
 TopicPartition = tuple[str, int]
 
@@ -88,6 +88,15 @@ def _wanted(
     if not all_groups:
         return list(dict.fromkeys(names))
     return sorted({*log.groups(), *(coordinators.list_groups() if coordinators else ())})
+
+
+def _no_such_group(log: SparkLog, name: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "GROUP_MISSING",
+        f"Consumer group '{name}' does not exist: it has committed no offsets"
+        + did_you_mean(name, sorted(log.groups())),
+        fix="`sparklog groups list` shows the groups; with --bootstrap-server also those with members only",
+    )
 
 
 def _raise_failures(failures: Mapping[str, str], whole: int, noun: str) -> None:
@@ -143,11 +152,7 @@ def describe(
             show_rows(VERBOSE_COLUMNS if verbose else COLUMNS, rows)
     missing = [name for name in wanted if name not in known]
     if missing and names:
-        hint = did_you_mean(missing[0], sorted(log.groups())).removeprefix("; d")
-        raise click.ClickException(
-            f"Consumer group '{missing[0]}' does not exist: it has committed no offsets."
-            + (f" D{hint}" if hint else "")
-        )
+        raise _no_such_group(log, missing[0])
 
 
 def offset_rows(
@@ -168,20 +173,21 @@ def offset_rows(
         owners = {at: member for member in members for at in member.partitions}
         for topic, partition in sorted({*of_group, *owners}):
             one = of_group.get((topic, partition))
-            end = _log_end(image, topic, partition)
-            lag = None if one is None or end is None else max(0, end - one.offset)
+            state = _state(image, topic, partition)
+            lag = None if one is None or state is None else state.lag(one.offset)
             rows.append(
                 _offset_row(
                     group,
                     (topic, partition),
                     one,
-                    end,
+                    None if state is None else state.log_end_offset,
+                    lag,
                     None if one is None or lag is None else ages[topic, partition, one.offset],
                     owners.get((topic, partition)),
                 )
             )
         rows += [
-            _offset_row(group, (None, None), None, None, None, member)
+            _offset_row(group, (None, None), None, None, None, None, member)
             for member in members
             if not member.partitions
         ]
@@ -195,6 +201,7 @@ def _offset_row(
     at: tuple[str | None, int | None],
     committed: CommittedOffset | None,
     end: int | None,
+    lag: int | None,
     lag_seconds: float | None,
     member: Member | None,
 ) -> Row:
@@ -204,7 +211,7 @@ def _offset_row(
         "partition": at[1],
         "current_offset": None if committed is None else committed.offset,
         "log_end_offset": end,
-        "lag": None if committed is None or end is None else max(0, end - committed.offset),
+        "lag": lag,
         "lag_seconds": lag_seconds,
         "consumer_id": member and member.consumer_id,
         "host": member and member.host,
@@ -214,10 +221,10 @@ def _offset_row(
     }
 
 
-def _log_end(image: Image, topic: str, partition: int) -> int | None:
+def _state(image: Image, topic: str, partition: int) -> PartitionState | None:
     """None: the topic was deleted since; the group's offset stays."""
     try:
-        return image.partition(topic, partition).log_end_offset
+        return image.partition(topic, partition)
     except UnknownTopicError:
         return None
 
@@ -489,7 +496,7 @@ def delete_offsets(group: str, topics: tuple[str, ...], yes: bool, force: bool, 
         refuse_served_root(log, force=force)
     committed = log.committed_offsets(group)
     if not committed:
-        raise click.ClickException(f"Consumer group '{group}' does not exist: it has committed no offsets.")
+        raise _no_such_group(log, group)
     chosen: list[TopicPartition] = []
     for text in topics:
         topic, colon, numbers = text.partition(":")

@@ -25,6 +25,7 @@ class Tool(NamedTuple):
 _LIST = "topics list --names --include-internal"
 _DESCRIBE = "topics describe --as kafka-topics --include-internal"
 _CONFIGS, _CONSUMER = "kafka-configs", "kafka-console-consumer"
+_PRODUCER_PERF, _E2E = "kafka-producer-perf-test", "kafka-e2e-latency"
 _STARTS = ("--from-beginning", "--offset", "-o", "--group", "-G", "--help", "-h")
 _SERVERS = {"--broker-list": "--bootstrap-server"}
 TOOLS: Mapping[str, Tool] = {
@@ -52,9 +53,9 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
     _CONSUMER: Tool({"": "consume"}),
     "kafka-dump-log": Tool({"": "dump-log"}, {"--deep-iteration": "--deep"}),
-    "kafka-producer-perf-test": Tool({"": "perf produce"}),
+    _PRODUCER_PERF: Tool({"": "perf produce"}),
     "kafka-consumer-perf-test": Tool({"": "perf consume"}, _SERVERS | {"--messages": "--num-records"}),
-    "kafka-e2e-latency": Tool({"": "perf e2e"}),
+    _E2E: Tool({"": "perf e2e"}),
     "kafka-verifiable-producer": Tool({"": "verify produce"}, _SERVERS),
     "kafka-verifiable-consumer": Tool({"": "verify consume"}, _SERVERS),
     "kafka-transactions": Tool(
@@ -69,6 +70,7 @@ TOOLS: Mapping[str, Tool] = {
 _WITH_PATTERNS = (_DESCRIBE, "topics delete", "offsets get")
 
 _CLIENT = "there is no Kafka client to be configured: leave it out"
+_MIRROR = "`sparklog mirror --from HOST:PORT` copies from a Kafka cluster, with --follow continuously"
 INSTEAD_OF_TOOL: Mapping[str, str] = {
     "kafka-reassign-partitions": "`sparklog partitions reassign`, with --file FILE for Kafka's JSON; "
     "`partitions list --reassigning` shows what is not done",
@@ -83,6 +85,8 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
     "kafka-metadata-shell": "`sparklog metadata show` and `sparklog metadata log`",
     "zookeeper-shell": "`sparklog metadata show` and `sparklog metadata log`",
     "kafka-storage": "`sparklog topics create`, or a broker that starts, makes the root",
+    "kafka-mirror-maker": _MIRROR,
+    "connect-mirror-maker": _MIRROR,
     "kafka-server-start": "`sparklog-server --root DIR --listeners PLAINTEXT://HOST:PORT`",
     "kafka-server-stop": "send SIGTERM to sparklog-server",
     "kafka-replica-verification": "nothing is copied here: `sparklog doctor --deep` reads every record",
@@ -95,9 +99,9 @@ INSTEAD_OF_OPTION: Mapping[str, str] = {
     "--producer.config": _CLIENT,
     "--consumer.config": _CLIENT,
     "--command-property": _CLIENT,
-    "--producer-property": f"{_CLIENT}; instead of compression.type: --compression CODEC; acks is all",
     "--producer-props": f"{_CLIENT}; instead of bootstrap.servers: --bootstrap-server HOST:PORT, of "
     "compression.type: --compression CODEC, of batch.size: --batch-size BYTES; acks is all",
+    "--producer-property": f"{_CLIENT}; instead of compression.type: --compression CODEC; acks is all",
     "--consumer-property": f"{_CLIENT}; instead of group.id: --group NAME; of auto.offset.reset: "
     "-o beginning or -o end",
     "--fetch-size": _CLIENT,
@@ -139,6 +143,10 @@ def translate(args: Sequence[str]) -> list[str]:
         hints = [f"{word}: {INSTEAD_OF_OPTION[word]}" for word in words if word in INSTEAD_OF_OPTION]
         raise click.UsageError("; ".join([f"give exactly one of {', '.join(tool.verbs)}", *hints]) + ".")
     words = [word for word in words if word not in verbs]
+    if name == _PRODUCER_PERF:
+        words = _producer_options(words)
+    elif name == _E2E:
+        words = _e2e_options(words)
     if name == _CONFIGS and not {"-h", "--help"} & {*words}:
         return _config_command(words, is_alter=verbs == ["--alter"])
     command = tool.verbs[verbs[0]]
@@ -154,6 +162,67 @@ def translate(args: Sequence[str]) -> list[str]:
     if name == _CONSUMER and not any(word.startswith(_STARTS) for word in words):
         found += ["-o", "end"]  # Kafka's default; ours is the beginning
     return [*command.split(), *found]
+
+
+# Properties of a producer that kafka-producer-perf-test takes, and our options; "": it holds here anyway.
+_PROPERTIES = {
+    "bootstrap.servers": "--bootstrap-server",
+    "compression.type": "--compression",
+    "batch.size": "--batch-size",
+    "acks": "",
+    "enable.idempotence": "",
+}
+_PROPERTY_OPTIONS = ("--producer-props", "--command-property")  # of the first all words up to an option
+
+
+def _producer_options(words: Sequence[str]) -> list[str]:
+    """The words of kafka-producer-perf-test, with our options instead of a producer's properties."""
+    found: list[str] = []
+    properties: list[str] = []
+    option = ""
+    for word in words:
+        is_first = option in _PROPERTY_OPTIONS
+        name, separator, value = word.partition("=")
+        if name in _PROPERTY_OPTIONS:
+            option = name
+            properties += [value] if separator else []
+        elif is_first and not word.startswith("-"):
+            properties.append(word)
+            option = option if option == _PROPERTY_OPTIONS[0] else ""
+        else:
+            option = ""
+            found.append(word)
+    for entry in properties:
+        key, _, value = entry.partition("=")
+        if key not in _PROPERTIES:
+            known = ", ".join(_PROPERTIES)
+            raise click.UsageError(f"producer property {key!r}: {_CLIENT}; {known} are known here.")
+        if _PROPERTIES[key]:
+            found += [_PROPERTIES[key], value]
+    return found
+
+
+def _e2e_options(words: Sequence[str]) -> list[str]:
+    """The words of kafka-e2e-latency: `broker topic messages acks bytes`, or options; acks is all here."""
+    positional = [word for word in words if not word.startswith("-")]
+    if len(positional) == len(words) and words:
+        if len(words) != 5:
+            raise click.UsageError(
+                "give BROKER TOPIC RECORDS ACKS BYTES, or --topic NAME --num-records N --record-size BYTES; "
+                "a file of properties has no meaning here."
+            )
+        servers, topic, records, _acks, size = words
+        return [
+            "--bootstrap-server",
+            servers,
+            "--topic",
+            topic,
+            "--num-records",
+            records,
+            "--record-size",
+            size,
+        ]
+    return list(words)
 
 
 # kafka-configs: what it describes or alters, a broker's number or a topic, decides on our command.

@@ -5,7 +5,7 @@ Invariants: isolation is read_committed; partitions are assigned, never subscrib
 No loop over records in Python: each field of a batch of messages is one `map` over C functions.
 Memory: librdkafka holds up to 64 MiB that it has prefetched; a fetch about FETCH_BYTES on top of that.
 Concurrency: one thread; librdkafka has its own.
-Sources: librdkafka's CONFIGURATION.md; KIP-98 (read_committed), KIP-516 (topic ids).
+Sources: librdkafka's list of properties; KIP-98 (read_committed), KIP-516 (topic ids).
 """
 
 import logging
@@ -56,6 +56,21 @@ _FIXED = {  # what exactness depends on
     "allow.auto.create.topics": False,
 }
 _DEFAULTS = {"client.id": _CLIENT_ID, "fetch.max.bytes": 32 << 20, "max.partition.fetch.bytes": 4 << 20}
+_RETRY_S = 0.2
+_UNREACHABLE = {
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+}
+_NOT_READY = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+}
 _URL_SAFE = str.maketrans("+/", "-_")
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 admin: Any = kafka_admin  # exports without type hints
@@ -167,25 +182,29 @@ class KafkaSource:
         return {at: (starts[at], ends[at]) for at in partitions}
 
     def group_offsets(self) -> dict[str, dict[TopicPartition, int]]:
-        listed = self._asked(
-            lambda: self._admin.list_consumer_groups(request_timeout=self._timeout_s).result(self._timeout_s)
-        )
-        if listed.errors:
-            raise self._failed(f"groups: {self._words(listed.errors[0])}")
+        listed = self._asked(self._listed_groups)
         found: dict[str, dict[TopicPartition, int]] = {}
-        for some in _slices(sorted(group.group_id for group in listed.valid)):
-            futures: dict[Any, Any] = {}
-            for group in some:
-                request = confluent_kafka.ConsumerGroupTopicPartitions(group)
-                futures.update(self._admin.list_consumer_group_offsets([request]))
-            for group, future in futures.items():
-                answer = self._asked(lambda future=future: future.result(self._timeout_s))  # type: ignore[misc]
+        for some in _slices(listed):
+            for group, answer in self._results(lambda some=some: self._asked_offsets(some)).items():  # type: ignore[misc]
                 found[group] = {
                     (at.topic, at.partition): at.offset
                     for at in answer.topic_partitions
                     if at.offset >= 0 and at.error is None
                 }
         return {group: offsets for group, offsets in found.items() if offsets}
+
+    def _listed_groups(self) -> list[str]:
+        listed = self._admin.list_consumer_groups(request_timeout=self._timeout_s).result(self._timeout_s)
+        for error in listed.errors:
+            raise KafkaException(error)
+        return sorted(group.group_id for group in listed.valid)
+
+    def _asked_offsets(self, groups: Collection[str]) -> dict[Any, Any]:
+        futures: dict[Any, Any] = {}
+        for group in groups:
+            request = confluent_kafka.ConsumerGroupTopicPartitions(group)
+            futures.update(self._admin.list_consumer_group_offsets([request]))
+        return futures
 
     # Records
 
@@ -225,7 +244,7 @@ class KafkaSource:
                 f"outside of the log: {error.str()}",
                 fix="retention was faster than the mirror, or the topic was made again: see --dry-run",
             )
-        elif not error.retriable() and code not in {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT}:
+        elif code not in _NOT_READY | _UNREACHABLE:
             raise self._failed(f"{event.topic()}-{event.partition()}: {error.str()}")
 
     # Errors
@@ -258,23 +277,29 @@ class KafkaSource:
         )
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        try:
-            return ask()
-        except TimeoutError:
-            raise self.unreachable() from None
-        except KafkaException as error:
-            found = error.args[0]
-            if found.code() in {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}:
+        """Ask again while the cluster is not ready: it starts, elects, loads."""
+        end = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return ask()
+            except TimeoutError:
                 raise self.unreachable() from None
-            raise self._failed(self._words(error)) from None
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in _UNREACHABLE:
+                    raise self.unreachable() from None
+                if code not in _NOT_READY or time.monotonic() > end:
+                    raise self._failed(self._words(error)) from None
+                time.sleep(_RETRY_S)
 
     def _results(self, ask: Callable[[], Mapping[Any, Any]]) -> dict[Any, Any]:
-        futures = self._asked(ask)
-        end = time.monotonic() + self._timeout_s
-        return {
-            key: self._asked(lambda future=future: future.result(max(0.0, end - time.monotonic())))  # type: ignore[misc]
-            for key, future in futures.items()
-        }
+        """Return the results of all futures."""
+
+        def gather() -> dict[Any, Any]:
+            end = time.monotonic() + self._timeout_s
+            return {key: future.result(max(0.0, end - time.monotonic())) for key, future in ask().items()}
+
+        return self._asked(gather)
 
 
 def _admin_properties(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ Invariants: positions and ends of a partition never decrease. A position is of o
     deleted, and made again, has none.
 Not here: copying (copying.py).
 Concurrency: pure, but for `read_positions`.
-Sources: docs/adr/0037; MirrorMaker 2's offset syncs.
+Sources: docs/adr/0041; MirrorMaker 2's offset syncs.
 """
 
 import bisect

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.broker_process import until
+
 pytestmark = pytest.mark.slow
 
 PROGRAM = [sys.executable, "-m", "sparklog"]
@@ -191,6 +193,20 @@ def test_a_signal_ends_consume_between_two_records(root: Path, number: signal.Si
     assert printed == [b"%060d\n" % n for n in range(len(printed))]
     row = finish(root, "groups", "describe", "--group", "g")[1].splitlines()[1]
     assert row.split()[3] == str(len(printed))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_produce_after_whole_lines(root: Path, number: signal.Signals) -> None:
+    with start(root, "produce", "--topic", "t") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\nthr")
+        process.stdin.flush()
+        until(lambda: finish(root, "consume", "--topic", "t", "-e")[1] == "one\ntwo\n")
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == b"2 records acknowledged by topic t.\nAborted!\n"
+    assert finish(root, "consume", "--topic", "t", "-e")[1] == "one\ntwo\n"
 
 
 def test_produce_acknowledges_while_the_pipe_stays_open(root: Path) -> None:
