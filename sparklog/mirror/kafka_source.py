@@ -209,9 +209,9 @@ class KafkaSource:
     # Records
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._consumer.assign(
-            [confluent_kafka.TopicPartition(*at, offset) for at, offset in positions.items()]
-        )
+        places = [confluent_kafka.TopicPartition(*at, offset) for at, offset in positions.items()]
+        self._consumer.assign(places)
+        self._consumer.resume(places)  # one that was paused would stay so
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         self._consumer.pause([confluent_kafka.TopicPartition(*at) for at in partitions])

@@ -98,6 +98,8 @@ def test_paused_partitions_send_nothing(source: KafkaSource) -> None:
     source.pause([("a", 1)])
     found = fetch_all(source, 1)
     assert {at for one in found for at in (*one.offsets, *one.reached)} == {("b", 0)}
+    source.assign({("a", 1): 1})
+    assert [some.tolist() for one in fetch_all(source, 1) for some in one.offsets.values()] == [[1]]
 
 
 def test_a_position_outside_is_an_error(source: KafkaSource) -> None:
