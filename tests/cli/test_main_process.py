@@ -230,6 +230,7 @@ HELP = (
     ["consume", "--help"],
     ["offsets", "get", "--help"],
     ["root", "alter", "--help"],
+    ["mirror", "--help"],
     ["--version"],
 )
 
@@ -240,8 +241,28 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         "import sys\n"
         "from sparklog.cli.main import cli\n"
         f"code = cli({arguments!r}, standalone_mode=False)\n"
-        "heavy = {'numpy', 'pyarrow', 'pyspark', 'rich', 'msgspec', 'fsspec', 'pandas'} & set(sys.modules)\n"
+        "heavy = {'numpy', 'pyarrow', 'confluent_kafka', 'rich', 'msgspec', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needless"),
+    [
+        (["topics", "list"], {"pyarrow", "sparklog.client.appender", "sparklog.maintenance"}),
+        (["groups", "list"], {"sparklog.maintenance.compaction", "sparklog.maintenance.merging", "rich"}),
+    ],
+)
+def test_lists_import_only_what_they_read_with(root: Path, arguments: list[str], needless: set[str]) -> None:
+    finish(root, "produce", "t", stdin=b"x\n")
+    code = (
+        "import sys\n"
+        "from sparklog.cli.main import cli\n"
+        f"cli(['--root', {str(root)!r}, *{arguments!r}], standalone_mode=False)\n"
+        f"found = {needless!r} & set(sys.modules)\n"
+        "sys.exit(f'imported {found}' if found else 0)\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
