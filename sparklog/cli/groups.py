@@ -47,6 +47,7 @@ COLUMNS = "group topic partition current_offset log_end_offset lag consumer_id h
 VERBOSE_COLUMNS = f"{COLUMNS} committed_ms:LAST-COMMIT:time metadata"
 MEMBER_COLUMNS = "group consumer_id group_instance_id host client_id partitions:#PARTITIONS"
 STATE_COLUMNS = "group coordinator:COORDINATOR_(ID) assignment_strategy state members:#MEMBERS"
+LISTED_STATE_COLUMNS = "group state"
 SILENT_COLUMNS = "group offsets committed_ms:LAST-COMMIT:time"
 RESET_COLUMNS = "group topic partition new_offset"
 MOST_NAMED = 20
@@ -69,13 +70,22 @@ def groups() -> None:
 
 
 @groups.command("list")
+@click.option("--state", is_flag=True, help="Also the state of each; without a broker it is Empty.")
 @timeout_option
-def list_groups(timeout_ms: int) -> None:
+def list_groups(state: bool, timeout_ms: int) -> None:
     """List the groups that have committed offsets; with --bootstrap-server, also those with members only."""
     log = current().open_log()
-    found = _wanted(log, current().coordinators(log, timeout_ms=timeout_ms), (), all_groups=True)
+    coordinators = current().coordinators(log, timeout_ms=timeout_ms)
+    if state:
+        _refuse_unknown_members(log, coordinators)
+    found = _wanted(log, coordinators, (), all_groups=True)
     if not found:
         note("No group has committed offsets.")
+    if state:
+        described = coordinators.describe(found) if coordinators else {}
+        rows = [_state_row(name, described.get(name)) for name in found]
+        show_rows(LISTED_STATE_COLUMNS, [{"group": row["group"], "state": row["state"]} for row in rows])
+        return
     show([{"group": name} for name in found], *found)
 
 
@@ -88,6 +98,13 @@ def _wanted(
     if not all_groups:
         return list(dict.fromkeys(names))
     return sorted({*log.groups(), *(coordinators.list_groups() if coordinators else ())})
+
+
+def _refuse_unknown_members(log: SparkLog, coordinators: GroupCoordinators | None) -> None:
+    if coordinators is None and log.image.brokers:
+        raise click.UsageError(
+            "only a broker knows which members a group has: ask one with --bootstrap-server HOST:PORT."
+        )
 
 
 def _no_such_group(log: SparkLog, name: str) -> InvalidRequestError:
@@ -134,10 +151,8 @@ def describe(
         raise click.UsageError("give one of --offsets, --members and --state; --verbose not with --state.")
     log = current().open_log()
     coordinators = current().coordinators(log, timeout_ms=timeout_ms)
-    if coordinators is None and (members or state) and log.image.brokers:
-        raise click.UsageError(
-            "only a broker knows which members a group has: ask one with --bootstrap-server HOST:PORT."
-        )
+    if members or state:
+        _refuse_unknown_members(log, coordinators)
     wanted = _wanted(log, coordinators, names, all_groups)
     described = coordinators.describe(wanted) if coordinators else {}
     known = {*log.groups(), *(name for name, one in described.items() if one.state != "Dead")}

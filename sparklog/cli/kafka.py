@@ -48,6 +48,8 @@ TOOLS: Mapping[str, Tool] = {
             "--delete-offsets": "groups delete-offsets",
         }
     ),
+    "kafka-broker-api-versions": Tool({"": "brokers api-versions"}),
+    "kafka-groups": Tool({"--list": "groups list"}),
     "kafka-delete-records": Tool({"": "records delete"}),
     "kafka-get-offsets": Tool({"": "offsets get"}, _SERVERS),
     "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
@@ -70,13 +72,13 @@ TOOLS: Mapping[str, Tool] = {
 _WITH_PATTERNS = (_DESCRIBE, "topics delete", "offsets get")
 
 _CLIENT = "there is no Kafka client to be configured: leave it out"
+_OWN = "Kafka's own works with sparklog-server, as far as it serves the APIs (docs/apis.md)"
 _MIRROR = "`sparklog mirror --from HOST:PORT` copies from a Kafka cluster, with --follow continuously"
 INSTEAD_OF_TOOL: Mapping[str, str] = {
     "kafka-reassign-partitions": "`sparklog partitions reassign`, with --file FILE for Kafka's JSON; "
     "`partitions list --reassigning` shows what is not done",
     "kafka-leader-election": "`sparklog partitions elect --preferred`, or --offline",
     "kafka-acls": "the storage decides who may do what (docs/deploy.md)",
-    "kafka-groups": "`sparklog groups list`",
     "kafka-streams-groups": "`sparklog groups list`",
     "kafka-cluster": "`sparklog root describe` shows the id, `sparklog brokers unregister` forgets a broker",
     "kafka-features": "`sparklog root describe`",
@@ -87,6 +89,18 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
     "kafka-storage": "`sparklog topics create`, or a broker that starts, makes the root",
     "kafka-mirror-maker": _MIRROR,
     "connect-mirror-maker": _MIRROR,
+    "kafka-client-metrics": _OWN,
+    "kafka-jmx": "a broker's metrics are at /metrics of sparklog.http.listener (docs/metrics.md)",
+    "trogdor": "`sparklog perf` measures, `sparklog verify` tests",
+    "kafka-run-class": "give the name of the tool: `sparklog kafka-get-offsets`",
+    "kafka-delegation-tokens": _OWN,
+    "kafka-share-groups": _OWN,
+    "kafka-console-share-consumer": _OWN,
+    "kafka-share-consumer-perf-test": _OWN,
+    "kafka-verifiable-share-consumer": _OWN,
+    "kafka-streams-application-reset": "`sparklog groups reset-offsets`, and `topics delete` for its topics",
+    "connect-standalone": _OWN,
+    "connect-distributed": _OWN,
     "kafka-server-start": "`sparklog-server --root DIR --listeners PLAINTEXT://HOST:PORT`",
     "kafka-server-stop": "send SIGTERM to sparklog-server",
     "kafka-replica-verification": "nothing is copied here: `sparklog doctor --deep` reads every record",
@@ -94,7 +108,6 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
 }
 INSTEAD_OF_OPTION: Mapping[str, str] = {
     "--members": "`groups describe --members` shows them",
-    "--state": "`groups describe --state` shows it",
     "--command-config": _CLIENT,
     "--producer.config": _CLIENT,
     "--consumer.config": _CLIENT,
@@ -136,6 +149,8 @@ def translate(args: Sequence[str]) -> list[str]:
     tool = TOOLS.get(name)
     if tool is None:
         return list(args)
+    if "--version" in words:
+        return ["--version"]
     verbs = [word for word in words if word in tool.verbs] if "" not in tool.verbs else [""]
     if not verbs and not {"-h", "--help"}.isdisjoint(words):
         return [next(iter(tool.verbs.values())).split()[0], "--help"]

@@ -24,7 +24,6 @@ def test_every_tool_means_a_command_that_there_is(command: str) -> None:
     ("words", "shown"),
     [
         ("kafka-consumer-groups --list --members", "`groups describe --members` shows them"),
-        ("groups list --state", "`groups describe --state` shows it"),
         ("kafka-console-consumer --topic t --consumer-property group.id=g", "--group NAME"),
         ("consume --topic t --consumer-property=auto.offset.reset=latest", "-o beginning or -o end"),
         ("kafka-configs --alter --broker 1 --add-config a=1", "only a running broker can check its settings"),
@@ -77,6 +76,11 @@ def test_a_tool_that_is_not_served_is_answered_with_ours(run: Run, tool: str) ->
 )
 def test_properties_and_positions_become_options(words: str, ours: str) -> None:
     assert translate(words.split()) == ours.split()
+
+
+@pytest.mark.parametrize("tool", ["kafka-topics.sh", "kafka-console-consumer", "kafka-consumer-groups.sh"])
+def test_every_tool_has_a_version(run: Run, tool: str) -> None:
+    assert run(tool, "--version").stdout == run("-V").stdout
 
 
 def test_other_options_are_only_unknown(run: Run) -> None:
