@@ -326,15 +326,16 @@ def _properties(text: str, given: Sequence[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _progress(mirror: Mirror, total: int | None) -> Iterator[None]:
-    """A bar on a terminal; elsewhere a line each ten seconds."""
-    reported_s = time.monotonic()
+    """A bar on a terminal; elsewhere a line each ten seconds, if anything was copied."""
+    reported, reported_s = 0, time.monotonic()
     with record_bar(total) as advance:
 
         def report(done: int) -> None:
-            nonlocal reported_s
+            nonlocal reported, reported_s
             advance(done)
-            if not is_terminal(sys.stderr) and time.monotonic() - reported_s >= REPORT_S:
-                reported_s = time.monotonic()
+            is_due = done != reported and time.monotonic() - reported_s >= REPORT_S
+            if is_due and not is_terminal(sys.stderr):
+                reported, reported_s = done, time.monotonic()
                 note(f"{done:,} offsets" + ("" if total is None else f" of {total:,}"))
 
         mirror.on_progress = report

@@ -125,6 +125,7 @@ class Mirror:
         self._next: dict[TopicPartition, int] = {}  # offsets of the source, what is pending included
         self._ends: dict[TopicPartition, int] = {}
         self._pending = _Pending()
+        self._copied = 0  # offsets of the source
         self.records = self.commits = 0
         self.untimed = 0
 
@@ -228,7 +229,7 @@ class Mirror:
         What was fetched is committed at the end, also after a stop.
         """
         self._next = {at: position.position for at, position in self.positions.items()}
-        started = dict(self._next)
+        before = self._copied - sum(self._next.values())
         wanted = {
             at: offset for at, offset in self._next.items() if follow_s is not None or offset < self._ends[at]
         }
@@ -242,7 +243,8 @@ class Mirror:
                 heard_s = now_s
             if follow_s is None:
                 self._finish_partitions(wanted)
-            self.on_progress(sum(self._next.values()) - sum(started.values()))
+            self._copied = before + sum(self._next.values())
+            self.on_progress(self._copied)
             if self._is_due(now_s, COMMIT_S if follow_s is None else FOLLOW_COMMIT_S):
                 self._commit()
             if follow_s is not None and now_s - begin_s >= follow_s:

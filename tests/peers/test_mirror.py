@@ -1,6 +1,7 @@
 """`sparklog mirror` from a real Apache Kafka: a million records, killed twice; transactions; groups."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import sparklog
 from benchmarks.peers.fetching import Jars
 from benchmarks.peers.kafka_process import kafka_broker
 from sparklog.mirror.kafka_source import KafkaSource
+from sparklog.spark.interpreter import worker_python
 from tests.peers.killed import Killed
 
 RECORDS, PARTITIONS = 1_000_000, 4
@@ -183,5 +185,39 @@ def test_settings_and_compacted_topics(bootstrap: str, tmp_path: Path) -> None:
         for partition in (0, 1):
             batches, offsets = read_source(bootstrap, "compacted", partition)
             found = columns_here(log, "compacted", partition)
+            assert found.pop("offset") == offsets.tolist()
+            assert found == columns_of(batches)
+
+
+def test_the_recipe_for_spark_copies_the_same(bootstrap: str, connector_jars: Jars, tmp_path: Path) -> None:
+    """Each partition in its order; a repeated run changes nothing."""
+    create(bootstrap, "orders", 3)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    for number in range(20_000):
+        producer.produce("orders", b"%d" % number, b"k%d" % number, headers=[("n", b"%d" % number)])
+    assert producer.flush(60) == 0
+    page = (Path(__file__).parents[2] / "docs" / "migrate-from-kafka.md").read_text()
+    recipe = page.split("## Copying topics")[1].split("```\n")[1]
+    root = tmp_path / "log"
+    with sparklog.open(root) as log:
+        log.create_topic("orders", 3)
+    session = (
+        "from pyspark.sql import SparkSession\n"
+        "builder = SparkSession.builder.master('local[2]').config('spark.ui.enabled', 'false')\n"
+        f"spark = builder.config('spark.jars', {','.join(map(str, connector_jars.files))!r}).getOrCreate()\n"
+        "import sparklog\nsparklog.register(spark)\n"
+    )
+    code = recipe.replace("kafka:9092", bootstrap).replace("/data/log", str(root))
+    job = tmp_path / "job.py"
+    job.write_text(f"{session}{code}{code}spark.stop()\n")
+    environment = {**os.environ, "PYSPARK_PYTHON": worker_python(), "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, str(job)], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    with sparklog.open(root, create=False) as log:
+        for partition in range(3):
+            batches, offsets = read_source(bootstrap, "orders", partition)
+            found = columns_here(log, "orders", partition)
             assert found.pop("offset") == offsets.tolist()
             assert found == columns_of(batches)
