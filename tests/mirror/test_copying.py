@@ -172,6 +172,10 @@ def test_a_topic_that_was_deleted_here_is_copied_anew(log: SparkLog, cluster: Cl
     log.delete_topic("orders")
     mirror(log, cluster)
     assert values(log) == [0, 1, 2]
+    log.delete_topic("orders")
+    log.create_topic("orders", 1)  # with settings of one's own
+    mirror(log, cluster)
+    assert values(log) == [0, 1, 2]
 
 
 def test_records_out_of_order_are_refused(log: SparkLog, cluster: Cluster) -> None:
