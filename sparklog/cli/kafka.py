@@ -26,6 +26,7 @@ _LIST = "topics list --names --include-internal"
 _DESCRIBE = "topics describe --as kafka-topics --include-internal"
 _CONFIGS, _CONSUMER = "kafka-configs", "kafka-console-consumer"
 _PRODUCER_PERF, _E2E = "kafka-producer-perf-test", "kafka-e2e-latency"
+_ELECTION = "kafka-leader-election"
 _STARTS = ("--from-beginning", "--offset", "-o", "--group", "-G", "--help", "-h")
 _SERVERS = {"--broker-list": "--bootstrap-server"}
 TOOLS: Mapping[str, Tool] = {
@@ -60,6 +61,15 @@ TOOLS: Mapping[str, Tool] = {
     _E2E: Tool({"": "perf e2e"}),
     "kafka-verifiable-producer": Tool({"": "verify produce"}, _SERVERS),
     "kafka-verifiable-consumer": Tool({"": "verify consume"}, _SERVERS),
+    _ELECTION: Tool({"": "partitions elect"}, {"--all-topic-partitions": "--all"}),
+    "kafka-reassign-partitions": Tool(
+        {
+            "--execute": "partitions reassign",
+            "--cancel": "partitions reassign --cancel",
+            "--list": "partitions list --reassigning",
+        },
+        {"--reassignment-json-file": "--file"},
+    ),
     "kafka-transactions": Tool(
         {
             "list": "transactions list",
@@ -75,9 +85,6 @@ _CLIENT = "there is no Kafka client to be configured: leave it out"
 _OWN = "Kafka's own works with sparklog-server, as far as it serves the APIs (docs/apis.md)"
 _MIRROR = "`sparklog mirror --from HOST:PORT` copies from a Kafka cluster, with --follow continuously"
 INSTEAD_OF_TOOL: Mapping[str, str] = {
-    "kafka-reassign-partitions": "`sparklog partitions reassign`, with --file FILE for Kafka's JSON; "
-    "`partitions list --reassigning` shows what is not done",
-    "kafka-leader-election": "`sparklog partitions elect --preferred`, or --offline",
     "kafka-acls": "the storage decides who may do what (docs/deploy.md)",
     "kafka-streams-groups": "`sparklog groups list`",
     "kafka-cluster": "`sparklog root describe` shows the id, `sparklog brokers unregister` forgets a broker",
@@ -112,6 +119,11 @@ INSTEAD_OF_OPTION: Mapping[str, str] = {
     "--producer.config": _CLIENT,
     "--consumer.config": _CLIENT,
     "--command-property": _CLIENT,
+    "--verify": "`partitions list --reassigning` shows what is not done",
+    "--generate": "`partitions reassign --topic NAME --brokers ID,... --dry-run` proposes",
+    "--throttle": "nothing is copied here: leave it out",
+    "--replica-alter-log-dirs-throttle": "nothing is copied here: leave it out",
+    "--path-to-json-file": "name the partitions: --topic NAME --partition N, or all with --all",
     "--producer-props": f"{_CLIENT}; instead of bootstrap.servers: --bootstrap-server HOST:PORT, of "
     "compression.type: --compression CODEC, of batch.size: --batch-size BYTES; acks is all",
     "--producer-property": f"{_CLIENT}; instead of compression.type: --compression CODEC; acks is all",
@@ -158,10 +170,8 @@ def translate(args: Sequence[str]) -> list[str]:
         hints = [f"{word}: {INSTEAD_OF_OPTION[word]}" for word in words if word in INSTEAD_OF_OPTION]
         raise click.UsageError("; ".join([f"give exactly one of {', '.join(tool.verbs)}", *hints]) + ".")
     words = [word for word in words if word not in verbs]
-    if name == _PRODUCER_PERF:
-        words = _producer_options(words)
-    elif name == _E2E:
-        words = _e2e_options(words)
+    if name in _REWRITES:
+        words = _REWRITES[name](words)
     if name == _CONFIGS and not {"-h", "--help"} & {*words}:
         return _config_command(words, is_alter=verbs == ["--alter"])
     command = tool.verbs[verbs[0]]
@@ -227,18 +237,30 @@ def _e2e_options(words: Sequence[str]) -> list[str]:
                 "a file of properties has no meaning here."
             )
         servers, topic, records, _acks, size = words
-        return [
-            "--bootstrap-server",
-            servers,
-            "--topic",
-            topic,
-            "--num-records",
-            records,
-            "--record-size",
-            size,
-        ]
+        names = ("--bootstrap-server", "--topic", "--num-records", "--record-size")
+        given = zip(names, (servers, topic, records, size), strict=True)
+        return [word for pair in given for word in pair]
     return list(words)
 
+
+def _election_options(words: Sequence[str]) -> list[str]:
+    """The words of kafka-leader-election, with our options for the type of the election."""
+    kinds = {"preferred": "--preferred", "unclean": "--offline"}
+    found: list[str] = []
+    left = iter(words)
+    for word in left:
+        option, separator, value = word.partition("=")
+        if option == "--election-type":
+            kind = (value if separator else next(left, "")).lower()
+            if kind not in kinds:
+                raise click.UsageError(f"--election-type: found {kind!r}, expected preferred or unclean.")
+            found.append(kinds[kind])
+        else:
+            found.append(word)
+    return found
+
+
+_REWRITES = {_PRODUCER_PERF: _producer_options, _E2E: _e2e_options, _ELECTION: _election_options}
 
 # kafka-configs: what it describes or alters, a broker's number or a topic, decides on our command.
 _ENTITIES = {"--topic": "topics", "--broker": "brokers", "--broker-defaults": "brokers"}

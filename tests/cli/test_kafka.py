@@ -32,6 +32,9 @@ def test_every_tool_means_a_command_that_there_is(command: str) -> None:
         ("kafka-configs --entity-type topics", "exactly one of --describe, --alter"),
         ("kafka-console-producer --topic t --producer-property acks=all", "--compression CODEC"),
         ("kafka-producer-perf-test --topic t --producer-props linger.ms=5", "producer property 'linger.ms'"),
+        ("kafka-leader-election --election-type x --topic t", "expected preferred or unclean"),
+        ("kafka-reassign-partitions --verify --reassignment-json-file f", "partitions list --reassigning"),
+        ("kafka-reassign-partitions --execute --file - --throttle 9", "nothing is copied here"),
         ("kafka-e2e-latency h:1 t 10 all", "give BROKER TOPIC RECORDS ACKS BYTES"),
         ("kafka-e2e-latency h:1 t 10 all 20 client.properties", "a file of properties has no meaning"),
         ("kafka-topics --list --command-config client.properties", "leave it out"),
@@ -71,6 +74,19 @@ def test_a_tool_that_is_not_served_is_answered_with_ours(run: Run, tool: str) ->
             "kafka-e2e-latency.sh h:1 t 10 all 20",
             "perf e2e --bootstrap-server h:1 --topic t --num-records 10 --record-size 20",
         ),
+        (
+            "kafka-leader-election.sh --election-type PREFERRED --all-topic-partitions",
+            "partitions elect --preferred --all",
+        ),
+        (
+            "kafka-leader-election --election-type=unclean --topic t --partition 1",
+            "partitions elect --offline --topic t --partition 1",
+        ),
+        (
+            "kafka-reassign-partitions.sh --execute --reassignment-json-file f.json",
+            "partitions reassign --file f.json",
+        ),
+        ("kafka-reassign-partitions --list", "partitions list --reassigning"),
         ("kafka-e2e-latency --topic t --num-records 10", "perf e2e --topic t --num-records 10"),
     ],
 )
