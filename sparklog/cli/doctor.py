@@ -38,6 +38,7 @@ EXTRAS = (
     ("server", "kio", "to serve Kafka clients"),
     ("console", "jinja2", "for the web console"),
     ("s3", "botocore", "for roots in S3"),
+    ("kafka", "confluent_kafka", "to mirror a Kafka cluster"),
 )
 VECTOR_MODULE = "jdk.incubator.vector"
 
