@@ -192,12 +192,20 @@ def metrics_page() -> str:
 
 def apis_page() -> str:
     """Every API of the broker."""
-    rows = [(one.name, str(one.key), one.versions, one.does, one.does_not) for one in describe_apis()]
+    apis = describe_apis()
+    rows = [(f"[{one.name}](#{one.name.lower()})", str(one.key), one.versions) for one in apis]
+    sections = [
+        f"\n## {one.name}\n\n{_sentence(one.does)}\n"
+        + (f"\nDoes not: {one.does_not.rstrip('.')}.\n" if one.does_not else "")
+        for one in apis
+    ]
     return (
         "# Kafka's APIs that sparklog-server serves\n\n"
         "ApiVersions lists exactly these, and every version of them is served with all of its fields "
         "(Produce is listed from 0, and served from 3). What is not here is not served: clients are told so "
-        "by ApiVersions, before they ask.\n\n" + table(("API", "key", "versions", "does", "does not"), rows)
+        "by ApiVersions, before they ask. `sparklog brokers api-versions` asks a running broker.\n\n"
+        + table(("API", "key", "versions"), rows)
+        + "".join(sections)
     )
 
 

@@ -83,6 +83,18 @@ def test_schemas_name_what_is_missing(package: str, decoder: str) -> None:
     assert "Fix: Install it: pip install 'sparklog[schemas]'" in result.stderr
 
 
+def test_mirror_says_what_to_install(tmp_path: Path) -> None:
+    words = ["sparklog", "--root", str(tmp_path / "root"), "mirror", "--from", "h:1"]
+    code = f"from sparklog.cli.main import main\nsys.argv = {words!r}\nmain()"
+    result = python_without("confluent_kafka", code)
+    assert result.returncode == 1
+    assert result.stderr == (
+        "Error: [SPARKLOG_KAFKA_NOT_INSTALLED] mirror needs the package confluent-kafka, which is not "
+        "installed. Fix: Install it: pip install 'sparklog[kafka]'. SQLSTATE: 42704\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
 def test_doctor_lists_the_extras() -> None:
     code = (
         "from sparklog.cli.doctor import check_extras\n"
@@ -92,11 +104,13 @@ def test_doctor_lists_the_extras() -> None:
         "server ok not installed: pip install 'sparklog[server]', to serve Kafka clients",
         "console ok installed",
         "s3 ok installed",
+        "kafka ok installed",
     ]
     assert python_without("botocore", code).stdout.splitlines() == [
         "server ok installed",
         "console ok installed",
         "s3 ok not installed: pip install 'sparklog[s3]', for roots in S3",
+        "kafka ok installed",
     ]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.framework import Group, confirm, current, yes_option
+from sparklog.cli.framework import Group, LazyCommand, confirm, current, yes_option
 from sparklog.cli.inputs import Moment, at_option, image_of
 from sparklog.cli.output import SETTING_COLUMNS, Document, setting_row, show, show_fields, show_rows
 from sparklog.errors import InvalidRequestError
@@ -92,7 +92,17 @@ def controller_document(image: Image) -> Document:
     }
 
 
-@click.group("brokers", cls=Group)
+class _Brokers(Group):
+    lazy = MappingProxyType(
+        {
+            "api-versions": LazyCommand(
+                "sparklog.cli.api_versions", "api_versions", "Versions of Kafka's APIs that brokers serve."
+            )
+        }
+    )
+
+
+@click.group("brokers", cls=_Brokers)
 def brokers() -> None:
     """The brokers that serve a root: list, describe, unregister."""
 

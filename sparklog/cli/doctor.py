@@ -42,6 +42,7 @@ EXTRAS = (
     ("gs", "google.auth", "for roots in Google Cloud Storage"),
     ("azure", "azure.identity", "for roots in Azure"),
     ("fsspec", "fsspec", "for roots in other file systems"),
+    ("kafka", "confluent_kafka", "to mirror a Kafka cluster"),
 )
 VECTOR_MODULE = "jdk.incubator.vector"
 

@@ -32,14 +32,14 @@ from sparklog.cli.inputs import (
     parse_numbers,
 )
 from sparklog.cli.output import Document, Row, show, show_json, show_rows, tell
-from sparklog.errors import UnknownTopicError
+from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.wording import counted
 
 if TYPE_CHECKING:
     from sparklog.client import CommittedOffset, SparkLog
     from sparklog.client.group_coordinators import GroupCoordinators, GroupDescription, Member
     from sparklog.client.offset_reset import Reset, ResetPlan
-    from sparklog.metadata import Image
+    from sparklog.metadata import Image, PartitionState
 
 TopicPartition = tuple[str, int]
 
@@ -73,20 +73,35 @@ def groups() -> None:
 
 
 @groups.command("list")
-@click.option("--type", "with_types", is_flag=True, help="Also the type of each group: classic or consumer.")
+@click.option("--type", "with_types", is_flag=True, help="Also the type of each: classic, consumer, share.")
+@click.option("--state", is_flag=True, help="Also the state of each; without a broker it is Empty.")
 @timeout_option
-def list_groups(with_types: bool, timeout_ms: int) -> None:
+def list_groups(with_types: bool, state: bool, timeout_ms: int) -> None:
     """List the groups that have committed offsets; with --bootstrap-server, also those with members only."""
     log = current().open_log()
-    found = _wanted(log, current().coordinators(log, timeout_ms=timeout_ms), (), all_groups=True)
+    coordinators = current().coordinators(log, timeout_ms=timeout_ms)
+    if state:
+        _refuse_unknown_members(log, coordinators)
+    found = _wanted(log, coordinators, (), all_groups=True)
     if not found:
         note("No group has committed offsets.")
     of_consumers = log.consumer_groups()
-    rows = [{"group": name, "type": "consumer" if name in of_consumers else "classic"} for name in found]
-    if with_types:
-        show_rows("group type", rows)
+    rows: list[Document] = [{"group": name, "type": _type_of(log, name, of_consumers)} for name in found]
+    if state:
+        described = _described(log, coordinators, found)
+        for row in rows:
+            one = described.get(str(row["group"]))
+            row["state"] = "Empty" if one is None else one.state
+    if with_types or state:
+        show_rows("group" + (" type" if with_types else "") + (" state" if state else ""), rows)
     else:
         show(rows, *found)
+
+
+def _type_of(log: SparkLog, name: str, of_consumers: Collection[str]) -> str:
+    if name in log.image.shares:
+        return "share"
+    return "consumer" if name in of_consumers else "classic"
 
 
 def _wanted(
@@ -98,6 +113,22 @@ def _wanted(
     if not all_groups:
         return list(dict.fromkeys(names))
     return sorted({*log.groups(), *log.image.shares, *(coordinators.list_groups() if coordinators else ())})
+
+
+def _refuse_unknown_members(log: SparkLog, coordinators: GroupCoordinators | None) -> None:
+    if coordinators is None and log.image.brokers:
+        raise click.UsageError(
+            "only a broker knows which members a group has: ask one with --bootstrap-server HOST:PORT."
+        )
+
+
+def _no_such_group(log: SparkLog, name: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "GROUP_MISSING",
+        f"Consumer group '{name}' does not exist: it has committed no offsets"
+        + did_you_mean(name, sorted({*log.groups(), *log.image.shares})),
+        fix="`sparklog groups list` shows the groups; with --bootstrap-server also those with members only",
+    )
 
 
 def _raise_failures(failures: Mapping[str, str], whole: int, noun: str) -> None:
@@ -135,10 +166,8 @@ def describe(
         raise click.UsageError("give one of --offsets, --members and --state; --verbose not with --state.")
     log = current().open_log()
     coordinators = current().coordinators(log, timeout_ms=timeout_ms)
-    if coordinators is None and (members or state) and log.image.brokers:
-        raise click.UsageError(
-            "only a broker knows which members a group has: ask one with --bootstrap-server HOST:PORT."
-        )
+    if members or state:
+        _refuse_unknown_members(log, coordinators)
     wanted = _wanted(log, coordinators, names, all_groups)
     described = _described(log, coordinators, wanted)
     known = {
@@ -160,11 +189,7 @@ def describe(
             show_rows(VERBOSE_COLUMNS if verbose else COLUMNS, rows)
     missing = [name for name in wanted if name not in known]
     if missing and names:
-        hint = did_you_mean(missing[0], sorted({*log.groups(), *log.image.shares})).removeprefix("; d")
-        raise click.ClickException(
-            f"Consumer group '{missing[0]}' does not exist: it has committed no offsets."
-            + (f" D{hint}" if hint else "")
-        )
+        raise _no_such_group(log, missing[0])
 
 
 def _described(
@@ -184,9 +209,8 @@ def _share_rows(image: Image, group: str) -> list[Row]:
 
     return [
         {
-            **_offset_row(group, at, None, one.log_end_offset, None, None),
+            **_offset_row(group, at, None, one.log_end_offset, one.lag, None, None),
             "current_offset": one.start_offset,
-            "lag": one.lag,
         }
         for at, one in share_offsets(image, group).items()
     ]
@@ -213,20 +237,21 @@ def offset_rows(
         owners = {at: member for member in members for at in member.partitions}
         for topic, partition in sorted({*of_group, *owners}):
             one = of_group.get((topic, partition))
-            end = _log_end(image, topic, partition)
-            lag = None if one is None or end is None else max(0, end - one.offset)
+            state = _state(image, topic, partition)
+            lag = None if one is None or state is None else state.lag(one.offset)
             rows.append(
                 _offset_row(
                     group,
                     (topic, partition),
                     one,
-                    end,
+                    None if state is None else state.log_end_offset,
+                    lag,
                     None if one is None or lag is None else ages[topic, partition, one.offset],
                     owners.get((topic, partition)),
                 )
             )
         rows += [
-            _offset_row(group, (None, None), None, None, None, member)
+            _offset_row(group, (None, None), None, None, None, None, member)
             for member in members
             if not member.partitions
         ]
@@ -240,6 +265,7 @@ def _offset_row(
     at: tuple[str | None, int | None],
     committed: CommittedOffset | None,
     end: int | None,
+    lag: int | None,
     lag_seconds: float | None,
     member: Member | None,
 ) -> Row:
@@ -249,7 +275,7 @@ def _offset_row(
         "partition": at[1],
         "current_offset": None if committed is None else committed.offset,
         "log_end_offset": end,
-        "lag": None if committed is None or end is None else max(0, end - committed.offset),
+        "lag": lag,
         "lag_seconds": lag_seconds,
         "consumer_id": member and member.consumer_id,
         "host": member and member.host,
@@ -259,10 +285,10 @@ def _offset_row(
     }
 
 
-def _log_end(image: Image, topic: str, partition: int) -> int | None:
+def _state(image: Image, topic: str, partition: int) -> PartitionState | None:
     """None: the topic was deleted since; the group's offset stays."""
     try:
-        return image.partition(topic, partition).log_end_offset
+        return image.partition(topic, partition)
     except UnknownTopicError:
         return None
 
@@ -556,7 +582,7 @@ def delete_offsets(group: str, topics: tuple[str, ...], yes: bool, force: bool, 
         return
     committed = log.committed_offsets(group)
     if not committed:
-        raise click.ClickException(f"Consumer group '{group}' does not exist: it has committed no offsets.")
+        raise _no_such_group(log, group)
     chosen: list[TopicPartition] = []
     for text in topics:
         topic, colon, numbers = text.partition(":")

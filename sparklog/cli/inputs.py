@@ -191,8 +191,8 @@ class Stop:
             select.select([self._reader], [], [], min(max(0.0, seconds), 86_400.0 * 365))
         return self._is_asked
 
-    def wait_or_read(self, seconds: float, descriptors: Sequence[int]) -> list[int]:
-        """Wait as `wait`, or until one of the descriptors can be read; return those that can."""
+    def wait_or_read(self, seconds: float | None, descriptors: Sequence[int]) -> list[int]:
+        """Wait as `wait` (None: no limit), or until a descriptor can be read; return those that can."""
         ready, _, _ = select.select([self._reader, *descriptors], [], [], seconds)
         return [descriptor for descriptor in descriptors if descriptor in ready]
 

@@ -25,6 +25,8 @@ class Tool(NamedTuple):
 _LIST = "topics list --names --include-internal"
 _DESCRIBE = "topics describe --as kafka-topics --include-internal"
 _CONFIGS, _CONSUMER = "kafka-configs", "kafka-console-consumer"
+_PRODUCER_PERF, _E2E = "kafka-producer-perf-test", "kafka-e2e-latency"
+_ELECTION = "kafka-leader-election"
 _STARTS = ("--from-beginning", "--offset", "-o", "--group", "-G", "--help", "-h")
 _SERVERS = {"--broker-list": "--bootstrap-server"}
 TOOLS: Mapping[str, Tool] = {
@@ -51,16 +53,27 @@ TOOLS: Mapping[str, Tool] = {
         {"--add": "acls add", "--list": "acls list --as kafka-acls", "--remove": "acls remove"},
         {"--force": "--yes"},
     ),
+    "kafka-broker-api-versions": Tool({"": "brokers api-versions"}),
+    "kafka-groups": Tool({"--list": "groups list"}),
     "kafka-delete-records": Tool({"": "records delete"}),
     "kafka-get-offsets": Tool({"": "offsets get"}, _SERVERS),
     "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
     _CONSUMER: Tool({"": "consume"}),
     "kafka-dump-log": Tool({"": "dump-log"}, {"--deep-iteration": "--deep"}),
-    "kafka-producer-perf-test": Tool({"": "perf produce"}),
+    _PRODUCER_PERF: Tool({"": "perf produce"}),
     "kafka-consumer-perf-test": Tool({"": "perf consume"}, _SERVERS | {"--messages": "--num-records"}),
-    "kafka-e2e-latency": Tool({"": "perf e2e"}),
+    _E2E: Tool({"": "perf e2e"}),
     "kafka-verifiable-producer": Tool({"": "verify produce"}, _SERVERS),
     "kafka-verifiable-consumer": Tool({"": "verify consume"}, _SERVERS),
+    _ELECTION: Tool({"": "partitions elect"}, {"--all-topic-partitions": "--all"}),
+    "kafka-reassign-partitions": Tool(
+        {
+            "--execute": "partitions reassign",
+            "--cancel": "partitions reassign --cancel",
+            "--list": "partitions list --reassigning",
+        },
+        {"--reassignment-json-file": "--file"},
+    ),
     "kafka-transactions": Tool(
         {
             "list": "transactions list",
@@ -73,11 +86,9 @@ TOOLS: Mapping[str, Tool] = {
 _WITH_PATTERNS = (_DESCRIBE, "topics delete", "offsets get")
 
 _CLIENT = "there is no Kafka client to be configured: leave it out"
+_OWN = "Kafka's own works with sparklog-server, as far as it serves the APIs (docs/apis.md)"
+_MIRROR = "`sparklog mirror --from HOST:PORT` copies from a Kafka cluster, with --follow continuously"
 INSTEAD_OF_TOOL: Mapping[str, str] = {
-    "kafka-reassign-partitions": "`sparklog partitions reassign`, with --file FILE for Kafka's JSON; "
-    "`partitions list --reassigning` shows what is not done",
-    "kafka-leader-election": "`sparklog partitions elect --preferred`, or --offline",
-    "kafka-groups": "`sparklog groups list`",
     "kafka-streams-groups": "`sparklog groups list`",
     "kafka-cluster": "`sparklog root describe` shows the id, `sparklog brokers unregister` forgets a broker",
     "kafka-features": "`sparklog root describe`",
@@ -86,6 +97,20 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
     "kafka-metadata-shell": "`sparklog metadata show` and `sparklog metadata log`",
     "zookeeper-shell": "`sparklog metadata show` and `sparklog metadata log`",
     "kafka-storage": "`sparklog topics create`, or a broker that starts, makes the root",
+    "kafka-mirror-maker": _MIRROR,
+    "connect-mirror-maker": _MIRROR,
+    "kafka-client-metrics": _OWN,
+    "kafka-jmx": "a broker's metrics are at /metrics of sparklog.http.listener (docs/metrics.md)",
+    "trogdor": "`sparklog perf` measures, `sparklog verify` tests",
+    "kafka-run-class": "give the name of the tool: `sparklog kafka-get-offsets`",
+    "kafka-delegation-tokens": _OWN,
+    "kafka-share-groups": _OWN,
+    "kafka-console-share-consumer": _OWN,
+    "kafka-share-consumer-perf-test": _OWN,
+    "kafka-verifiable-share-consumer": _OWN,
+    "kafka-streams-application-reset": "`sparklog groups reset-offsets`, and `topics delete` for its topics",
+    "connect-standalone": _OWN,
+    "connect-distributed": _OWN,
     "kafka-server-start": "`sparklog-server --root DIR --listeners PLAINTEXT://HOST:PORT`",
     "kafka-server-stop": "send SIGTERM to sparklog-server",
     "kafka-replica-verification": "nothing is copied here: `sparklog doctor --deep` reads every record",
@@ -93,14 +118,18 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
 }
 INSTEAD_OF_OPTION: Mapping[str, str] = {
     "--members": "`groups describe --members` shows them",
-    "--state": "`groups describe --state` shows it",
     "--command-config": _CLIENT,
     "--producer.config": _CLIENT,
     "--consumer.config": _CLIENT,
     "--command-property": _CLIENT,
-    "--producer-property": f"{_CLIENT}; instead of compression.type: --compression CODEC; acks is all",
+    "--verify": "`partitions list --reassigning` shows what is not done",
+    "--generate": "`partitions reassign --topic NAME --brokers ID,... --dry-run` proposes",
+    "--throttle": "nothing is copied here: leave it out",
+    "--replica-alter-log-dirs-throttle": "nothing is copied here: leave it out",
+    "--path-to-json-file": "name the partitions: --topic NAME --partition N, or all with --all",
     "--producer-props": f"{_CLIENT}; instead of bootstrap.servers: --bootstrap-server HOST:PORT, of "
     "compression.type: --compression CODEC, of batch.size: --batch-size BYTES; acks is all",
+    "--producer-property": f"{_CLIENT}; instead of compression.type: --compression CODEC; acks is all",
     "--consumer-property": f"{_CLIENT}; instead of group.id: --group NAME; of auto.offset.reset: "
     "-o beginning or -o end",
     "--fetch-size": _CLIENT,
@@ -135,6 +164,8 @@ def translate(args: Sequence[str]) -> list[str]:
     tool = TOOLS.get(name)
     if tool is None:
         return list(args)
+    if "--version" in words:
+        return ["--version"]
     verbs = [word for word in words if word in tool.verbs] if "" not in tool.verbs else [""]
     if not verbs and not {"-h", "--help"}.isdisjoint(words):
         return [next(iter(tool.verbs.values())).split()[0], "--help"]
@@ -142,6 +173,8 @@ def translate(args: Sequence[str]) -> list[str]:
         hints = [f"{word}: {INSTEAD_OF_OPTION[word]}" for word in words if word in INSTEAD_OF_OPTION]
         raise click.UsageError("; ".join([f"give exactly one of {', '.join(tool.verbs)}", *hints]) + ".")
     words = [word for word in words if word not in verbs]
+    if name in _REWRITES:
+        words = _REWRITES[name](words)
     if name == _CONFIGS and not {"-h", "--help"} & {*words}:
         is_alter = verbs == ["--alter"]
         return _quota_command(words, is_alter=is_alter) or _config_command(words, is_alter=is_alter)
@@ -159,6 +192,79 @@ def translate(args: Sequence[str]) -> list[str]:
         found += ["-o", "end"]  # Kafka's default; ours is the beginning
     return [*command.split(), *found]
 
+
+# Properties of a producer that kafka-producer-perf-test takes, and our options; "": it holds here anyway.
+_PROPERTIES = {
+    "bootstrap.servers": "--bootstrap-server",
+    "compression.type": "--compression",
+    "batch.size": "--batch-size",
+    "acks": "",
+    "enable.idempotence": "",
+}
+_PROPERTY_OPTIONS = ("--producer-props", "--command-property")  # of the first all words up to an option
+
+
+def _producer_options(words: Sequence[str]) -> list[str]:
+    """The words of kafka-producer-perf-test, with our options instead of a producer's properties."""
+    found: list[str] = []
+    properties: list[str] = []
+    option = ""
+    for word in words:
+        is_first = option in _PROPERTY_OPTIONS
+        name, separator, value = word.partition("=")
+        if name in _PROPERTY_OPTIONS:
+            option = name
+            properties += [value] if separator else []
+        elif is_first and not word.startswith("-"):
+            properties.append(word)
+            option = option if option == _PROPERTY_OPTIONS[0] else ""
+        else:
+            option = ""
+            found.append(word)
+    for entry in properties:
+        key, _, value = entry.partition("=")
+        if key not in _PROPERTIES:
+            known = ", ".join(_PROPERTIES)
+            raise click.UsageError(f"producer property {key!r}: {_CLIENT}; {known} are known here.")
+        if _PROPERTIES[key]:
+            found += [_PROPERTIES[key], value]
+    return found
+
+
+def _e2e_options(words: Sequence[str]) -> list[str]:
+    """The words of kafka-e2e-latency: `broker topic messages acks bytes`, or options; acks is all here."""
+    positional = [word for word in words if not word.startswith("-")]
+    if len(positional) == len(words) and words:
+        if len(words) != 5:
+            raise click.UsageError(
+                "give BROKER TOPIC RECORDS ACKS BYTES, or --topic NAME --num-records N --record-size BYTES; "
+                "a file of properties has no meaning here."
+            )
+        servers, topic, records, _acks, size = words
+        names = ("--bootstrap-server", "--topic", "--num-records", "--record-size")
+        given = zip(names, (servers, topic, records, size), strict=True)
+        return [word for pair in given for word in pair]
+    return list(words)
+
+
+def _election_options(words: Sequence[str]) -> list[str]:
+    """The words of kafka-leader-election, with our options for the type of the election."""
+    kinds = {"preferred": "--preferred", "unclean": "--offline"}
+    found: list[str] = []
+    left = iter(words)
+    for word in left:
+        option, separator, value = word.partition("=")
+        if option == "--election-type":
+            kind = (value if separator else next(left, "")).lower()
+            if kind not in kinds:
+                raise click.UsageError(f"--election-type: found {kind!r}, expected preferred or unclean.")
+            found.append(kinds[kind])
+        else:
+            found.append(word)
+    return found
+
+
+_REWRITES = {_PRODUCER_PERF: _producer_options, _E2E: _e2e_options, _ELECTION: _election_options}
 
 # kafka-configs: what it describes or alters, a broker's number or a topic, decides on our command.
 _ENTITIES = {"--topic": "topics", "--broker": "brokers", "--broker-defaults": "brokers"}

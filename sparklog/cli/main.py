@@ -57,6 +57,7 @@ COMMANDS = {
         ("vacuum", "maintenance", "Remove the files that nothing refers to."),
         ("perf", "perf", "Measure producing, consuming and end-to-end latency."),
         ("verify", "verify", "Produce and consume with a JSON line for each event, for tests."),
+        ("mirror", "mirror", "Copy topics, records and groups' offsets from a Kafka cluster."),
         ("top", "top", "Topics, groups and due maintenance, live."),
         ("dump-log", "dump_log", "Show what a segment or index file holds."),
         ("cost", "cost", "What a load costs on an object store in a month."),

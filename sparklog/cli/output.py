@@ -24,6 +24,8 @@ from sparklog.cli.framework import current, is_terminal, json_text
 from sparklog.wording import human_age, human_bytes, plain, shown_time
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn, TaskID
+
     from sparklog.client.admin import EffectiveConfig
 
 Row = Mapping[str, object]
@@ -213,10 +215,35 @@ def byte_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     if not is_terminal(sys.stderr):
         yield lambda _done, _total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(title), BarColumn(bar_width=30), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task("", total=None)
+    with _bar(columns) as (bar, task):
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def record_bar(total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar of records on a terminal's stderr; it takes how many are done. None: no end is known."""
+    if not is_terminal(sys.stderr):
+        yield lambda _done: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TimeRemainingColumn
+
+    columns = (
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TaskProgressColumn(show_speed=True),
+        TimeRemainingColumn(),
+    )
+    with _bar(columns, total) as (bar, task):
+        yield lambda done: bar.update(task, completed=done)
+
+
+@contextlib.contextmanager
+def _bar(columns: Sequence[ProgressColumn], total: float | None = None) -> Iterator[tuple[Progress, TaskID]]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        yield bar, bar.add_task("", total=total)

@@ -3,13 +3,14 @@
 A batch is the lines that have arrived: at most `MAX_BATCH_BYTES`, and no later than `LINGER_S` after the
 input pauses, so that `tail -f | sparklog produce` does not wait, and a large file goes in large appends. Each
 batch is one append, durable when it is counted. What was counted before an error stays, and is reported.
+SIGTERM and SIGINT end it after the whole lines that it has read; a second signal ends it immediately.
+A line that cannot be a record ends it: the lines before it are records, and the error names it.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import select
 import sys
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import click
 
 from sparklog.cli.framework import Command, current, is_terminal, note
+from sparklog.cli.inputs import Stop, until_signalled
 from sparklog.cli.output import show_json
 from sparklog.cli.record_format import FormatError, unescape
 from sparklog.errors import InvalidRequestError
@@ -81,12 +83,15 @@ def peculiarities(lines: Sequence[bytes]) -> list[str]:
     return found
 
 
-def read_line_batches(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield batches of lines, without their newlines, until the input ends. The last line needs none."""
+def read_line_batches(stream: BinaryIO, stop: Stop) -> Iterator[list[bytes]]:
+    """Yield batches of lines, without their newlines, until the input ends. The last line needs none.
+
+    After a stop the whole lines that were read are yielded, and no part of a line.
+    """
     pending: list[bytes] = []
     pending_bytes = 0
     rest = b""
-    for chunk in _read_chunks(stream):
+    for chunk in _read_chunks(stream, stop):
         if chunk:
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) > MAX_LINE_BYTES:
@@ -96,24 +101,24 @@ def read_line_batches(stream: BinaryIO) -> Iterator[list[bytes]]:
         if pending and (not chunk or pending_bytes >= MAX_BATCH_BYTES):
             yield pending
             pending, pending_bytes = [], 0
-    if rest:
+    if rest and not stop.is_asked():
         pending.append(rest)
     if pending:
         yield pending
 
 
-def _read_chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield bytes as they come; an empty chunk when the input pauses."""
+def _read_chunks(stream: BinaryIO, stop: Stop) -> Iterator[bytes]:
+    """Yield bytes as they come, until a stop; an empty chunk when the input pauses."""
     try:
         descriptor = stream.fileno()
     except (OSError, io.UnsupportedOperation):
-        while chunk := stream.read(READ_BYTES):
+        while not stop.is_asked() and (chunk := stream.read(READ_BYTES)):
             yield chunk
         return
     silent = True
-    while True:
+    while not stop.is_asked():
         # After a pause there is nothing to flush: wait without a limit.
-        ready, _, _ = select.select([descriptor], [], [], None if silent else LINGER_S)
+        ready = stop.wait_or_read(None if silent else LINGER_S, [descriptor])
         silent = not ready
         chunk = os.read(descriptor, READ_BYTES) if ready else b""
         if ready and not chunk:
@@ -124,6 +129,7 @@ def _read_chunks(stream: BinaryIO) -> Iterator[bytes]:
 # --- produce -----------------------------------------------------------------------------------------
 
 Headers = list[dict[str, object]]
+_OF_A_LINE = ("RECORD_TOO_LARGE", "INVALID_ROWS")  # errors of a single record
 _PROPERTIES = ("parse.key", "key.separator", "null.marker", "ignore.error")
 
 
@@ -229,7 +235,10 @@ def produce(
         note("Type records, one a line; end with Ctrl-D.")
     producer = Producer(log, topic, partition, line_format, headers, codec)
     try:
-        producer.run(file or sys.stdin.buffer)
+        with until_signalled() as stop:
+            producer.run(file or sys.stdin.buffer, stop)
+        if stop.is_asked():
+            raise click.Abort
     except LineError as error:
         raise click.ClickException(str(error)) from None
     finally:  # before a failure is reported, report what was acknowledged
@@ -261,10 +270,10 @@ class Producer:
         self._base_offsets: dict[int, int] = {}
         self._counts: dict[int, int] = {}
 
-    def run(self, stream: BinaryIO) -> None:
+    def run(self, stream: BinaryIO, stop: Stop) -> None:
         live = is_terminal(sys.stderr)
         delimiter = self._format.key_delimiter
-        for lines in read_line_batches(stream):
+        for lines in read_line_batches(stream, stop):
             whole = lines
             if self._format.must_have_keys and delimiter is not None:
                 faults = (at for at, line in enumerate(lines) if delimiter not in line)
@@ -295,13 +304,25 @@ class Producer:
                 self._topic, self._table(lines), partition=self._partition, compression_type=self._codec
             )
         except InvalidRequestError as error:
-            if error.code != "PARTITION_OUT_OF_RANGE" or self._partition is None:
+            if error.code == "PARTITION_OUT_OF_RANGE" and self._partition is not None:
+                raise self._no_such_partition(self._partition) from None
+            if error.code not in _OF_A_LINE:
                 raise
-            raise self._no_such_partition(self._partition) from None
+            self._append_before_fault(lines, error)
+            return
         for partition, appended in result.partitions.items():
             self._base_offsets.setdefault(partition, appended.base_offset)
             self._counts[partition] = self._counts.get(partition, 0) + appended.record_count
         self.records += len(lines)
+
+    def _append_before_fault(self, lines: list[bytes], error: InvalidRequestError) -> None:
+        """Append the lines before the first one that is refused, in halves; then raise its error."""
+        if len(lines) == 1:
+            where = f"line {self.records + 1:,}, of {len(lines[0]):,} bytes"
+            raise type(error)(error.code, f"{where}: {error.message}", fix=error.fix) from None
+        half = len(lines) // 2
+        self._append(lines[:half])
+        self._append(lines[half:])
 
     def _warn(self, lines: list[bytes]) -> None:
         """Warn if the first lines do not look as the options say."""

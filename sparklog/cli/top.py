@@ -145,13 +145,13 @@ def _end_before(before: Look | None, name: str, state: PartitionState) -> int:
 
 
 def _lag(look: Look, committed: Mapping[TopicPartition, int]) -> int | None:
-    """Records that are not read; None: the topic, or one of the partitions, is gone."""
+    """The lag, as `groups describe` shows it; None: the topic, or one of the partitions, is gone."""
     total = 0
     for (name, partition), offset in committed.items():
         state = _state(look.image, name, partition)
         if state is None:
             return None
-        total += max(0, state.log_end_offset - max(offset, state.log_start_offset))
+        total += state.lag(offset)
     return total
 
 

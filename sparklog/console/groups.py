@@ -235,7 +235,7 @@ def _rows(image: Image, committed: dict[TopicPartition, CommittedOffset]) -> Ite
             offset=one.offset,
             log_start_offset=None if state is None else state.log_start_offset,
             log_end_offset=None if state is None else state.log_end_offset,
-            lag=None if state is None else max(0, state.log_end_offset - one.offset),
+            lag=None if state is None else state.lag(one.offset),
             lost=0 if state is None else max(0, state.log_start_offset - one.offset),
             lag_ms=None,
             consumed_per_second=None,

@@ -64,7 +64,7 @@ def _found(steps: Iterable[Step]) -> Iterator[pa.RecordBatch]:
 
 # --- CSV ---------------------------------------------------------------------------------------------
 
-_FORMULA: Final = r"^[=+\-@\t\r]"
+_FORMULA: Final = r"^\s*[=+\-@]|^[\t\r]"
 _NUMBER: Final = r"^[+-]?[0-9]+(\.[0-9]+)?$"
 
 

@@ -468,7 +468,7 @@ def group_families(seen: Observation) -> Iterator[Metric]:
             labels = {"consumergroup": group.name, **_labels(*where)}
             offsets.append((labels, float(offset)))
             if state is not None:
-                lag = max(0, state.log_end_offset - offset)
+                lag = state.lag(offset)
                 lags.append((labels, float(lag)))
                 seconds.append((labels, _lag_seconds(state, offset, seen.now_ms)))
                 sums[group.name] = sums.get(group.name, 0.0) + lag

@@ -55,8 +55,8 @@ def test_a_mistyped_group_is_answered_with_the_near_one(run: Run) -> None:
     run("produce", "--topic", "flights", stdin="x\n")
     run("consume", "--topic", "flights", "--group", "dashboard", "-e")
     told = run("groups", "describe", "--group", "dashbord", exit_code=1).stderr
-    assert told.endswith("it has committed no offsets. Did you mean 'dashboard'?\n")
-    assert run("groups", "describe", "--group", "z", exit_code=1).stderr.endswith("committed no offsets.\n")
+    assert "it has committed no offsets; did you mean 'dashboard'? Fix: " in told
+    assert run("groups", "describe", "--group", "z", exit_code=1).stderr.count("did you mean") == 0
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
@@ -93,8 +93,9 @@ def test_failures_are_json_where_json_is_asked_for(run: Run, words: tuple[str, .
             "sqlstate": "42704",
         }
     }
-    failed = run(*words, "groups", "describe", "--group", "g", exit_code=1).stderr
-    message = "Consumer group 'g' does not exist: it has committed no offsets."
+    run("produce", "-t", "g", stdin="x\n")
+    failed = run(*words, "offsets", "get", "-t", "g", "--partitions", "9", exit_code=1).stderr
+    message = "no partition is among those that were asked for."
     assert json.loads(failed) == {
         "error": {"code": "FAILED", "message": message, "fix": None, "sqlstate": None}
     }

@@ -12,6 +12,13 @@ Run = Callable[..., Result]
 RunJson = Callable[..., Any]
 
 
+def test_groups_are_listed_with_their_states(run: Run, run_json: RunJson) -> None:
+    run("produce", "-t", "t", stdin="x\n")
+    run("consume", "-t", "t", "-G", "g", "-e")
+    assert run("kafka-consumer-groups", "--list", "--state").stdout == "GROUP  STATE\ng      Empty\n"
+    assert run_json("groups", "list", "--state") == [{"group": "g", "state": "Empty"}]
+
+
 def test_groups_are_listed_and_described(run: Run, run_json: RunJson) -> None:
     run("produce", "--topic", "t", stdin="a\nb\n")
     run("consume", "--topic", "t", "--group", "g", "-e")

@@ -80,6 +80,15 @@ def member(broker: RunningBroker, log: SparkLog) -> Iterator[confluent_kafka.Con
     consumer.close()
 
 
+def test_states_are_listed(log: SparkLog, member: object, run: Run, ask_json: RunOn) -> None:
+    assert member
+    assert ask_json("groups", "list", "--state") == [
+        {"group": "busy", "state": "Stable"},
+        {"group": "idle", "state": "Empty"},
+    ]
+    assert "only a broker knows" in run("groups", "list", "--state", "--root", log.url, exit_code=2).stderr
+
+
 def test_members_and_state_are_the_coordinators(
     member: confluent_kafka.Consumer, broker: RunningBroker, ask: RunOn, ask_json: RunOn
 ) -> None:

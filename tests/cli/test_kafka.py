@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from sparklog.cli.kafka import INSTEAD_OF_TOOL, TOOLS
+from sparklog.cli.kafka import INSTEAD_OF_TOOL, TOOLS, translate
 from sparklog.cli.main import cli
 from tests.cli.conftest import Run
 
@@ -24,7 +24,6 @@ def test_every_tool_means_a_command_that_there_is(command: str) -> None:
     ("words", "shown"),
     [
         ("kafka-consumer-groups --list --members", "`groups describe --members` shows them"),
-        ("groups list --state", "`groups describe --state` shows it"),
         ("kafka-console-consumer --topic t --consumer-property group.id=g", "--group NAME"),
         ("consume --topic t --consumer-property=auto.offset.reset=latest", "-o beginning or -o end"),
         ("kafka-configs --alter --broker 1 --add-config a=1", "only a running broker can check its settings"),
@@ -32,6 +31,12 @@ def test_every_tool_means_a_command_that_there_is(command: str) -> None:
         ("kafka-configs --alter --entity-type topics --add-config a=1", "give --entity-name TOPIC"),
         ("kafka-configs --entity-type topics", "exactly one of --describe, --alter"),
         ("kafka-console-producer --topic t --producer-property acks=all", "--compression CODEC"),
+        ("kafka-producer-perf-test --topic t --producer-props linger.ms=5", "producer property 'linger.ms'"),
+        ("kafka-leader-election --election-type x --topic t", "expected preferred or unclean"),
+        ("kafka-reassign-partitions --verify --reassignment-json-file f", "partitions list --reassigning"),
+        ("kafka-reassign-partitions --execute --file - --throttle 9", "nothing is copied here"),
+        ("kafka-e2e-latency h:1 t 10 all", "give BROKER TOPIC RECORDS ACKS BYTES"),
+        ("kafka-e2e-latency h:1 t 10 all 20 client.properties", "a file of properties has no meaning"),
         ("kafka-topics --list --command-config client.properties", "leave it out"),
         ("kafka-topics --describe --topic t --topic-id x", "topics list --output json"),
         ("kafka-transactions --bootstrap-server h:1 abort --start-offset 0", "find-hanging"),
@@ -46,6 +51,52 @@ def test_an_option_that_is_not_served_is_answered_with_ours(run: Run, words: str
 def test_a_tool_that_is_not_served_is_answered_with_ours(run: Run, tool: str) -> None:
     told = run(f"{tool}.sh", "--list", exit_code=2).stderr
     assert f"{tool} is not known here: {INSTEAD_OF_TOOL[tool]}." in told
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        (
+            (
+                "kafka-producer-perf-test.sh --topic t --num-records 5 --record-size 9 "
+                "--producer-props acks=1 bootstrap.servers=h:1,i:1 compression.type=lz4 --print-metrics"
+            ),
+            (
+                "perf produce --topic t --num-records 5 --record-size 9 --print-metrics "
+                "--bootstrap-server h:1,i:1 --compression lz4"
+            ),
+        ),
+        (
+            "kafka-producer-perf-test --command-property acks=all --command-property=batch.size=9 --topic t",
+            "perf produce --topic t --batch-size 9",
+        ),
+        (
+            "kafka-e2e-latency.sh h:1 t 10 all 20",
+            "perf e2e --bootstrap-server h:1 --topic t --num-records 10 --record-size 20",
+        ),
+        (
+            "kafka-leader-election.sh --election-type PREFERRED --all-topic-partitions",
+            "partitions elect --preferred --all",
+        ),
+        (
+            "kafka-leader-election --election-type=unclean --topic t --partition 1",
+            "partitions elect --offline --topic t --partition 1",
+        ),
+        (
+            "kafka-reassign-partitions.sh --execute --reassignment-json-file f.json",
+            "partitions reassign --file f.json",
+        ),
+        ("kafka-reassign-partitions --list", "partitions list --reassigning"),
+        ("kafka-e2e-latency --topic t --num-records 10", "perf e2e --topic t --num-records 10"),
+    ],
+)
+def test_properties_and_positions_become_options(words: str, ours: str) -> None:
+    assert translate(words.split()) == ours.split()
+
+
+@pytest.mark.parametrize("tool", ["kafka-topics.sh", "kafka-console-consumer", "kafka-consumer-groups.sh"])
+def test_every_tool_has_a_version(run: Run, tool: str) -> None:
+    assert run(tool, "--version").stdout == run("-V").stdout
 
 
 def test_other_options_are_only_unknown(run: Run) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.broker_process import until
+
 pytestmark = pytest.mark.slow
 
 PROGRAM = [sys.executable, "-m", "sparklog"]
@@ -193,6 +195,20 @@ def test_a_signal_ends_consume_between_two_records(root: Path, number: signal.Si
     assert row.split()[3] == str(len(printed))
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_produce_after_whole_lines(root: Path, number: signal.Signals) -> None:
+    with start(root, "produce", "--topic", "t") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\nthr")
+        process.stdin.flush()
+        until(lambda: finish(root, "consume", "--topic", "t", "-e")[1] == "one\ntwo\n")
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == b"2 records acknowledged by topic t.\nAborted!\n"
+    assert finish(root, "consume", "--topic", "t", "-e")[1] == "one\ntwo\n"
+
+
 def test_produce_acknowledges_while_the_pipe_stays_open(root: Path) -> None:
     with start(root, "produce", "--topic", "t") as process:
         assert process.stdin is not None
@@ -214,6 +230,7 @@ HELP = (
     ["consume", "--help"],
     ["offsets", "get", "--help"],
     ["root", "alter", "--help"],
+    ["mirror", "--help"],
     ["--version"],
 )
 
@@ -224,8 +241,28 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         "import sys\n"
         "from sparklog.cli.main import cli\n"
         f"code = cli({arguments!r}, standalone_mode=False)\n"
-        "heavy = {'numpy', 'pyarrow', 'pyspark', 'rich', 'msgspec', 'fsspec', 'pandas'} & set(sys.modules)\n"
+        "heavy = {'numpy', 'pyarrow', 'confluent_kafka', 'rich', 'msgspec', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needless"),
+    [
+        (["topics", "list"], {"pyarrow", "sparklog.client.appender", "sparklog.maintenance"}),
+        (["groups", "list"], {"sparklog.maintenance.compaction", "sparklog.maintenance.merging", "rich"}),
+    ],
+)
+def test_lists_import_only_what_they_read_with(root: Path, arguments: list[str], needless: set[str]) -> None:
+    finish(root, "produce", "t", stdin=b"x\n")
+    code = (
+        "import sys\n"
+        "from sparklog.cli.main import cli\n"
+        f"cli(['--root', {str(root)!r}, *{arguments!r}], standalone_mode=False)\n"
+        f"found = {needless!r} & set(sys.modules)\n"
+        "sys.exit(f'imported {found}' if found else 0)\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -1,14 +1,23 @@
+import contextlib
 import io
 import os
 import threading
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.cli import produce
-from sparklog.cli.produce import LineError, LineFormat, read_line_batches
+from sparklog.cli.inputs import Stop
+from sparklog.cli.produce import LineError, LineFormat
+from tests.cli.conftest import Run
+
+
+def read_line_batches(stream: BinaryIO, stop: Stop | None = None) -> Iterator[list[bytes]]:
+    with contextlib.closing(stop or Stop()) as stop:
+        yield from produce.read_line_batches(stream, stop)
 
 
 def flat(batches: Iterator[list[bytes]]) -> list[bytes]:
@@ -72,3 +81,32 @@ def test_line_becomes_key_and_value(
     line_format: LineFormat, line: bytes, expected: tuple[bytes | None, bytes | None]
 ) -> None:
     assert line_format.parse(line) == expected
+
+
+def test_a_stop_drops_the_part_of_a_line() -> None:
+    read_end, write_end = os.pipe()
+    stop = Stop()
+    with os.fdopen(read_end, "rb") as reader, os.fdopen(write_end, "wb", 0) as writer:
+        writer.write(b"one\ntwo\nthr")
+        batches = read_line_batches(reader, stop)
+        assert next(batches) == [b"one", b"two"]
+        writer.write(b"ee\nfo")
+        stop.ask()
+        assert flat(batches) in ([], [b"three"])
+
+
+@pytest.mark.parametrize("fault", [0, 3, 9])
+def test_lines_before_one_that_is_too_large_are_records(run: Run, fault: int) -> None:
+    run("topics", "create", "t", "--config", "max.message.bytes=1000")
+    lines = ["x" * 2_000 if number == fault else str(number) for number in range(10)]
+    result = run("produce", "t", stdin="\n".join(lines), exit_code=1)
+    assert f"[SPARKLOG_RECORD_TOO_LARGE] line {fault + 1}, of 2,000 bytes: " in result.stderr
+    assert f"{fault} record{'' if fault == 1 else 's'} acknowledged" in result.stderr
+    assert run("consume", "t", "-e").stdout.split() == lines[:fault]
+
+
+def test_lines_before_one_without_a_key_are_records(run: Run) -> None:
+    run("topics", "create", "t", "--config", "cleanup.policy=compact")
+    result = run("produce", "t", "-K", ":", stdin="a:1\nb:2\nnone\nc:3\n", exit_code=1)
+    assert "[SPARKLOG_INVALID_ROWS] line 3, of 4 bytes: " in result.stderr
+    assert run("consume", "t", "-e").stdout.split() == ["1", "2"]

@@ -15,7 +15,7 @@ from click.testing import Result
 
 import sparklog
 from sparklog.cli.top import Look, due_steps_of, group_rows, look_at, topic_rows
-from sparklog.client import SparkLog
+from sparklog.client import SparkLog, admin
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -102,6 +102,16 @@ def test_lag_and_its_change(log: SparkLog) -> None:
     log.commit_offsets("g", {("t", 0): 30})
     done = next(one for one in group_rows(before, looked(log, 3)) if one["group"] == "g")
     assert (done["lag"], done["behind_ms"]) == (0, None)
+
+
+def test_lag_is_that_of_groups_describe(log: SparkLog, run_json: RunJson) -> None:
+    """Also where records that were not read have been deleted: Kafka's lag counts them."""
+    append(log, "t", 10)
+    log.commit_offsets("g", {("t", 0): 2})
+    admin.delete_records(log.metadata, {("t", 0): 7})
+    (row,) = group_rows(None, looked(log, 0))
+    (described,) = run_json("groups", "describe", "-g", "g")
+    assert row["lag"] == described["lag"] == 8
 
 
 def test_a_group_of_a_topic_that_is_gone(log: SparkLog) -> None:

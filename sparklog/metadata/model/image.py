@@ -355,6 +355,10 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Extents that hold any offset of [start_offset, end_offset), in offset order."""
         return self.extents.between(start_offset, end_offset)
 
+    def lag(self, offset: int) -> int:
+        """Return how far an offset is behind the log end, as Kafka counts it: deleted records included."""
+        return max(0, self.log_end_offset - offset)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
