@@ -34,6 +34,8 @@ BENCH_ARGS ?=
 FILES ?=
 MINUTES ?= 15
 MUTANTS_ARGS ?=
+# make release: RELEASE_ARGS="--python /opt/python3.14/bin/python3.14 --aarch64 /opt/debian-arm64"
+RELEASE_ARGS ?=
 # The peers' connectors are made for one version of Spark: PEERS_PYSPARK=4.2.0 runs them beside that PySpark.
 PEERS_PYSPARK ?=
 # Each with the Python of .venv, or with MATRIX_PYTHON=/usr/bin/python3.13.
@@ -41,7 +43,7 @@ MATRIX_PYSPARK ?= 4.0.5 4.1.4 4.2.1 4.3.0
 MATRIX_PYTHON ?=
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs format clean
+.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs release changelog format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -133,12 +135,19 @@ notebooks: $(VENV)/.dev ## Execute the notebooks and save their outputs
 docs: $(VENV)/.dev ## Write the reference pages of docs/ from the declarations in the code
 	$(BIN)/python scripts/generate_docs.py
 
+release: .venv-release/.tools ## Build the packages into dist/, check and install them, and stop before publishing (RELEASE_ARGS=--allow-changes)
+	@sh scripts/preflight.sh --java >/dev/null
+	.venv-release/bin/python -m scripts.release $(RELEASE_ARGS)
+
+changelog: .venv-release/.tools ## Move the fragments of changelog.d/ into CHANGELOG.md, under the version of pyproject.toml
+	.venv-release/bin/towncrier build --yes --version "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)"
+
 format: $(VENV)/.dev ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean: ## Remove the environment, caches and outputs
-	rm -rf $(VENV) .venv-pyspark-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) .venv-pyspark-* .venv-release build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache spark-warehouse .cluster demo-output bench-output sparklog/format/_kernels.so
 
 # The stamps say which extra is installed from which inputs; [dev] includes [demo].
@@ -158,6 +167,11 @@ $(VENV)/.demo: $(INSTALL_INPUTS)
 	@test -x $(@D)/bin/python || "$(or $(MATRIX_PYTHON),$$(sh scripts/preflight.sh))" -m venv $(@D)
 	grep -v '^pyspark==' constraints.txt > $(@D)/constraints.txt
 	$(@D)/bin/python -m pip install --disable-pip-version-check -c $(@D)/constraints.txt -e ".[dev]" "pyspark[connect]==$(firstword $(subst -, ,$*))"
+	@touch $@
+
+.venv-release/.tools: scripts/release/requirements.txt
+	@test -x .venv-release/bin/python || "$$(sh scripts/preflight.sh)" -m venv .venv-release
+	.venv-release/bin/python -m pip install --disable-pip-version-check -q -r scripts/release/requirements.txt
 	@touch $@
 
 .PHONY: install

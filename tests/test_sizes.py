@@ -23,7 +23,18 @@ MODULES = {
 
 # Folders whose test modules are named after the modules of a package, and the exceptions, which
 # read a page, or test several modules together.
-LAYERS = ("cli", "client", "console", "format", "log", "maintenance", "metadata", "spark", "storage")
+LAYERS = (
+    "cli",
+    "client",
+    "console",
+    "format",
+    "log",
+    "maintenance",
+    "metadata",
+    "spark",
+    "storage",
+    "testing",
+)
 SERVER_LAYERS = (
     *(
         "admin",

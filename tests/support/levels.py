@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 LEVELS = ("fast", "usual", "all")
-FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "start_process"}
+FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "sparklog_broker", "start_process"}
 FOLDERS = {
     *("brokers", "clusters", "compat", "crash", "models", "peers", "property"),
     *("server/maintenance", "simulation"),
