@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.release.running import TREE, ReleaseError, environment_without_compiler, folder_bytes, run
+from scripts.release.running import TREE, ReleaseError, folder_bytes, run, without_compiler
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 EXAMPLE = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+PROJECT_FILES = re.compile(r"```(?:python|toml)\n# ([\w./]+)\n(.*?)```", re.DOTALL)
 LINES = "a\nb\nc\n"
 SPARKS_EXTRAS = "spark,server,s3,schemas"
 
@@ -43,13 +44,16 @@ def find_pythons(given: list[str]) -> dict[str, Path]:
 
 
 def try_server(version: str, python: Path, wheel: Path, work: Path) -> list[Installed]:
-    """Install the wheel alone, and try the log; then with the extra `server`, and try a broker."""
+    """Install the wheel alone, and try the log; with `server`, a broker; with `testing`, its fixtures."""
     venv = _made(python, work / f"venv-{version}")
     alone = _install(venv, str(wheel), version, tried="produce, consume, doctor")
     _try_log(venv, work / f"log-{version}")
     extra = _install(venv, f"{wheel}[server]", version, tried="a broker; consume through it")
     _try_broker(venv, work / f"log-{version}")
-    return [alone, extra]
+    what = f"{wheel}[testing]"
+    testing = _install(venv, what, version, "confluent-kafka", tried="the example of docs/testing.md")
+    _try_testing(venv, work / f"project-{version}")
+    return [alone, extra, testing]
 
 
 def try_spark(version: str, python: Path, wheel: Path, work: Path) -> tuple[Installed, Path]:
@@ -117,7 +121,7 @@ def produced_and_consumed(sparklog: Sequence[object], root: Path, environment: d
 
 
 def _try_log(venv: Path, root: Path) -> None:
-    environment = environment_without_compiler(venv)
+    environment = without_compiler(venv)
     produced_and_consumed([venv / "bin" / "sparklog"], root, environment)
     checks = subprocess.run(  # noqa: S603 - our own words
         [venv / "bin" / "sparklog", "--root", root, "doctor"],
@@ -131,8 +135,16 @@ def _try_log(venv: Path, root: Path) -> None:
         raise ReleaseError(f"sparklog doctor:\n{checks.stderr[-2000:]}")
 
 
+def _try_testing(venv: Path, project: Path) -> None:
+    """An outside project's tests find the fixtures by the entry point."""
+    for name, text in PROJECT_FILES.findall((TREE / "docs" / "testing.md").read_text()):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    run([venv / "bin" / "python", "-m", "pytest", "-q"], cwd=project, environment=without_compiler(venv))
+
+
 def _try_broker(venv: Path, root: Path) -> None:
-    environment = environment_without_compiler(venv)
+    environment = without_compiler(venv)
     words = [str(venv / "bin" / "sparklog-server")]
     printed = run([*words, "--print-config"], environment=environment)
     if "num.partitions" not in printed:
@@ -167,7 +179,7 @@ def _install(venv: Path, what: str, version: str, *more: str, tried: str) -> Ins
     words = [venv / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     run(
         [*words, "--only-binary=:all:", "--no-binary=pyspark", what, *more],
-        environment=environment_without_compiler(venv),
+        environment=without_compiler(venv),
     )
     return Installed(
         what="sparklog" + what.partition(".whl")[2],

@@ -23,8 +23,8 @@ ACCEPTED = {
     "pyzmq": "MPL-2.0 in part: unchanged, and only for notebooks",
     "certifi": "MPL-2.0: unchanged data",
 }
-# They say nothing in their metadata; read by hand in their source distribution.
-READ_BY_HAND = {"py4j": "BSD-3-Clause", "pyspark": "Apache-2.0"}
+# They say nothing in their metadata; read by hand in their wheels.
+READ_BY_HAND = {"protobuf": "BSD-3-Clause"}
 
 
 def write_bill(python: Path, output: Path) -> Path:

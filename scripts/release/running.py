@@ -51,7 +51,7 @@ def tool(name: str) -> Path:
     return Path(sys.executable).with_name(name)
 
 
-def environment_without_compiler(venv: Path) -> dict[str, str]:
+def without_compiler(venv: Path) -> dict[str, str]:
     """Return an environment in which an installation can compile nothing, and finds no other Python."""
     hidden = {"CC", "CXX", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME"}
     kept = {key: value for key, value in os.environ.items() if key not in hidden}

@@ -19,7 +19,7 @@ LEVELS = ("fast", "usual", "all")
 FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "sparklog_broker", "start_process"}
 FOLDERS = {
     *("brokers", "clusters", "compat", "crash", "models", "peers", "property"),
-    *("server/maintenance", "simulation"),
+    *("server/maintenance", "simulation", "upgrade"),
 }
 _MEMORY, _MEMORY_BYTES = "/dev/shm", 4 << 30
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
