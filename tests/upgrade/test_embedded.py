@@ -80,7 +80,7 @@ def test_each_reads_what_the_others_maintenance_left(
     for programs in (after, before):
         programs.sparklog(root, "optimize")
         programs.sparklog(root, "compact", "kept")
-        programs.sparklog(root, "vacuum", "--retain", "0s", "--force", "--yes")
+        programs.sparklog(root, "vacuum", "--retain", "0s", "--force")
         for reader in (before, after):
             assert reader.records(root, "merged") == first_records
             found = [record.rsplit(" ", 1)[1].partition(":") for record in reader.records(root, "kept")]
