@@ -53,7 +53,7 @@ def of_a_pod(tmp_path: Path) -> ServerConfig:
 
 def instruction(name: str) -> str:
     """What the Dockerfile's last stage gives to an instruction."""
-    return re.findall(rf"^{name} (.*)$", DOCKERFILE, re.MULTILINE)[-1]
+    return str(re.findall(rf"^{name} (.*)$", DOCKERFILE, re.MULTILINE)[-1])
 
 
 def seconds(text: str) -> int:
