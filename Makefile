@@ -34,6 +34,10 @@ BENCH_ARGS ?=
 FILES ?=
 MINUTES ?= 15
 MUTANTS_ARGS ?=
+# make release: RELEASE_ARGS="--python /opt/python3.14/bin/python3.14 --aarch64 /opt/debian-arm64"
+RELEASE_ARGS ?=
+# make test-upgrade: the release before; empty: the last tag, or HEAD while there is none.
+UPGRADE_FROM ?=
 # The peers' connectors are made for one version of Spark: PEERS_PYSPARK=4.2.0 runs them beside that PySpark.
 PEERS_PYSPARK ?=
 # Each with the Python of .venv, or with MATRIX_PYTHON=/usr/bin/python3.13.
@@ -44,7 +48,7 @@ FAKE_GCS_VERSION ?= v1.56.1
 AZURITE_VERSION ?= 3.37.0
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs site format clean test-console test-stores
+.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs site format clean test-console test-stores test-upgrade check-deploy release changelog
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -136,6 +140,10 @@ $(BIN)/fake-gcs-server: | $(VENV)/.dev
 $(VENV)/azurite: | $(VENV)/.dev
 	npm install --no-audit --no-fund --prefix $@.new azurite@$(AZURITE_VERSION) && mv $@.new $@
 
+test-upgrade: $(VENV)/.dev .venv-release/.tools ## Programs of the last release and of this tree on one root, upgrading and rolling back (UPGRADE_FROM=v0.1.0)
+	.venv-release/bin/python -m scripts.release.older .venv-upgrade-older $(if $(UPGRADE_FROM),--commit $(UPGRADE_FROM))
+	SPARKLOG_OLDER_PYTHON="$(CURDIR)/.venv-upgrade-older/bin/python" $(BIN)/python -m pytest -n 0 tests/upgrade $(PYTEST_ARGS)
+
 chaos: $(VENV)/.dev ## The crash tests, fifteen minutes of them, and a report (longer: CHAOS_ROUNDS, BROKER_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS, MODEL_STATES, KERNEL_ROUNDS)
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_BROKER_ROUNDS=$(BROKER_ROUNDS) SPARKLOG_SOAK_SECONDS=15 SPARKLOG_FUZZ_FRAMES=100000 \
@@ -161,12 +169,28 @@ site: $(VENV)/.docs ## Build the documentation as a site (build/site/index.html)
 	$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees -c docs . build/site
 	@echo "build/site/index.html"
 
+release: .venv-release/.tools ## Build the packages into dist/, check and install them, and stop before publishing (RELEASE_ARGS=--allow-changes)
+	@sh scripts/preflight.sh --java >/dev/null
+	.venv-release/bin/python -m scripts.release $(RELEASE_ARGS)
+
+# The unit's program is not installed here: systemd would say no more than that.
+check-deploy: .venv-release/.tools ## Lint what deploy/ has: the image, the manifests, and the service where systemd is installed
+	.venv-release/bin/hadolint deploy/docker/Dockerfile
+	.venv-release/bin/kubernetes-validate --strict --quiet deploy/kubernetes/*.yaml
+	@if command -v systemd-analyze >/dev/null; then unit=$$(mktemp -d)/sparklog-server.service; \
+		sed 's#^ExecStart=[^ ]*#ExecStart=/bin/true#' deploy/systemd/sparklog-server.service > "$$unit"; \
+		systemd-analyze verify "$$unit" && systemd-analyze security --offline=yes --threshold=25 "$$unit" | tail -n 1; \
+	else echo "systemd-analyze is not installed: the service is not checked"; fi
+
+changelog: .venv-release/.tools ## Move the fragments of changelog.d/ into CHANGELOG.md, under the version of pyproject.toml
+	.venv-release/bin/towncrier build --yes --version "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)"
+
 format: $(VENV)/.dev ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean: ## Remove the environment, caches and outputs
-	rm -rf $(VENV) .venv-pyspark-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) .venv-pyspark-* .venv-release .venv-upgrade-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache spark-warehouse .cluster demo-output bench-output sparklog/format/_kernels.so
 
 # The stamps say which extra is installed from which inputs; [dev] includes [demo].
@@ -190,6 +214,11 @@ $(VENV)/.docs: $(VENV)/.dev
 	@test -x $(@D)/bin/python || "$(or $(MATRIX_PYTHON),$$(sh scripts/preflight.sh))" -m venv $(@D)
 	grep -v '^pyspark==' constraints.txt > $(@D)/constraints.txt
 	$(@D)/bin/python -m pip install --disable-pip-version-check -c $(@D)/constraints.txt -e ".[dev]" "pyspark[connect]==$(firstword $(subst -, ,$*))"
+	@touch $@
+
+.venv-release/.tools: scripts/release/requirements.txt
+	@test -x .venv-release/bin/python || "$$(sh scripts/preflight.sh)" -m venv .venv-release
+	.venv-release/bin/python -m pip install --disable-pip-version-check -q -r scripts/release/requirements.txt
 	@touch $@
 
 .PHONY: install

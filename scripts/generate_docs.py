@@ -147,8 +147,9 @@ def server_configs_page() -> str:
     return (
         "# Settings of sparklog-server\n\n"
         "From flags (`--override key=value`), else the environment (`SPARKLOG_SERVER_NUM_PARTITIONS` for "
-        "`num.partitions`), else the file given as an argument or to `--config` (example: "
-        "`conf/server.properties`). Unknown keys are refused with the nearest known name. Of Kafka's keys "
+        "`num.partitions`), else the file given as an argument or to `--config` "
+        "(`sparklog-server --print-config` prints one). Unknown keys are refused with the nearest known "
+        "name. Of Kafka's keys "
         "without a counterpart, those whose guarantees cannot be met are refused with the reason; those "
         "without an effect here, or with the only possible value, are ignored with a warning that names "
         "them: Kafka's own `server.properties` starts a broker. The variables that Kubernetes sets in "

@@ -7,6 +7,7 @@ Not here: the broker, which is only imported to run one (running.py), so that `-
 """
 
 import contextlib
+import importlib.resources
 import os
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from sparklog.errors import InvalidRequestError, SparklogError, shown
 from sparklog_server import CONFIG_VARIABLE
 
 EXIT_SETTINGS = 2
+SERVER_PROPERTIES = "server.properties"
 
 
 @click.command("sparklog-server", context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,9 +37,17 @@ EXIT_SETTINGS = 2
     metavar="FILE",
     envvar=CONFIG_VARIABLE,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A server.properties; see conf/server.properties.",
+    help="A server.properties; --print-config prints one.",
 )
 @click.option("--override", "overrides", metavar="KEY=VALUE", multiple=True, help="Any setting; repeatable.")
+@click.option(
+    "--print-config",
+    "printed",
+    metavar="[NAME]",
+    is_flag=False,
+    flag_value=SERVER_PROPERTIES,
+    help="Print the annotated server.properties, or another file of conf/, and exit.",
+)
 @click.version_option(package_name="sparklog", prog_name="sparklog-server")
 @click.pass_context
 def cli(
@@ -47,6 +57,7 @@ def cli(
     listeners: str | None,
     file: Path | None,
     overrides: tuple[str, ...],
+    printed: str | None,
 ) -> None:
     """Serve a root to Kafka clients.
 
@@ -55,6 +66,9 @@ def cli(
     Precedence of settings: flags, the environment (SPARKLOG_SERVER_NUM_PARTITIONS for num.partitions),
     --config, the defaults of conf/server.properties.
     """
+    if printed is not None:
+        click.echo(conf_file(printed), nl=False)
+        return
     if properties is not None:
         if context.get_parameter_source("file") is ParameterSource.COMMANDLINE:
             raise click.UsageError("Give the file once: as FILE, or with --config.")
@@ -82,6 +96,19 @@ def main() -> None:
     except SparklogError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_SETTINGS)
+
+
+def conf_file(name: str) -> str:
+    """Return the text of a file of conf/; a wheel has that folder inside of the package."""
+    package = importlib.resources.files("sparklog_server")
+    installed, checkout = package / "conf", Path(__file__).resolve().parents[1] / "conf"
+    folder = installed if installed.is_dir() else checkout
+    names = sorted(path.name for path in folder.iterdir())
+    if name not in names:
+        raise click.UsageError(
+            f"--print-config: found {shown(name, name)}, expected one of {', '.join(names)}."
+        )
+    return (folder / name).read_text()
 
 
 def _flag_settings(root: str | None, listeners: str | None, overrides: tuple[str, ...]) -> dict[str, str]:

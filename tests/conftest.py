@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# As for everybody who has sparklog installed; a work tree need not be installed.
+pytest_plugins = ["sparklog.testing.plugin"]
+
 # Tests start hundreds of Pythons. Without bytecode files each compiles the same modules, and pytest rewrites
 # the assertions of 700 more.
 sys.dont_write_bytecode = False

@@ -25,7 +25,7 @@ MODULES = {
 # read a page, or test several modules together.
 LAYERS = (
     *("cli", "client", "console", "format", "log", "maintenance"),
-    *("metadata", "mirror", "spark", "storage"),
+    *("metadata", "mirror", "spark", "storage", "testing"),
 )
 SERVER_LAYERS = (
     *(

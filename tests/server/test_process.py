@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 import sparklog
+from sparklog.testing import broker as testing_broker
 from sparklog_server.main import main
 from tests.server.fuzzing import fuzzed_frames
 from tests.server.settings.test_sources import KAFKAS_OWN
-from tests.support import broker_process
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire_client import WireClient
 
@@ -194,7 +194,7 @@ def test_one_that_does_not_end_says_where_it_stands(
 ) -> None:
     """And no test waits for it forever: what a hanging broker does comes once in a hundred runs."""
     broker = start_process()
-    monkeypatch.setattr(broker_process, "END_SECONDS", 0.1)
+    monkeypatch.setattr(testing_broker, "END_SECONDS", 0.1)
     with pytest.raises(AssertionError, match="the broker did not end") as told:
         broker.wait()  # nobody has asked it to end
     assert "publisher.py" in str(told.value)

@@ -1,6 +1,5 @@
 """Spark with nothing but kafka.bootstrap.servers, beside Kafka clients, through a real broker."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +9,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import sparklog
-from tests.support.broker_process import BrokerProcess, serving
+from sparklog.testing import Broker
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with serving(tmp_path_factory.mktemp("broker") / "log") as one:
-        yield one
-
-
-def consume(server: BrokerProcess, topic: str, count: int) -> dict[tuple[int, int], bytes]:
+def consume(sparklog_broker: Broker, topic: str, count: int) -> dict[tuple[int, int], bytes]:
     """(partition, offset) -> value, as a Kafka client reads them."""
     consumer = Consumer(
-        {"bootstrap.servers": server.bootstrap, "group.id": "check", "auto.offset.reset": "earliest"}
+        {
+            "bootstrap.servers": sparklog_broker.bootstrap_servers,
+            "group.id": "check",
+            "auto.offset.reset": "earliest",
+        }
     )
     consumer.subscribe([topic])
     found: dict[tuple[int, int], bytes] = {}
@@ -38,14 +35,14 @@ def consume(server: BrokerProcess, topic: str, count: int) -> dict[tuple[int, in
     return found
 
 
-def test_batch_write_and_read(spark: SparkSession, server: BrokerProcess) -> None:
-    sparklog.open(server.root, create=False).create_topic("batch", 3)
+def test_batch_write_and_read(spark: SparkSession, sparklog_broker: Broker) -> None:
+    sparklog.open(sparklog_broker.root, create=False).create_topic("batch", 3)
     rows = spark.range(100).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
-    rows.write.format("sparklog").mode("append").option("kafka.bootstrap.servers", server.bootstrap).option(
-        "topic", "batch"
-    ).save()
-    by_client = consume(server, "batch", 100)
-    read = spark.read.format("sparklog").option("kafka.bootstrap.servers", server.bootstrap)
+    rows.write.format("sparklog").mode("append").option(
+        "kafka.bootstrap.servers", sparklog_broker.bootstrap_servers
+    ).option("topic", "batch").save()
+    by_client = consume(sparklog_broker, "batch", 100)
+    read = spark.read.format("sparklog").option("kafka.bootstrap.servers", sparklog_broker.bootstrap_servers)
     by_spark = {
         (row.partition, row.offset): bytes(row.value)
         for row in read.option("subscribe", "batch").load().collect()
@@ -53,17 +50,17 @@ def test_batch_write_and_read(spark: SparkSession, server: BrokerProcess) -> Non
     assert by_spark == by_client
 
 
-def test_a_stream_from_topic_to_topic(spark: SparkSession, server: BrokerProcess, tmp_path: Path) -> None:
-    log = sparklog.open(server.root, create=False)
+def test_a_stream_from_topic_to_topic(spark: SparkSession, sparklog_broker: Broker, tmp_path: Path) -> None:
+    log = sparklog.open(sparklog_broker.root, create=False)
     log.create_topic("from", 2)
     log.create_topic("to", 1)
-    producer = Producer({"bootstrap.servers": server.bootstrap})
+    producer = Producer({"bootstrap.servers": sparklog_broker.bootstrap_servers})
     for number in range(50):
         producer.produce("from", f"value {number}", str(number))
     assert producer.flush(30) == 0
 
     def options(**more: str) -> dict[str, Any]:
-        return {"kafka.bootstrap.servers": server.bootstrap, **more}
+        return {"kafka.bootstrap.servers": sparklog_broker.bootstrap_servers, **more}
 
     rows = spark.readStream.format("sparklog").options(
         **options(subscribe="from", startingOffsets="earliest")
@@ -78,9 +75,11 @@ def test_a_stream_from_topic_to_topic(spark: SparkSession, server: BrokerProcess
     )
     assert query.awaitTermination(120)
     assert query.exception() is None
-    assert sorted(consume(server, "to", 50).values()) == sorted(f"value {n}".encode() for n in range(50))
+    assert sorted(consume(sparklog_broker, "to", 50).values()) == sorted(
+        f"value {n}".encode() for n in range(50)
+    )
     checkpoint = b"".join(path.read_bytes() for path in (tmp_path / "checkpoint" / "offsets").iterdir())
-    assert server.bootstrap.encode() not in checkpoint
+    assert sparklog_broker.bootstrap_servers.encode() not in checkpoint
 
 
 def test_an_address_where_nobody_listens(spark: SparkSession) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 LEVELS = ("fast", "usual", "all")
-FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "start_process"}
+FIXTURES = {"broker_process", "s3_reserved", "server", "spark", "sparklog_broker", "start_process"}
 FOLDERS = {
     *("brokers", "browser", "clusters", "compat", "crash", "models", "peers", "property"),
-    *("server/maintenance", "simulation"),
+    *("server/maintenance", "simulation", "upgrade"),
 }
 _MEMORY, _MEMORY_BYTES = "/dev/shm", 4 << 30
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
