@@ -210,16 +210,11 @@ class HttpEndpoint:
             return
         listening = self._listening = _bind(bind_host(wanted.host), wanted.port)
         self.address = listening.getsockname()[:2]
-        root = self._parts.root
-        console = create_app(
-            root.log,
-            image=lambda: root.image,
-            allowed_hosts=await self._console_hosts(wanted.host),
-            messages=self._message_rules(),
-            history_file=Path(self._settings.console_history) if self._settings.console_history else None,
-            write=self._settings.console_write,
-            may_delete_topics=self._may_delete_topics,
-        )
+        try:
+            console = await self._make_console(wanted.host)
+        except BaseException:  # a file that it is given was refused
+            listening.close()
+            raise
         self._end_streams = console.state.end_streams
         await self._sampling.enter_async_context(console.router.lifespan_context(console))
         app = Starlette(
@@ -249,6 +244,19 @@ class HttpEndpoint:
             asyncio.create_task(self._sample()),
         ]
         _log.info("metrics at http://%s:%d/metrics, the console at /console", *self.address)
+
+    async def _make_console(self, host: str) -> Starlette:
+        root, settings = self._parts.root, self._settings
+        return await asyncio.to_thread(  # it counts the rows of a history file
+            create_app,
+            root.log,
+            image=lambda: root.image,
+            allowed_hosts=await self._console_hosts(host),
+            messages=self._message_rules(),
+            history_file=Path(settings.console_history) if settings.console_history else None,
+            write=settings.console_write,
+            may_delete_topics=self._may_delete_topics,
+        )
 
     async def _console_hosts(self, host: str) -> list[str]:
         """Return the names by which browsers may open the console; at least this machine's."""
