@@ -122,7 +122,8 @@ test-clusters: $(VENV)/.dev ## A standalone cluster of Spark's own processes, an
 
 # Elsewhere the tests of the browser are skipped without these; SPARKLOG_CHROMIUM names another Chromium.
 test-console: $(VENV)/.dev ## Every page of the web console in a real Chromium (Debian's package chromium)
-	@test -x "$${SPARKLOG_CHROMIUM:-/usr/bin/chromium}" || { echo "There is no Chromium: apt-get install chromium"; exit 1; }
+	@test -x "$${SPARKLOG_CHROMIUM:-/usr/bin/chromium}" || apt-get install -y --no-install-recommends chromium || \
+		{ echo "There is no Chromium: apt-get install chromium, or set SPARKLOG_CHROMIUM"; exit 1; }
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[browser]"
 	$(BIN)/python -m pytest tests/browser tests/console $(PYTEST_ARGS)
 

@@ -23,7 +23,9 @@ from sparklog.client import SparkLog
 from sparklog.client.group_coordinators import GroupCoordinators, GroupDescription, Member
 from sparklog.client.lag import LagHistory
 from sparklog.clock import ManualClock, SystemClock
+from sparklog.console.views import RecentImages
 from sparklog.format.schema import HEADERS_TYPE
+from sparklog.metadata import Image
 from tests.browser.conftest import CHROMIUM, FLAGS
 from tests.browser.made_roots import console, opened
 from tests.support.cluster_root import ClusterRoot
@@ -92,8 +94,8 @@ def rows(names: random.Random, count: int, now_ms: int) -> pa.Table:
     )
 
 
-def make() -> tuple[SparkLog, LagHistory]:
-    """Three brokers, some topics, and an hour of three groups."""
+def make() -> tuple[SparkLog, LagHistory, Image]:
+    """Three brokers, some topics, an hour of three groups; and the image of a minute ago."""
     names = random.Random(7)
     clock = ManualClock(SystemClock().now_ms() - STEPS * STEP_MS)
     log = opened(clock)
@@ -135,7 +137,9 @@ def make() -> tuple[SparkLog, LagHistory]:
             transaction.append("payments", rows(names, 20, clock.now_ms()))
             transaction.flush()
         history.add(clock.now_ms(), log.image, read)
-    return log, history
+        if step == STEPS - 7:
+            minute_ago = log.image
+    return log, history, minute_ago
 
 
 def described(_self: GroupCoordinators, groups: Collection[str]) -> dict[str, GroupDescription]:
@@ -169,7 +173,8 @@ def main() -> None:
     parser.add_argument("--docs", action="store_true")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    log, history = make()
+    log, history, minute_ago = make()
+    RecentImages.oldest = lambda _self, _now_ms: (60.0, minute_ago)  # type: ignore[assignment, method-assign]
     GroupCoordinators.describe = described  # type: ignore[assignment, method-assign]
     with log, console(log, history=history, write=not given.docs) as base, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)

@@ -221,16 +221,13 @@ class HttpEndpoint:
             return
         listening = self._listening = _bind(bind_host(wanted.host), wanted.port)
         self.address = listening.getsockname()[:2]
-        root = self._parts.root
-        console = create_app(
-            root.log,
-            image=lambda: root.image,
-            allowed_hosts=await self._console_hosts(wanted.host),
-            messages=self._message_rules(),
-            history_file=Path(self._settings.console_history) if self._settings.console_history else None,
-            write=self._settings.console_write,
-            may_delete_topics=self._config.topics.delete_topic_enable,
-        )
+        secured = self._config.secured_http()
+        try:
+            certificates = Certificates(HTTP, secured) if secured.protocol.has_tls else None
+            console = await self._make_console(wanted.host)
+        except BaseException:  # a file that it is given was refused
+            listening.close()
+            raise
         self._end_streams = console.state.end_streams
         await self._sampling.enter_async_context(console.router.lifespan_context(console))
         app = Starlette(
@@ -243,8 +240,6 @@ class HttpEndpoint:
                 Mount("/console", console),
             ]
         )
-        secured = self._config.secured_http()
-        certificates = Certificates(HTTP, secured) if secured.protocol.has_tls else None
         config = uvicorn.Config(
             self._with_login(app, secured) if secured.protocol.has_sasl else app,
             ssl_context_factory=None if certificates is None else partial(_ssl_context, certificates),
@@ -277,6 +272,19 @@ class HttpEndpoint:
             run=self._run_crypto,
             clock=clock,
             open_paths=self._settings.open_paths(),
+        )
+
+    async def _make_console(self, host: str) -> Starlette:
+        root, settings = self._parts.root, self._settings
+        return await asyncio.to_thread(  # it counts the rows of a history file
+            create_app,
+            root.log,
+            image=lambda: root.image,
+            allowed_hosts=await self._console_hosts(host),
+            messages=self._message_rules(),
+            history_file=Path(settings.console_history) if settings.console_history else None,
+            write=settings.console_write,
+            may_delete_topics=self._config.topics.delete_topic_enable,
         )
 
     async def _console_hosts(self, host: str) -> list[str]:

@@ -514,3 +514,15 @@ def test_only_a_loopback_listener_may_change_the_root(listener: str) -> None:
         ServerConfig.parse(wanted)
     for host in ("localhost", "127.0.0.1", "[::1]"):
         ServerConfig.parse(wanted | {"sparklog.http.listener": f"{host}:9404"})
+
+
+def test_a_history_file_of_another_root_is_named_at_start(
+    start_broker: Callable[..., RunningBroker], tmp_path: Path
+) -> None:
+    kept = {"sparklog.console.history": str(tmp_path / "lag.sqlite")}
+    broker = start_broker(ON | kept)
+    assert get(broker, "/console/groups")[0] == 200
+    broker.stop()
+    start_broker(ON | kept).stop()
+    with pytest.raises(InvalidRequestError, match="found a file of another root"):
+        start_broker(ON | kept, root=str(tmp_path / "other"))
