@@ -24,6 +24,7 @@ include_patterns = [
     "FORMAT.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
 ]
 exclude_patterns = ["docs/_site"]
 extensions = [

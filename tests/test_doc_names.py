@@ -16,7 +16,7 @@ PACKAGES = ("sparklog", "sparklog_server", "pyspark_sparklog", "tests", "benchma
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAME = re.compile(r"(?<![\w./*<$-])((?:[\w-]+/)*[\w-]+\.(?:py|md|c|toml|ipynb))(?![\w*])")
 # Files of others, or that are made while running.
-ELSEWHERE = {"peers.md", "bench-output/report.md", "bench-output/peers.md", "bench_NAME.py", "job.py"}
+ELSEWHERE = {"peers.md", "bench-output/report.md", "bench-output/peers.md", "bench_NAME.py", "job.py", "b.c"}
 
 
 def anchors_of(page: Path) -> set[str]:
