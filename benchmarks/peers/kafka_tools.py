@@ -6,6 +6,7 @@ from benchmarks.peers.fetching import Jars
 from benchmarks.peers.kafka_process import QUICK_START, java
 
 CLASSES = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",

@@ -115,7 +115,7 @@ async def handle_alter_client_quotas(request: Any, context: RequestContext, serv
     """
     types = context.types
     entities = [
-        tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity))
+        tuple(sorted(((part.entity_type, part.entity_name) for part in entry.entity), key=_kind))
         for entry in request.entries
     ]
     setting = _Setting(list(zip(entities, request.entries, strict=True)))
@@ -137,6 +137,10 @@ async def handle_alter_client_quotas(request: Any, context: RequestContext, serv
             for number, entry in enumerate(request.entries)
         ],
     )
+
+
+def _kind(part: tuple[str, str | None]) -> str:
+    return part[0]
 
 
 class _Setting:

@@ -276,6 +276,17 @@ class DispatchedRequest:
     _received: float
     _wants_news: bool
     _size: int
+    _mute_ms: float | None = None
+
+    @property
+    def mute_ms(self) -> float:
+        """How long the client has to wait because of the bytes of the request; they are counted once."""
+        if self._mute_ms is None:
+            self._mute_ms = 0.0
+            quotas = self._dispatcher.quotas
+            if quotas is not None and self.context.api_key == ApiKey.PRODUCE:
+                self._mute_ms = quotas.count(PRODUCED, self.context, self._size)
+        return self._mute_ms
 
     @property
     def is_counted(self) -> bool:
@@ -318,15 +329,14 @@ class DispatchedRequest:
     async def _handled(self, context: RequestContext) -> tuple[Any, float]:
         """Return the handler's answer, with the throttle time of the client, in ms."""
         quotas = self._dispatcher.quotas
-        if quotas is None or not (quotas.has(PRODUCED) or quotas.has(REQUESTS)):
+        throttle_ms = self.mute_ms
+        if quotas is None or not quotas.has(REQUESTS):
             answer = await self.entry.handle(self._take_body(), context)
-            throttle_ms = 0.0
         else:
             timed = Timed(self.entry.handle(self._take_body(), context))
             answer = await timed
-            throttle_ms = quotas.count(REQUESTS, context, timed.seconds * 100)  # percent of a core
-            if context.api_key == ApiKey.PRODUCE:
-                throttle_ms = max(throttle_ms, quotas.count(PRODUCED, context, self._size))
+            in_time_ms = quotas.count(REQUESTS, context, timed.seconds * 100)  # percent of a core
+            throttle_ms = max(throttle_ms, in_time_ms)
         throttle_ms = max(throttle_ms, context.answer.throttle_ms)
         if throttle_ms >= 1 and answer is not None:
             answer = with_throttle(context.api_key, context.api_version, answer, int(throttle_ms))

@@ -108,6 +108,10 @@ class Request(Protocol):
     def is_counted(self) -> bool:
         """True if others may wait for memory that it, or its answer, holds."""
 
+    @property
+    def mute_ms(self) -> float:
+        """How long nothing more may be read: known before the request is handled, as its size."""
+
     async def handle(self) -> Answer:
         """Return the response. Raises nothing but CancelledError."""
 
@@ -335,6 +339,9 @@ class Connection:
         except BaseException:
             frame.release()
             raise
+        if request.entry.pipelined and request.mute_ms:  # before further requests are read
+            until = asyncio.get_running_loop().time() + request.mute_ms / 1000
+            self._muted_until = max(self._muted_until, until)
         if not request.entry.pipelined:
             self._entry = request.entry
             try:

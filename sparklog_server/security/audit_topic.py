@@ -74,6 +74,7 @@ class AuditTopic:
             with contextlib.suppress(InvalidRequestError):  # another broker has just made it
                 log.create_topic(AUDIT_TOPIC, 1)
         if dropped:
+            _log.warning("%s: %d events were dropped: more than fit into the buffer", AUDIT_TOPIC, dropped)
             events = [json.dumps({"dropped": dropped}).encode(), *events]
         columns = {
             "key": pa.array([self._key] * len(events), pa.binary()),

@@ -49,11 +49,12 @@ def test_quotas_are_set_and_removed(client: WireClient, running_broker: RunningB
 def test_illegal_quotas_are_refused_alone(client: WireClient, running_broker: RunningBroker) -> None:
     asked = [
         entry(("team", "x"), producer_byte_rate=1.0),
+        entry(("user", None), ("user", "x"), producer_byte_rate=1.0),
         entry(*ALICE, producer_byte_rate=-1.0),
         entry(*ALICE, no_such_rate=1.0),
         entry(("user", "bob"), producer_byte_rate=1.0),
     ]
-    assert alter(client, *asked) == [ErrorCode.invalid_request] * 3 + [ErrorCode.none]
+    assert alter(client, *asked) == [ErrorCode.invalid_request] * 4 + [ErrorCode.none]
     assert set(running_broker.beside().image.quotas) == {(("user", "bob"),)}
 
 

@@ -78,9 +78,9 @@ def test_metadata(version: int) -> None:
 
 @pytest.mark.parametrize("key", VERSIONS, ids=lambda key: ApiKey(key).name)
 def test_entities_of_every_api(key: int) -> None:
-    for version in VERSIONS[key]:
-        codec = message_codec(key, version)
-        entity = make(load_response_schema(key, version))
-        throttled = with_throttle(key, version, entity, 1234)
-        assert getattr(throttled, "throttle_time", THROTTLE) == THROTTLE
-        codec.write(throttled)
+    version = VERSIONS[key][-1]
+    codec = message_codec(key, version)
+    entity = make(load_response_schema(key, version))
+    throttled = with_throttle(key, version, entity, 1234)
+    assert getattr(throttled, "throttle_time", THROTTLE) == THROTTLE
+    codec.write(throttled)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.metadata import Acl, plan_change_acls
@@ -338,3 +339,41 @@ def test_the_page_has_every_rule() -> None:
     page = (Path(__file__).parents[3] / "docs" / "acls.md").read_text()
     for key, declared in declared_apis().items():
         assert f"|{declared.name}|{RULES[key].needs.removesuffix('; in its handler')}|\n" in page
+
+
+OLDER: dict[ApiKey, tuple[range, dict[str, Any]]] = {
+    ApiKey.OFFSET_FETCH: (
+        range(1, 8),
+        {
+            "group_id": GROUP,
+            "topics": [{"_": "OffsetFetchRequestTopic", "name": TOPIC, "partition_indexes": (0,)}],
+        },
+    ),
+    ApiKey.FIND_COORDINATOR: (range(4), {"key": GROUP}),
+    ApiKey.DELETE_TOPICS: (range(1, 6), {"topic_names": ("missing",), "timeout": 1000}),
+    ApiKey.LEAVE_GROUP: (range(3), {"group_id": GROUP, "member_id": "m"}),
+}
+
+
+@pytest.mark.exhaustive
+def test_the_rules_of_every_version(running_broker: RunningBroker) -> None:
+    """A nobody is refused in each version that is served, a super user in none, and both are answered."""
+    trust_client_ids(running_broker)
+    wrong = []
+    for key, declared in declared_apis().items():
+        older, fields = OLDER.get(ApiKey(key), (range(0), {}))
+        for version in declared.versions:
+            if version > VERSIONS.get(ApiKey(key), 99):
+                continue
+            request = fields if version in older else REQUESTS[ApiKey(key)]()
+            for who, is_allowed in (("User:nobody", False), ("User:root", True)):
+                if key == ApiKey.DELETE_TOPICS and is_allowed:
+                    continue  # the others still need the topic
+                with client_of(running_broker, who) as client:
+                    found = REFUSALS & set(errors_in(client.ask(key, version, **request)))
+                expected = not is_allowed and key not in WITHOUT_ERRORS
+                if key == ApiKey.DESCRIBE_LOG_DIRS and version < 3:
+                    expected = False  # there is no error in the answer, and no directory
+                if bool(found) is not expected:
+                    wrong.append((ApiKey(key).name, version, who, found))
+    assert not wrong
