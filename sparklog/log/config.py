@@ -493,6 +493,13 @@ def is_topic_setting(key: str) -> bool:
 def validate_root_configs(configs: Mapping[str, str]) -> None:
     """As for topics; a root also stores the defaults of its topics, under the topic keys."""
     refuse_kafka_only(configs)
+    of_groups = [key for key in configs if is_group_key(key)]
+    if of_groups:
+        raise InvalidRequestError(
+            "UNKNOWN_CONFIG",
+            f"found {', '.join(of_groups)}, settings of groups, which only a broker can check",
+            fix="Set them through a broker, by their own names: kafka-configs --entity-type groups",
+        )
     of_brokers = [key for key in configs if is_broker_key(key)]
     if of_brokers:
         raise InvalidRequestError(
@@ -507,7 +514,7 @@ def validate_config_keys(keys: list[str], *, root: bool = False) -> None:
     """Refuse unknown keys, where only keys are given (to remove overrides)."""
     known = declared_settings(TopicConfig) | (declared_settings(RootConfig) if root else {})
     for key in keys:
-        if not (root and is_broker_key(key)):  # also those of a removed broker
+        if not (root and (is_broker_key(key) or is_group_key(key))):  # also those of a removed broker
             lookup_setting(key, known, "root" if root else "topic")
 
 
