@@ -382,7 +382,7 @@ class GroupCoordinator:
             error = self._check_consumer(consumers, offsets, member_id, generation_id)
             if not error and not knows_epochs and generation_id >= 0:
                 error = ErrorCode.unsupported_version
-        elif handle is None and generation_id >= 0 and knows_epochs:
+        elif generation_id >= 0 and knows_epochs and not table.exists(group_id):
             error = ErrorCode.group_id_not_found
         elif handle is not None:
             error = handle.group.check_commit(member_id, instance_id, generation_id, table.now())
