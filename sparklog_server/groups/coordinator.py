@@ -313,9 +313,14 @@ class GroupCoordinator:
         if len(known.union(wanted)) > MOST_PATTERNS:
             message = f"the group has {len(known)} regular expressions already"
             return refusal(ErrorCode.invalid_regular_expression, message), resolved
-        for pattern in wanted:
+        for pattern in wanted if request.member_epoch >= JOIN else ():
             try:
-                resolved[pattern] = await self._regexes.topics_of(pattern)
+                found = await self._regexes.topics_of(pattern)
+                if found is not None:
+                    resolved[pattern] = found
+                elif pattern == request.regex:
+                    message = "many regular expressions are being evaluated; retry"
+                    return refusal(ErrorCode.coordinator_not_available, message), resolved
             except InvalidRequestError as error:
                 if pattern == request.regex:
                     return refusal(ErrorCode.invalid_regular_expression, error.message), resolved
