@@ -4,8 +4,8 @@ A client's expression is untrusted code: patterns.py bounds its size and its CPU
 One search runs at a time, in a storage thread, so that others stay free. A pattern is looked up again after
 topics have come or gone, and not more often than takes a twentieth of a thread's time.
 Invariants: at most KEPT patterns are remembered, and MOST_WAITING requests wait for a search: they take slots
-    that all requests share. A pattern matches whole names. Internal topics match none, as in consumers that match
-    topics themselves.
+    that all requests share. A pattern matches whole names. Internal topics match none, as in consumers
+    that match topics themselves.
 Not here: which members subscribe with which pattern (consumer_group.py).
 Concurrency: event loop; the search in a thread.
 Sources: KIP-848; Kafka GroupRegexManager.
