@@ -215,6 +215,35 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/server/groups/test_offsets_staged.py",
         returns=frozenset(),
     ),
+    # Consumer groups (KIP-848): a partition has one owner.
+    edit(
+        "A partition is assigned while its previous owner still has it.",
+        "sparklog_server/groups/consumer_members.py",
+        "free = [partition for partition in missing if is_free(topic, partition)]",
+        "free = list(missing)",
+        "tests/server/groups/test_consumer_group.py",
+    ),
+    edit(
+        "A partition counts as given up before its owner says so.",
+        "sparklog_server/groups/consumer_members.py",
+        "    if owned is None:\n        return True\n    return any(",
+        "    return False and any(",
+        "tests/server/groups/test_consumer_group.py",
+    ),
+    edit(
+        "A member learns of an assignment that is not durable: the next coordinator gives it to another.",
+        "sparklog_server/groups/consumer_table.py",
+        "error = await self.settled(handle)",
+        "error = ErrorCode.none",
+        "tests/server/groups/test_consumer_table.py",
+    ),
+    edit(
+        "What was planned after a failed append stays in memory: a partition has two owners in the log.",
+        "sparklog_server/groups/consumer_table.py",
+        "if self._is_held(handle) and not handle.is_remade:\n                    self._remake(handle)",
+        "pass",
+        "tests/server/groups/test_consumer_table.py",
+    ),
     edit(
         "A clock that is set forward aborts transactions.",
         "sparklog_server/transactions/sweep.py",

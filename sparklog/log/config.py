@@ -499,12 +499,19 @@ def is_topic_setting(key: str) -> bool:
 def validate_root_configs(configs: Mapping[str, str]) -> None:
     """As for topics; a root also stores the defaults of its topics, under the topic keys."""
     refuse_kafka_only(configs)
-    of_brokers = [key for key in configs if is_broker_key(key) or is_group_key(key)]
+    of_groups = [key for key in configs if is_group_key(key)]
+    if of_groups:
+        raise InvalidRequestError(
+            "UNKNOWN_CONFIG",
+            f"found {', '.join(of_groups)}, settings of groups, which only a broker can check",
+            fix="Set them through a broker, by their own names: kafka-configs --entity-type groups",
+        )
+    of_brokers = [key for key in configs if is_broker_key(key)]
     if of_brokers:
         raise InvalidRequestError(
             "UNKNOWN_CONFIG",
-            f"found {', '.join(of_brokers)}, settings of brokers or groups, which only a broker can check",
-            fix="Set them through a broker, by their own names: kafka-configs --entity-type brokers (groups)",
+            f"found {', '.join(of_brokers)}, settings of brokers, which only a broker can check",
+            fix="Set them through a broker, by their own names: kafka-configs --entity-type brokers",
         )
     validate_settings(configs, declared_settings(TopicConfig) | declared_settings(RootConfig), "root")
 

@@ -194,14 +194,19 @@ class ConsumerTable:
 
     def _own(self, group_id: str) -> ConsumerGroupSettings:
         configs = self._host.root.image.configs
-        if configs is not self._configs:
-            self._configs = configs
-            self._in_force = {
-                group: of_group(self._settings, own) for group, own in group_configs(configs).items()
-            }
-            for handle in self.groups.values():
-                handle.group.limits = self.limits(handle.group.group_id)
+        if configs is not self._configs:  # each commit has a copy
+            is_same, self._configs = configs == self._configs, configs
+            if not is_same:
+                self._take_up(configs)
         return self._in_force.get(group_id, self._default)
+
+    def _take_up(self, configs: Mapping[str, str]) -> None:
+        """Settings of the root have changed: some may be of groups."""
+        self._in_force = {
+            group: of_group(self._settings, own) for group, own in group_configs(configs).items()
+        }
+        for handle in self.groups.values():
+            handle.group.limits = self.limits(handle.group.group_id)
 
     def has_room_for(self, handle: ConsumerHandle | None, request: HeartbeatRequest, others: int) -> bool:
         """True if there is room for what a member says. `others`: bytes that members of other kinds hold."""

@@ -313,9 +313,14 @@ class GroupCoordinator:
         if len(known.union(wanted)) > MOST_PATTERNS:
             message = f"the group has {len(known)} regular expressions already"
             return refusal(ErrorCode.invalid_regular_expression, message), resolved
-        for pattern in wanted:
+        for pattern in wanted if request.member_epoch >= JOIN else ():
             try:
-                resolved[pattern] = await self._regexes.topics_of(pattern)
+                found = await self._regexes.topics_of(pattern)
+                if found is not None:
+                    resolved[pattern] = found
+                elif pattern == request.regex:
+                    message = "many regular expressions are being evaluated; retry"
+                    return refusal(ErrorCode.coordinator_not_available, message), resolved
             except InvalidRequestError as error:
                 if pattern == request.regex:
                     return refusal(ErrorCode.invalid_regular_expression, error.message), resolved
@@ -382,7 +387,7 @@ class GroupCoordinator:
             error = self._check_consumer(consumers, offsets, member_id, generation_id)
             if not error and not knows_epochs and generation_id >= 0:
                 error = ErrorCode.unsupported_version
-        elif handle is None and generation_id >= 0 and knows_epochs:
+        elif generation_id >= 0 and knows_epochs and not table.exists(group_id):
             error = ErrorCode.group_id_not_found
         elif handle is not None:
             error = handle.group.check_commit(member_id, instance_id, generation_id, table.now())

@@ -3,8 +3,9 @@
 A client's expression is untrusted code: patterns.py bounds its size and its CPU time, RE2 does not backtrack.
 One search runs at a time, in a storage thread, so that others stay free. A pattern is looked up again after
 topics have come or gone, and not more often than takes a twentieth of a thread's time.
-Invariants: at most KEPT patterns are remembered. A pattern matches whole names. Internal topics match none,
-    as in consumers that match topics themselves.
+Invariants: at most KEPT patterns are remembered, and MOST_WAITING requests wait for a search: they take slots
+    that all requests share. A pattern matches whole names. Internal topics match none, as in consumers
+    that match topics themselves.
 Not here: which members subscribe with which pattern (consumer_group.py).
 Concurrency: event loop; the search in a thread.
 Sources: KIP-848; Kafka GroupRegexManager.
@@ -27,6 +28,7 @@ KEPT: Final = 1_000
 SHARE: Final = 20
 LEAST_INTERVAL_MS: Final = 1_000
 REFUSED_MS: Final = 60_000
+MOST_WAITING: Final = 50
 
 
 class _Kept(NamedTuple):
@@ -42,18 +44,25 @@ class Regexes:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._turn = asyncio.Lock()
+        self._waiting = 0
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
-    async def topics_of(self, pattern: str) -> ResolvedRegex:
-        """Return the topics that match, as of the newest image or a moment before.
+    async def topics_of(self, pattern: str) -> ResolvedRegex | None:
+        """Return the topics that match, as of the newest image or a moment before; None: too many wait.
 
         Raises:
             InvalidRequestError: INVALID_PATTERN: it is no pattern, or takes too long.
         """
         kept = self._known(pattern)
+        if kept is None and self._waiting >= MOST_WAITING:
+            return None
         if kept is None:
-            async with self._turn:
-                kept = self._known(pattern) or await self._search(pattern)
+            self._waiting += 1
+            try:
+                async with self._turn:
+                    kept = self._known(pattern) or await self._search(pattern)
+            finally:
+                self._waiting -= 1
         if isinstance(kept, InvalidRequestError):
             raise kept
         return kept

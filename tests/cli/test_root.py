@@ -82,6 +82,17 @@ def test_settings_of_brokers_are_shown_and_can_be_deleted(run: Run, run_json: Ru
     assert "brokers/1/" not in run("root", "describe").stdout
 
 
+def test_settings_of_groups_are_shown_and_can_be_deleted(run: Run, root: str) -> None:
+    key = "groups/a/b/consumer.session.timeout.ms"
+    with sparklog.open(root) as log:
+        log.metadata.publish(lambda _image: [sparklog.metadata.SetConfigs(configs={key: "50000"})])
+    assert run("root", "describe").stdout.splitlines()[-1].split() == [key, "50000", "-", "groups"]
+    refused = run("root", "alter", "--config", f"{key}=0", exit_code=1).stderr
+    assert "settings of groups, which only a broker can check" in refused
+    run("root", "alter", "--delete-config", key)
+    assert "groups/" not in run("root", "describe").stdout
+
+
 def test_no_root_is_made(run: Run, tmp_path: object) -> None:
     elsewhere = f"{tmp_path}/elsewhere"
     words = ("--root", elsewhere, "root", "alter", "--config", "num.partitions=3")

@@ -6,8 +6,14 @@ import pytest
 from sparklog.client import OFFSETS_TOPIC, AppendOptions, SparkLog, partition_for_group
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
+from sparklog.format.consumer_group_records import (
+    ConsumerGroupKey,
+    RecordKind,
+    encode_consumer_group_key,
+)
 from sparklog.format.consumer_offsets import OffsetKey, decode_key, decode_offset_value
 from sparklog.storage import MemoryStore
+from tests.foreign_records import append_foreign
 
 
 @pytest.mark.parametrize(
@@ -132,6 +138,22 @@ def test_a_topic_that_was_created_anew_starts_anew(log: SparkLog, other: SparkLo
     assert other.groups() == []
     log.commit_offsets("h", {("t", 0): 1})
     assert other.groups() == ["h"]
+
+
+def test_groups_of_the_consumer_protocol_are_known_by_their_records(log: SparkLog, other: SparkLog) -> None:
+    """What a broker writes of them is nothing else to the embedded client, and no damage."""
+    log.commit_offsets("g", {("t", 0): 5})
+    partition = partition_for_group("g", log.partition_count(OFFSETS_TOPIC))
+    group = encode_consumer_group_key(ConsumerGroupKey(RecordKind.GROUP, "g"))
+    member = encode_consumer_group_key(ConsumerGroupKey(RecordKind.MEMBER, "g", "m"))
+    append_foreign(log, OFFSETS_TOPIC, partition, [(group, b"any"), (member, b"any")])
+    for one in (log, other):
+        assert one.consumer_groups() == {"g"}
+        assert one.committed_offsets("g") == {("t", 0): 5}
+    append_foreign(log, OFFSETS_TOPIC, partition, [(member, None), (group, None)])
+    for one in (log, other):
+        assert one.consumer_groups() == set()
+        assert one.groups() == ["g"]
 
 
 def test_nothing_committed_changes_nothing(log: SparkLog) -> None:

@@ -5,7 +5,10 @@ from sparklog.log.config import (
     TopicConfig,
     broker_configs,
     broker_key,
+    group_configs,
+    group_key,
     is_broker_key,
+    is_group_key,
     nodes_with_configs,
 )
 from sparklog.log.setting import declared_settings
@@ -32,3 +35,9 @@ def test_no_setting_of_a_topic_or_a_root_is_taken_for_a_brokers() -> None:
     declared = [*declared_settings(TopicConfig), *declared_settings(RootConfig)]
     assert not any("/" in key for key in declared)
     assert [key for key in CONFIGS if not is_broker_key(key)] == ["retention.ms"]
+
+
+def test_each_group_has_its_own_whatever_its_name() -> None:
+    stored = {group_key("a", "x"): "1", group_key("a/b", "x"): "2", group_key("a/b", "y"): "3", **CONFIGS}
+    assert group_configs(stored) == {"a": {"x": "1"}, "a/b": {"x": "2", "y": "3"}}
+    assert [key for key in CONFIGS if is_group_key(key)] == []

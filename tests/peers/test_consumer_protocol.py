@@ -14,6 +14,7 @@ from benchmarks.peers.kafka_tools import CLASSES, HEAP
 from sparklog.client import SparkLog
 from tests.peers.conftest import Tool, numbered
 from tests.peers.test_java_clients import consumed, held
+from tests.peers.transacting import franz_command
 from tests.support.broker_process import BrokerProcess, until
 
 PROTOCOL = ("--command-property", "group.protocol=consumer")
@@ -92,6 +93,48 @@ def test_a_pattern_finds_topics_that_are_made_later(
             consumer.kill()
             consumer.wait()
     assert {"100", "101", "102"} <= set(output.read_text().split())
+
+
+def test_members_of_franz_go(
+    server: BrokerProcess, log: SparkLog, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = new_topic(4)
+    for partition in range(4):
+        log.append(topic, numbered(5), partition=partition)
+    command = [*franz_command("consuming"), server.bootstrap, "franz-consumers", topic]
+    members, outputs = [], []
+    try:
+        for number in range(2):
+            outputs.append(tmp_path / f"franz-{number}")
+            with outputs[-1].open("w") as file:
+                members.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file))
+            until(partial(franz_has, outputs[-1]), 60, f"member {number} gets partitions")
+        until(lambda: list(map(len, map(franz_has, outputs))) == [2, 2], 60, "two each")
+        assert franz_has(outputs[0]) | franz_has(outputs[1]) == {0, 1, 2, 3}
+        read = {line for one in outputs for line in one.read_text().splitlines() if line.startswith("r ")}
+        assert read >= {f"r {partition} {offset}" for partition in range(4) for offset in range(5)}
+        stdin = members[0].stdin
+        assert stdin is not None
+        stdin.close()
+        assert members[0].wait(60) == 0, outputs[0].read_text()
+        until(lambda: len(franz_has(outputs[1])) == 4, 60, "the other gets all")
+    finally:
+        for member in members:
+            if member.stdin is not None:
+                member.stdin.close()
+            member.kill()
+            member.wait()
+
+
+def franz_has(output: Path) -> set[int]:
+    has: set[int] = set()
+    for line in output.read_text().splitlines():
+        what, *numbers = line.split() or [""]
+        if what == "+":
+            has |= set(map(int, numbers))
+        elif what == "-":
+            has -= set(map(int, numbers))
+    return has
 
 
 def test_tools_change_an_empty_group(tool: Tool, log: SparkLog, new_topic: Callable[..., str]) -> None:

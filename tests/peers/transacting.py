@@ -71,12 +71,12 @@ def java_command(jars: Jars) -> list[str]:
     return java(jars, str(PROGRAM), heap=HEAP, jvm=QUICK_START)
 
 
-def franz_command() -> list[str]:
-    """franz-go, built by Go, which fetches it."""
+def franz_command(package: str = ".") -> list[str]:
+    """A program with franz-go, built by Go, which fetches it."""
     if shutil.which("go") is None:
         pytest.skip("there is no Go here")
-    program = cache() / "franz-transacting"
-    words = ["go", "build", "-o", str(program), "."]
+    program = cache() / f"franz-{'transacting' if package == '.' else package}"
+    words = ["go", "build", "-o", str(program), f"./{package}"]
     done = subprocess.run(
         words, cwd=FRANZ, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
     )

@@ -357,6 +357,21 @@ def test_a_group_has_so_many_regular_expressions(roots: Roots) -> None:
     roots.run(scenario)
 
 
+def test_requests_beyond_those_that_wait_for_a_search_are_to_come_again(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.ensure_topic()
+        host.root.reads = asyncio.Event()
+        joins = [beats(host, f"m{number}", topics=None, regex=f"orders{number}?") for number in range(60)]
+        await host.settle()
+        refused = [one.result().error for one in joins if one.done()]
+        assert refused == [ErrorCode.coordinator_not_available] * 10
+        host.root.reads.set()
+        answers = await asyncio.gather(*joins)
+        assert sum(not one.error for one in answers) == 50
+
+    roots.run(scenario)
+
+
 def test_a_group_has_its_own_session(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         configure(host, {group_key("g", "consumer.session.timeout.ms"): "60000"})
