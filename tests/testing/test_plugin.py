@@ -38,14 +38,8 @@ def test_the_example_of_the_page_passes(tmp_path: Path) -> None:
     assert f"{tests} passed" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("scope", "brokers"),
-    [
-        pytest.param("session", 1, marks=pytest.mark.exhaustive),
-        ("module", 2),
-        pytest.param("function", 4, marks=pytest.mark.exhaustive),
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("scope", "brokers"), [("session", 1), ("module", 2), ("function", 4)])
 def test_brokers_live_as_long_as_the_setting_says(scope: str, brokers: int, tmp_path: Path) -> None:
     test = "def test_{n}(sparklog_broker): print('pid', sparklog_broker.process.pid)\n"
     modules = {f"test_{m}.py": "".join(test.format(n=n) for n in "ab") for m in "cd"}
@@ -62,6 +56,7 @@ def test_an_unknown_scope_is_refused(tmp_path: Path) -> None:
     assert "found 'forever', expected one of session, package, module" in done.stdout + done.stderr
 
 
+@pytest.mark.exhaustive
 def test_settings_are_overridden_by_a_fixture(tmp_path: Path) -> None:
     code = """
 import pytest
