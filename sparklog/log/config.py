@@ -200,7 +200,8 @@ def refuse_kafka_only(keys: Iterable[str]) -> None:
 #
 # Keys of broker settings, which are stored among those of their root.
 #
-# `brokers/1/max.connections` is broker 1's; `brokers/default/max.connections` is the default of all brokers.
+# `brokers/1/max.connections` is broker 1's; `brokers/default/max.connections` is the default of all brokers;
+# `groups/G/consumer.session.timeout.ms` is group G's.
 # A root stores dynamic broker settings, and brokers read them when they start. Only brokers act on them, and
 # other processes leave these keys unchanged, so documents need no newer version for them (adr/0032). Defaults
 # of topics, and the root's own settings, have no such keys: they apply to every process that uses the root.
@@ -235,24 +236,11 @@ def nodes_with_configs(configs: Mapping[str, str]) -> list[int]:
     return sorted(int(node_id) for node_id in found if node_id.isascii() and node_id.isdecimal())
 
 
-def _prefix(node_id: int | None) -> str:
-    return f"{_PREFIX}{ALL_BROKERS if node_id is None else node_id}/"
-
-
-# --- group keys --------------------------------------------------------------------------------------
-#
-# Keys of group settings, which are stored among those of their root, as those of brokers.
-#
-# `groups/workers/share.auto.offset.reset` is the group's. Only brokers act on them.
-# Invariants: no setting's name has a slash, so the last one ends the group's id, which may have some.
-# Not here: the settings of groups (sparklog_server/settings).
-
-
 _GROUPS = "groups/"
 
 
 def group_key(group: str, name: str) -> str:
-    """Return the key of a setting of a group."""
+    """Return the key of a setting of one group, which may have slashes in its name."""
     return f"{_GROUPS}{group}/{name}"
 
 
@@ -261,19 +249,18 @@ def is_group_key(key: str) -> bool:
     return key.startswith(_GROUPS)
 
 
-def group_configs(configs: Mapping[str, str], group: str) -> dict[str, str]:
-    """Return a group's settings, by name, from a root's settings."""
-    prefix = group_key(group, "")
-    return {
-        name: value
-        for key, value in sorted(configs.items())
-        if key.startswith(prefix) and "/" not in (name := key.removeprefix(prefix))
-    }
+def group_configs(configs: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the settings of each group that has any, by name, from a root's settings."""
+    found: dict[str, dict[str, str]] = {}
+    for key, value in configs.items():
+        if is_group_key(key):
+            group, _, name = key.removeprefix(_GROUPS).rpartition("/")
+            found.setdefault(group, {})[name] = value
+    return found
 
 
-def groups_with_configs(configs: Mapping[str, str]) -> list[str]:
-    """Return the ids of the groups that have their own settings."""
-    return sorted({key.removeprefix(_GROUPS).rpartition("/")[0] for key in configs if is_group_key(key)})
+def _prefix(node_id: int | None) -> str:
+    return f"{_PREFIX}{ALL_BROKERS if node_id is None else node_id}/"
 
 
 # --- config ------------------------------------------------------------------------------------------
@@ -512,12 +499,12 @@ def is_topic_setting(key: str) -> bool:
 def validate_root_configs(configs: Mapping[str, str]) -> None:
     """As for topics; a root also stores the defaults of its topics, under the topic keys."""
     refuse_kafka_only(configs)
-    of_brokers = [key for key in configs if is_broker_key(key) or is_group_key(key)]
+    of_brokers = [key for key in configs if is_broker_key(key)]
     if of_brokers:
         raise InvalidRequestError(
             "UNKNOWN_CONFIG",
-            f"found {', '.join(of_brokers)}, settings of brokers or groups, which only a broker can check",
-            fix="Set them through a broker, by their own names: kafka-configs --entity-type brokers (groups)",
+            f"found {', '.join(of_brokers)}, settings of brokers, which only a broker can check",
+            fix="Set them through a broker, by their own names: kafka-configs --entity-type brokers",
         )
     validate_settings(configs, declared_settings(TopicConfig) | declared_settings(RootConfig), "root")
 

@@ -20,7 +20,6 @@ from sparklog.log.config import (
     broker_key,
     group_configs,
     group_key,
-    groups_with_configs,
     validate_root_configs,
     validate_topic_configs,
 )
@@ -156,6 +155,40 @@ def _validate_values(
 
 def _refused(message: str) -> RefusedError:
     return RefusedError(ErrorCode.invalid_request, message)
+
+
+# --- group configs -----------------------------------------------------------------------------------
+#
+# Invariants: every commit copies what the root has of settings, so at most MOST_GROUPS groups have their own.
+# Sources: Kafka GroupConfig, GroupConfigManager.
+
+MOST_GROUPS = 1_000
+MAX_GROUP_CHARACTERS = 10_000
+
+
+def validate_share_group(config: ServerConfig, group: str, given: Mapping[str, str]) -> None:
+    """Refuse settings of a share group that cannot be."""
+    if len(group) > MAX_GROUP_CHARACTERS:
+        raise _refused("The name of the group is too long.")
+    declared = declared_settings(ShareGroupConfig)
+    for name, value in given.items():
+        one = lookup_setting(name, declared, "group")
+        if len(value) > MAX_VALUE_LENGTH:
+            raise _refused(f"{name}: {len(value)} characters, expected at most {MAX_VALUE_LENGTH}")
+        one.parse(value)
+    validate_group_configs(given, config.share.dead_letter_prefix)
+
+
+def plan_group(config: ServerConfig, image: Image, group: str, changes: ConfigChanges) -> Action | None:
+    """Change the settings of one group, which need not exist."""
+    if not group:
+        raise _refused("Default group resources are not allowed.")
+    given = {name: value for name, value in changes.items() if value is not None}
+    validate_share_group(config, group, given)
+    stored = group_configs(image.configs)
+    if given and group not in stored and len(stored) >= MOST_GROUPS:
+        raise _refused(f"{len(stored)} groups have settings of their own already, the most that are allowed")
+    return plan_set_configs(image, None, {group_key(group, name): value for name, value in changes.items()})
 
 
 # --- config entries ----------------------------------------------------------------------------------
@@ -309,6 +342,26 @@ def cluster_entries(image: Image) -> list[ConfigEntry]:
     ]
 
 
+def group_entries(config: ServerConfig, image: Image, group: str) -> list[ConfigEntry]:
+    """All settings of a group: its own, and the broker's that are their defaults."""
+    own = group_configs(image.configs).get(group, {})
+    return share_group_entries(config, own)
+
+
+def share_group_entries(config: ServerConfig, own: Mapping[str, str]) -> list[ConfigEntry]:
+    """Those of a share group."""
+    below = ShareGroupConfig.of({}, "", config.share)
+    entries = []
+    for name, (field, one) in declared_settings(ShareGroupConfig).items():
+        default, inherited = one.format(one.default), one.format(getattr(below, field))
+        layers = [Synonym(name, own[name], ConfigSource.GROUP_CONFIG)] if name in own else []
+        if inherited != default:
+            layers.append(Synonym(name, inherited, ConfigSource.STATIC_BROKER_CONFIG))
+        layers.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
+        entries.append(ConfigEntry(name=name, setting=one, synonyms=tuple(layers), read_only=False))
+    return entries
+
+
 def _broker_layers(
     config: ServerConfig, image: Image, name: str, key: str, one: Setting
 ) -> Iterable[Synonym]:
@@ -347,61 +400,6 @@ def _own_layers(
     if static != default:
         yield Synonym(name, static, ConfigSource.STATIC_BROKER_CONFIG)
     yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)
-
-
-# --- group configs -----------------------------------------------------------------------------------
-#
-# Changing the settings of one group.
-#
-# Invariants: as of brokers' settings; groups with settings are bounded, since a name is all it takes.
-# Sources: Kafka GroupConfig, GroupConfigManager.
-
-
-MAX_GROUPS_WITH_CONFIGS = 10_000
-MAX_GROUP_CHARACTERS = 10_000
-# What a group can be given: name -> declaration.
-GROUP_SETTINGS: Mapping[str, Setting] = {
-    name: one for name, (_, one) in declared_settings(ShareGroupConfig).items()
-}
-
-
-def group_values(image: Image, group: str) -> dict[str, str]:
-    """What a group has of its own."""
-    return group_configs(image.configs, group)
-
-
-def plan_group(config: ServerConfig, image: Image, group: str, changes: ConfigChanges) -> Action | None:
-    """Change a group's own settings."""
-    if not 1 <= len(group) <= MAX_GROUP_CHARACTERS:
-        raise _refused("Default group resources are not allowed." if not group else "The group is too long.")
-    declared = {name: (name, one) for name, one in GROUP_SETTINGS.items()}
-    for name, value in changes.items():
-        if value is None:
-            continue
-        lookup_setting(name, declared, "group")
-        if len(value) > MAX_VALUE_LENGTH:
-            raise _refused(f"{name}: {len(value)} characters, expected at most {MAX_VALUE_LENGTH}")
-        GROUP_SETTINGS[name].parse(value)
-    validate_group_configs(changes, config.share.dead_letter_prefix)
-    known = groups_with_configs(image.configs)
-    if group not in known and len(known) >= MAX_GROUPS_WITH_CONFIGS:
-        raise _refused(f"More than {MAX_GROUPS_WITH_CONFIGS} groups have settings of their own.")
-    return plan_set_configs(image, None, {group_key(group, name): value for name, value in changes.items()})
-
-
-def group_entries(config: ServerConfig, image: Image, group: str) -> list[ConfigEntry]:
-    """All settings of a group."""
-    own = group_values(image, group)
-    below = ShareGroupConfig.of({}, group, config.share)
-    entries = []
-    for name, (field, one) in declared_settings(ShareGroupConfig).items():
-        default, inherited = one.format(one.default), one.format(getattr(below, field))
-        layers = [Synonym(name, own[name], ConfigSource.GROUP_CONFIG)] if name in own else []
-        if inherited != default:
-            layers.append(Synonym(name, inherited, ConfigSource.STATIC_BROKER_CONFIG))
-        layers.append(Synonym(name, default, ConfigSource.DEFAULT_CONFIG))
-        entries.append(ConfigEntry(name=name, setting=one, synonyms=tuple(layers), read_only=False))
-    return entries
 
 
 # --- config changes ----------------------------------------------------------------------------------
@@ -525,7 +523,9 @@ def _part(config: ServerConfig, resource_type: int, name: str, target: Target) -
         case ResourceType.BROKER:
             return lambda image: plan_all_brokers(config, image, target(image, cluster_values(image.configs)))
         case ResourceType.GROUP:
-            return lambda image: plan_group(config, image, name, target(image, group_values(image, name)))
+            return lambda image: plan_group(
+                config, image, name, target(image, group_configs(image.configs).get(name, {}))
+            )
         case unsupported:
             raise invalid_request(f"Unsupported resource type: {unsupported.name} ({resource_type})")
 

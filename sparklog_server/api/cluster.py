@@ -138,20 +138,19 @@ def _features(types: Any, services: Services) -> dict[str, Any]:
         return {}
     image = services.root.image
     # Of this key alone: another key with a bad value must not keep clients from connecting.
-    transactions = services.root.root_config_of([TRANSACTION_VERSION_KEY], image).transaction_version
-    # Name, newest version, and the one in force.
-    features = [
-        (SHARE_VERSION, NEWEST_SHARE_VERSION, NEWEST_SHARE_VERSION),
-        (TRANSACTION_VERSION, NEWEST_TRANSACTION_VERSION, transactions),
-    ]
+    finalized = services.root.root_config_of([TRANSACTION_VERSION_KEY], image).transaction_version
+    features = (
+        (TRANSACTION_VERSION, 1, NEWEST_TRANSACTION_VERSION, finalized),
+        (SHARE_VERSION, 1, NEWEST_SHARE_VERSION, NEWEST_SHARE_VERSION),
+    )
     return {
         "supported_features": [
-            make(types.SupportedFeatureKey, name=name, min_version=1, max_version=newest)
-            for name, newest, _ in features
+            make(types.SupportedFeatureKey, name=name, min_version=least, max_version=most)
+            for name, least, most, _ in features
         ],
         "finalized_features": [
-            make(types.FinalizedFeatureKey, name=name, min_version_level=1, max_version_level=finalized)
-            for name, _, finalized in features
+            make(types.FinalizedFeatureKey, name=name, min_version_level=level, max_version_level=level)
+            for name, _, _, level in features
         ],
         "finalized_features_epoch": max(0, image.commit),
     }

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sparklog.errors import SparklogError
-from sparklog.log.config import groups_with_configs
+from sparklog.log.config import group_configs
 from sparklog.metadata import Image
 from sparklog_server.admin.changes import Outcome, RefusedError, outcome_of
 from sparklog_server.admin.configs import (
@@ -21,7 +21,6 @@ from sparklog_server.admin.configs import (
     broker_entries,
     cluster_entries,
     group_entries,
-    group_values,
     increments,
     invalid_request,
     replacement,
@@ -106,6 +105,7 @@ class _Described:
         self._services = services
         self._image = image
         self._of_topics: TopicEntries | None = None
+        self._groups = group_configs(image.configs)
         self._of_values: dict[tuple[str, str | None], Any] = {}  # of topics: by name and a topic's own value
         self._all: dict[Hashable, _Results] = {}
         self._chosen: dict[Hashable, tuple[Any, ...]] = {}
@@ -131,7 +131,7 @@ class _Described:
                 validate_broker_name(self._services.node_id, name)
                 return kind, bool(name)
             case ResourceType.GROUP:
-                return kind, tuple(group_values(self._image, name).items())
+                return kind, tuple(sorted(self._groups.get(name, {}).items()))
             case unsupported:
                 raise invalid_request(f"Unsupported resource type: {unsupported.name} ({kind})")
 
@@ -298,5 +298,5 @@ def _listed_resources(
         for name in services.root.image.topics:
             yield ResourceType.TOPIC, name
     if ResourceType.GROUP in wanted:
-        for name in groups_with_configs(services.root.image.configs):
-            yield ResourceType.GROUP, name
+        for group in group_configs(services.root.image.configs):
+            yield ResourceType.GROUP, group
