@@ -177,8 +177,10 @@ def test_a_record_ends_once(image: Image) -> None:
 
 def test_a_state_has_a_bound(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "MAX_SHARE_RANGES", 1)
+    change = records(image, of_range(3, 3), of_range(5, 5))
     with pytest.raises(ActionRefusedError, match="2 ranges"):
-        applied(image, *acting(image, records(image, of_range(3, 3), of_range(5, 5))))
+        applied(image, *acting(image, change))
+    assert "2 ranges" in str(share_refusal(image, change, node_id=1))
 
 
 def test_states_have_a_bound(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,8 +99,7 @@ def share_records(draft: ImageDraft, action: ShareRecords) -> None:
         after = share_after(state, action.ranges, log_start_offset=partition.state.log_start_offset)
     except ValueError as error:
         raise ActionRefusedError(f"{where}: {error}") from None
-    if len(after.ranges) > MAX_SHARE_RANGES:
-        raise ActionRefusedError(f"{where}: {len(after.ranges)} ranges, expected {MAX_SHARE_RANGES:,}")
+    refuse(_why_too_many(after), where)
     draft.set_share(action.group, place, after)
 
 
@@ -110,6 +109,11 @@ def forget_share(draft: ImageDraft, action: ForgetShare) -> None:
     for place in list(draft.shares.get(action.group, ())):
         if not topics or place[0] in topics:
             draft.set_share(action.group, place, None)
+
+
+def _why_too_many(state: ShareState) -> str | None:
+    count = len(state.ranges)
+    return f"{count} ranges, expected at most {MAX_SHARE_RANGES:,}" if count > MAX_SHARE_RANGES else None
 
 
 def why_beyond(ranges: Sequence[ShareRange], log_end_offset: int) -> str | None:
@@ -187,7 +191,9 @@ def share_refusal(image: Image, action: ShareRecords, *, node_id: int) -> Sparkl
     partition = image.partition_of(*place)
     wrong = why_illegal_ranges(action.ranges) or why_beyond(action.ranges, partition.log_end_offset)
     try:
-        share_after(state, action.ranges, log_start_offset=partition.log_start_offset)
+        after = share_after(state, action.ranges, log_start_offset=partition.log_start_offset)
     except ValueError as error:
         wrong = wrong or str(error)
+    else:
+        wrong = wrong or _why_too_many(after)
     return None if wrong is None else invalid_plan(f"{where}: {wrong}")
