@@ -100,6 +100,9 @@ def test_doctor_lists_the_extras() -> None:
         "server ok installed",
         "console ok installed",
         "s3 ok not installed: pip install 'sparklog[s3]', for roots in S3",
+        "gs ok installed",
+        "azure ok installed",
+        "fsspec ok installed",
     ]
 
 
