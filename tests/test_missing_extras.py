@@ -104,12 +104,18 @@ def test_doctor_lists_the_extras() -> None:
         "server ok not installed: pip install 'sparklog[server]', to serve Kafka clients",
         "console ok installed",
         "s3 ok installed",
+        "gs ok installed",
+        "azure ok installed",
+        "fsspec ok installed",
         "kafka ok installed",
     ]
     assert python_without("botocore", code).stdout.splitlines() == [
         "server ok installed",
         "console ok installed",
         "s3 ok not installed: pip install 'sparklog[s3]', for roots in S3",
+        "gs ok installed",
+        "azure ok installed",
+        "fsspec ok installed",
         "kafka ok installed",
     ]
 
