@@ -49,8 +49,11 @@ TOOLS: Mapping[str, Tool] = {
     ),
     "kafka-delete-records": Tool({"": "records delete"}),
     "kafka-get-offsets": Tool({"": "offsets get"}, _SERVERS),
-    "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
-    _CONSUMER: Tool({"": "consume"}),
+    "kafka-console-producer": Tool(
+        {"": "produce"},
+        _SERVERS | {"--compression-codec": "--compression", "--producer.config": "--command-config"},
+    ),
+    _CONSUMER: Tool({"": "consume"}, {"--consumer.config": "--command-config"}),
     "kafka-dump-log": Tool({"": "dump-log"}, {"--deep-iteration": "--deep"}),
     "kafka-producer-perf-test": Tool({"": "perf produce"}),
     "kafka-consumer-perf-test": Tool({"": "perf consume"}, _SERVERS | {"--messages": "--num-records"}),
@@ -91,9 +94,6 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
 INSTEAD_OF_OPTION: Mapping[str, str] = {
     "--members": "`groups describe --members` shows them",
     "--state": "`groups describe --state` shows it",
-    "--command-config": _CLIENT,
-    "--producer.config": _CLIENT,
-    "--consumer.config": _CLIENT,
     "--command-property": _CLIENT,
     "--producer-property": f"{_CLIENT}; instead of compression.type: --compression CODEC; acks is all",
     "--producer-props": f"{_CLIENT}; instead of bootstrap.servers: --bootstrap-server HOST:PORT, of "
@@ -159,7 +159,9 @@ def translate(args: Sequence[str]) -> list[str]:
 # kafka-configs: what it describes or alters, a broker's number or a topic, decides on our command.
 _ENTITIES = {"--topic": "topics", "--broker": "brokers", "--broker-defaults": "brokers"}
 _VALUED = ("--topic", "--broker", "--entity-type", "--entity-name", "--add-config", "--delete-config")
-_NO_ENTITIES = "it is --entity-type topics or brokers here: there are no quotas, users or client metrics"
+_NO_ENTITIES = (
+    "it is --entity-type topics or brokers here: there are no quotas or client metrics; users: sparklog users"
+)
 _ONE_BROKER = "only a running broker can check its settings: use Kafka's own tool"
 _ITEMS = re.compile(r",(?![^\[]*\])")  # commas outside of brackets
 
