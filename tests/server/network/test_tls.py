@@ -445,7 +445,7 @@ NAMES: list[tuple[list[list[tuple[str, str]]], str]] = [
     ([[("C", "DE")], [("O", "A, B + C")], [("CN", "alice")]], r"CN=alice,O=A\, B \+ C,C=DE"),
     ([[("CN", " lead and trail ")]], r"CN=\ lead and trail\ "),
     (
-        X,
+        [[("CN", '#x"y;z<w>=\\')], [("E", "ab")]],
         r"1.2.840.113549.1.9.1=#16026162,CN=\#x\"y\;z\<w\>\=\\",
     ),
     ([[("CN", "Jürgen Ä")], [("DC", "example")], [("DC", "com")]], "DC=com,DC=example,CN=Jürgen Ä"),
