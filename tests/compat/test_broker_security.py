@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka import admin as librdkafka_admin
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 from kafka import KafkaProducer
@@ -26,6 +20,7 @@ from tests.support.certificates import Authority
 from tests.support.ports import lasting_port
 from tests.support.sasl_client import USERS, add_users
 
+librdkafka: Any = librdkafka_admin  # it exports nothing by name
 MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
 
 
@@ -126,7 +121,8 @@ def test_librdkafka_authenticates_again(secured: Secured) -> None:
 def test_librdkafka_is_told_that_the_password_is_wrong(secured: Secured) -> None:
     told: list[str] = []
     wrong = secured.librdkafka("SCRAM-SHA-256", sasl_password="wrong")
-    admin = AdminClient({**wrong, "error_cb": lambda error: told.append(str(error)), "log_level": 0})
+    words: dict[str, Any] = {**wrong, "error_cb": lambda error: told.append(str(error)), "log_level": 0}
+    admin = librdkafka.AdminClient(words)
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=2)
     admin.poll(0)
@@ -134,10 +130,10 @@ def test_librdkafka_is_told_that_the_password_is_wrong(secured: Secured) -> None
 
 
 def test_librdkafka_manages_users(secured: Secured) -> None:
-    admin = AdminClient(secured.librdkafka("PLAIN"))
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
+    admin = librdkafka.AdminClient(secured.librdkafka("PLAIN"))
+    info = librdkafka.ScramCredentialInfo(librdkafka.ScramMechanism.SCRAM_SHA_512, 8192)
     (made,) = admin.alter_user_scram_credentials(
-        [UserScramCredentialUpsertion("carol", info, b"new")]
+        [librdkafka.UserScramCredentialUpsertion("carol", info, b"new")]
     ).values()
     made.result(60)
     described = admin.describe_user_scram_credentials(["carol"])["carol"].result(60)
@@ -145,7 +141,7 @@ def test_librdkafka_manages_users(secured: Secured) -> None:
     carol = secured.librdkafka("SCRAM-SHA-512", sasl_username="carol", sasl_password="new")
     produce(carol, b"carol")
     (gone,) = admin.alter_user_scram_credentials(
-        [UserScramCredentialDeletion("carol", ScramMechanism.SCRAM_SHA_512)]
+        [librdkafka.UserScramCredentialDeletion("carol", librdkafka.ScramMechanism.SCRAM_SHA_512)]
     ).values()
     gone.result(60)
 
