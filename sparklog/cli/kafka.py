@@ -57,8 +57,11 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-groups": Tool({"--list": "groups list"}),
     "kafka-delete-records": Tool({"": "records delete"}),
     "kafka-get-offsets": Tool({"": "offsets get"}, _SERVERS),
-    "kafka-console-producer": Tool({"": "produce"}, _SERVERS | {"--compression-codec": "--compression"}),
-    _CONSUMER: Tool({"": "consume"}),
+    "kafka-console-producer": Tool(
+        {"": "produce"},
+        _SERVERS | {"--compression-codec": "--compression", "--producer.config": "--command-config"},
+    ),
+    _CONSUMER: Tool({"": "consume"}, {"--consumer.config": "--command-config"}),
     "kafka-dump-log": Tool({"": "dump-log"}, {"--deep-iteration": "--deep"}),
     _PRODUCER_PERF: Tool({"": "perf produce"}),
     "kafka-consumer-perf-test": Tool({"": "perf consume"}, _SERVERS | {"--messages": "--num-records"}),
@@ -118,9 +121,6 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
 }
 INSTEAD_OF_OPTION: Mapping[str, str] = {
     "--members": "`groups describe --members` shows them",
-    "--command-config": _CLIENT,
-    "--producer.config": _CLIENT,
-    "--consumer.config": _CLIENT,
     "--command-property": _CLIENT,
     "--verify": "`partitions list --reassigning` shows what is not done",
     "--generate": "`partitions reassign --topic NAME --brokers ID,... --dry-run` proposes",

@@ -231,10 +231,11 @@ class Connection:
             or self.reader.started_ms is not None
         )
 
-    @property
-    def is_authenticating(self) -> bool:
-        """True until the TLS handshake and the authentication of the client are over."""
-        return not (self._is_secured and self.session.is_authenticated)
+    def authenticates_too_long(self, now_ms: int, limit_ms: int) -> bool:
+        """True if the TLS handshake and the authentication, or a renewal of it, take longer than this."""
+        if self._is_secured and self.session.is_authenticated:
+            return False
+        return now_ms - (self.session.began_ms if self.session.is_again else self.began_ms) > limit_ms
 
     @property
     def is_waiting(self) -> bool:

@@ -417,7 +417,7 @@ class Network:
         limit_ms = self.shared.security.authentication_timeout_ms
         started_ms = connection.reader.started_ms
         stuck_ms = connection.writer.waiting_since_ms
-        if connection.is_authenticating and now_ms - connection.began_ms > limit_ms:
+        if connection.authenticates_too_long(now_ms, limit_ms):
             connection.close(f"not authenticated after {limit_ms} ms")
         elif started_ms is not None and now_ms - started_ms > patience_ms:
             connection.close(f"a request not complete after {patience_ms} ms")

@@ -279,11 +279,11 @@ class TlsSocket:
     def _receive(self, size: int) -> bool:
         """Take received bytes to decrypt; False if there are none."""
         try:
-            count = self._socket.recv_into(_raw, size)
+            data = self._socket.recv(size)
         except (BlockingIOError, InterruptedError):
             return False
-        if count:
-            self._incoming.write(_raw[:count])
+        if data:
+            self._incoming.write(data)
         else:
             self._incoming.write_eof()
         return True
@@ -370,9 +370,6 @@ class TlsSocket:
             with contextlib.suppress(OSError):
                 self.flush()
         self._socket.close()
-
-
-_raw = memoryview(bytearray(RAW_BYTES))  # of the event loop's thread
 
 
 def _record(buffers: Sequence[memoryview]) -> memoryview | bytes:

@@ -215,7 +215,8 @@ def internal_families(seen: Observation) -> Iterator[Metric]:
     )
     yield counters(
         "sparklog_connections_refused_total",
-        "Connections closed immediately, by the exceeded limit.",
+        "Connections closed: by the exceeded limit immediately, or `authentication`: a TLS handshake or "
+        "a login that failed.",
         [({"reason": reason}, count) for reason, count in sorted(metrics.connections_refused.copy().items())],
     )
     yield counter(

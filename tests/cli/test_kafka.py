@@ -37,7 +37,6 @@ def test_every_tool_means_a_command_that_there_is(command: str) -> None:
         ("kafka-reassign-partitions --execute --file - --throttle 9", "nothing is copied here"),
         ("kafka-e2e-latency h:1 t 10 all", "give BROKER TOPIC RECORDS ACKS BYTES"),
         ("kafka-e2e-latency h:1 t 10 all 20 client.properties", "a file of properties has no meaning"),
-        ("kafka-topics --list --command-config client.properties", "leave it out"),
         ("kafka-topics --describe --topic t --topic-id x", "topics list --output json"),
         ("kafka-transactions --bootstrap-server h:1 abort --start-offset 0", "find-hanging"),
         ("consume -t t -b h:9092", "it is --bootstrap-server HOST:PORT"),

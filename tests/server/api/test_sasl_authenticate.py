@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import sparklog
+from sparklog.client.scram import Mechanism, ScramClient
 from sparklog.metadata import plan_delete_scram_credential
+from tests.support.broker_process import until
 from tests.support.certificates import Authority
 from tests.support.running_broker import RunningBroker
 from tests.support.sasl_client import (
@@ -138,6 +140,29 @@ def test_session_has_a_lifetime_and_is_renewed(renewing: RunningBroker) -> None:
         expire(renewing)
         assert log_in(client).error_code == NONE
         assert client.ask(METADATA, 1, topics=None).brokers
+
+
+def test_renewal_of_an_old_connection_has_time(start_broker: Start, root_with_users: str) -> None:
+    """The time of an authentication counts from its own beginning."""
+    quick = {"connections.max.reauth.ms": "60000", "sparklog.authentication.timeout.ms": "4000"}
+    broker = start_broker({**SASL, **quick}, root=root_with_users)
+    with WireClient(broker.host, broker.port) as client:
+        log_in(client)
+        expire(broker)
+        (connection,) = broker.broker.network.connections.values()
+        connection.began_ms -= 60_000
+        handshake(client)
+        looks = broker.broker.network.looks
+        until(lambda: broker.broker.network.looks >= looks + 2)
+        first = ScramClient(Mechanism.SHA_256, "alice", "secret").first()
+        assert message(client, first).error_code == NONE
+
+
+def test_silent_client_is_disconnected(start_broker: Start, root_with_users: str) -> None:
+    broker = start_broker({**SASL, "sparklog.authentication.timeout.ms": "100"}, root=root_with_users)
+    with WireClient(broker.host, broker.port) as client:
+        handshake(client)
+        assert client.is_closed()
 
 
 def test_expired_session_serves_nothing(renewing: RunningBroker) -> None:

@@ -1,6 +1,10 @@
 """SaslHandshake: what is served before and after it, mechanisms, when it may come again."""
 
+import os
+import random
+import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -87,3 +91,21 @@ def test_renewals_have_a_least_interval(renewing: RunningBroker) -> None:
         log_in(client)
         expire(renewing, began_ms_ago=500)
         assert handshake(client).error_code == ILLEGAL_STATE
+
+
+def test_fuzzed_frames_before_the_authentication_get_nothing(broker: RunningBroker) -> None:
+    """Random keys, versions and bodies: an answer is only about versions, or about SASL."""
+    seed = int(os.environ.get("SPARKLOG_SEED") or time.monotonic_ns())
+    print(f"SPARKLOG_SEED={seed}")
+    dice = random.Random(seed)
+    for _ in range(300):
+        key = dice.choice(
+            [0, 1, 3, HANDSHAKE, API_VERSIONS, 19, 32, AUTHENTICATE, 50, 51, dice.randrange(-5, 99)]
+        )
+        head = struct.pack(">hhih", key, dice.randrange(-1, 5), 7, dice.choice([-1, 0, 3, 900]))
+        with WireClient(broker.host, broker.port) as client:
+            client.send_frame(head + dice.randbytes(dice.randrange(60)))
+            client.socket.shutdown(socket.SHUT_WR)
+            frame = client.receive_frame()
+            assert frame is None or key in {HANDSHAKE, API_VERSIONS}, key
+    assert broker.broker.metrics.requests.keys() <= {"SaslHandshake", "ApiVersions"}

@@ -445,8 +445,8 @@ NAMES: list[tuple[list[list[tuple[str, str]]], str]] = [
     ([[("C", "DE")], [("O", "A, B + C")], [("CN", "alice")]], r"CN=alice,O=A\, B \+ C,C=DE"),
     ([[("CN", " lead and trail ")]], r"CN=\ lead and trail\ "),
     (
-        [[("CN", '#x"y;z<w>=\\')], [("E", "a@b.c")]],
-        r"1.2.840.113549.1.9.1=#16056140622e63,CN=\#x\"y\;z\<w\>\=\\",
+        [[("CN", '#x"y;z<w>=\\')], [("E", "ab")]],
+        r"1.2.840.113549.1.9.1=#16026162,CN=\#x\"y\;z\<w\>\=\\",
     ),
     ([[("CN", "Jürgen Ä")], [("DC", "example")], [("DC", "com")]], "DC=com,DC=example,CN=Jürgen Ä"),
     (
