@@ -25,6 +25,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "SECURITY.md",
+    "changelog.d/README.md",
 ]
 exclude_patterns = ["docs/_site"]
 extensions = [

@@ -61,7 +61,7 @@ _ERRORS = {
     86: "GROUP_SUBSCRIBED_TO_TOPIC",
 }
 _CONSUMER = "consumer"  # protocol type, whose assignments are Kafka's; and the type of a group (KIP-848)
-_CLASSIC, _DEAD = "classic", "Dead"
+_CLASSIC, _SHARE, _DEAD = "classic", "share", "Dead"
 TopicPartition = tuple[str, int]
 T = TypeVar("T")
 _Answers = Mapping[str, tuple[int, T]]  # by group: error code, and what else there is
@@ -90,7 +90,7 @@ class GroupDescription:
     """As its coordinator knows it.
 
     Fields:
-        type: classic, or consumer (KIP-848).
+        type: classic, consumer (KIP-848) or share (KIP-932).
         state: Kafka's name: Empty, Stable, Dead; PreparingRebalance, CompletingRebalance of classic groups;
             Assigning, Reconciling of consumer groups.
         epoch, target_epoch: of a consumer group, and of its target assignment; else None.
@@ -619,6 +619,7 @@ def _read_shares(reader: AnswerReader, at: _Coordinator) -> dict[str, tuple[int,
                 coordinator=f"{at.address[0]}:{at.address[1]} ({at.node_id})",
                 assignment_strategy=assignor,
                 members=tuple(members),
+                type=_SHARE,
             ),
         )
     return found

@@ -16,7 +16,7 @@ def test_groups_are_listed_with_their_states(run: Run, run_json: RunJson) -> Non
     run("produce", "-t", "t", stdin="x\n")
     run("consume", "-t", "t", "-G", "g", "-e")
     assert run("kafka-consumer-groups", "--list", "--state").stdout == "GROUP  STATE\ng      Empty\n"
-    assert run_json("groups", "list", "--state") == [{"group": "g", "state": "Empty"}]
+    assert run_json("groups", "list", "--state") == [{"group": "g", "type": "classic", "state": "Empty"}]
 
 
 def test_groups_are_listed_and_described(run: Run, run_json: RunJson) -> None:

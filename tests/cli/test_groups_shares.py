@@ -95,7 +95,7 @@ def test_its_coordinator_knows_the_members(ask: RunJson) -> None:
     members = ask("groups", "describe", "--group", "workers", "--members", "--verbose").stdout.splitlines()
     assert members[1].split() == ["workers", "m-1", "/127.0.0.1", "test", "2", "t:0,1"]
     state = ask("groups", "describe", "--group", "workers", "--state").stdout.splitlines()[1]
-    assert state.split()[-3:] == ["simple", "Stable", "1"]
+    assert state.split()[-4:] == ["simple", "Stable", "1", "share"]
 
 
 @pytest.mark.slow

@@ -83,8 +83,8 @@ def member(broker: RunningBroker, log: SparkLog) -> Iterator[confluent_kafka.Con
 def test_states_are_listed(log: SparkLog, member: object, run: Run, ask_json: RunOn) -> None:
     assert member
     assert ask_json("groups", "list", "--state") == [
-        {"group": "busy", "state": "Stable"},
-        {"group": "idle", "state": "Empty"},
+        {"group": "busy", "type": "classic", "state": "Stable"},
+        {"group": "idle", "type": "classic", "state": "Empty"},
     ]
     assert "only a broker knows" in run("groups", "list", "--state", "--root", log.url, exit_code=2).stderr
 
@@ -109,6 +109,8 @@ def test_members_and_state_are_the_coordinators(
             "client_id": "reader",
             "partitions": 2,
             "assignment": "t:0,1",
+            "current_epoch": None,
+            "target_assignment": None,
         }
     ]
     (state,) = ask_json("groups", "describe", "--group", "busy", "--state")
@@ -118,12 +120,15 @@ def test_members_and_state_are_the_coordinators(
         "assignment_strategy": expected.partition_assignor,
         "state": "Stable",
         "members": 1,
+        "type": "classic",
+        "group_epoch": None,
+        "target_assignment_epoch": None,
     }
     heading, row = ask(
         "kafka-consumer-groups", "--describe", "--group", "busy", "--state"
     ).stdout.splitlines()
     assert heading.split("  ")[:2] == ["GROUP", "COORDINATOR (ID)"]
-    assert row.split()[-2:] == ["Stable", "1"]
+    assert row.split()[-3:] == ["Stable", "1", "classic"]
     text = ask("groups", "describe", "--all-groups", "--members", "--verbose")
     assert text.stdout.splitlines()[0].split() == [
         "GROUP",

@@ -33,6 +33,7 @@ from sparklog.metadata.documents.document import (
     encode_document,
 )
 from sparklog.metadata.documents.properties import SNAPSHOT_HINT, manifest_name, snapshot_directory
+from sparklog.metadata.documents.snapshot_shares import shares_of, stored_shares
 from sparklog.metadata.model.access import checked_access
 from sparklog.metadata.model.action import (
     ActionRefusedError,
@@ -81,12 +82,7 @@ from sparklog.metadata.model.retired import (
     RetiredRange,
 )
 from sparklog.metadata.model.settings import validate_readable
-from sparklog.metadata.model.share_values import (
-    Shares,
-    ShareState,
-    why_illegal_share,
-    why_illegal_share_group,
-)
+from sparklog.metadata.model.share_values import ShareState
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
     NO_ID,
@@ -543,7 +539,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         scram=state.scram,
         acls=acls,
         quotas=quotas,
-        shares=_shares(state, topics, where),
+        shares=shares_of(state.shares, topics, where),
         cluster_changed=commit,
         newest_ms=header.timestamp_ms,
         replayed=Replayed(commit),
@@ -655,38 +651,6 @@ def _state(image: Image) -> SnapshotState:
         tuple((entity, dict(quotas)) for entity, quotas in image.quotas.items()),
         stored_shares(image.shares),
     )
-
-
-def stored_shares(shares: Shares) -> dict[str, dict[str, dict[int, ShareState]]]:
-    stored: dict[str, dict[str, dict[int, ShareState]]] = {}
-    for group, states in shares.items():
-        for (topic_id, partition), state in states.items():
-            stored.setdefault(group, {}).setdefault(topic_id, {})[partition] = state
-    return stored
-
-
-def _shares(state: SnapshotState, topics: Sequence[Topic], where: str) -> Shares:
-    if not state.shares:
-        return {}
-    ends = {
-        (topic.topic_id, one.partition): one.log_end_offset for topic in topics for one in topic.partitions
-    }
-    same = {topic.topic_id: topic.topic_id for topic in topics}  # each id is kept in memory once
-    found = {}
-    for group, by_topic in state.shares.items():
-        found[group] = {
-            (same.get(topic_id, topic_id), partition): one
-            for topic_id, partitions in by_topic.items()
-            for partition, one in partitions.items()
-        }
-        reason = why_illegal_share_group(group)
-        for place, one in found[group].items():
-            end = ends.get(place)
-            unknown = "no such partition" if end is None else None
-            reason = reason or unknown or why_illegal_share(one, end or 0)
-        if reason is not None:
-            raise corrupt(_CODE, where, f"found share group {group[:100]!r}: {reason}")
-    return found
 
 
 def _stored_retired(retired: Retired) -> StoredRetired | None:
