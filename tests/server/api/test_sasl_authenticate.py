@@ -1,7 +1,6 @@
 """SaslAuthenticate over real connections: who gets in, failures, and re-authentication."""
 
 import base64
-import os
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -93,7 +92,7 @@ def test_replayed_messages_fail(broker: RunningBroker, client: WireClient) -> No
         assert message(other, final).error_code == FAILED
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", b"n,,n=alice", os.urandom(100), bytes(60_000)])
+@pytest.mark.parametrize("data", [b"", b"\0", b"n,,n=alice", b"\x80v\xc9\x8bR" * 20, bytes(60_000)])
 def test_hostile_messages_end_the_connection(client: WireClient, data: bytes) -> None:
     handshake(client)
     assert message(client, data).error_code == FAILED
