@@ -24,9 +24,11 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, once for all tests."""
+    """Chromium. While Playwright is started its event loop runs in this thread: no other module's tests may
+    find it there.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright: see make test-console")
     if not CHROMIUM.exists():
         pytest.skip(f"there is no {CHROMIUM}: see make test-console")
