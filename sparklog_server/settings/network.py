@@ -223,7 +223,7 @@ class HttpSettings:
         choices=("PLAINTEXT", "SSL", "SASL_SSL"),
         doc="""SSL: https, with the ssl.* settings, or those with the prefix listener.name.http. SASL_SSL: and
         only for users who log in: those of SCRAM, or with a token of OAUTHBEARER. With an authorizer they
-        need Describe on the cluster, and what docs/security.md lists. PLAINTEXT: there is no login, keep it
+        need Describe on the cluster, and what docs/console.md lists. PLAINTEXT: there is no login, keep it
         to a network you trust.""",
     )
     http_open: tuple[str, ...] = setting(
