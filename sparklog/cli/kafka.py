@@ -29,6 +29,13 @@ _PRODUCER_PERF, _E2E = "kafka-producer-perf-test", "kafka-e2e-latency"
 _ELECTION = "kafka-leader-election"
 _STARTS = ("--from-beginning", "--offset", "-o", "--group", "-G", "--help", "-h")
 _SERVERS = {"--broker-list": "--bootstrap-server"}
+_GROUPS = {
+    "--list": "groups list",
+    "--describe": "groups describe",
+    "--reset-offsets": "groups reset-offsets",
+    "--delete": "groups delete",
+    "--delete-offsets": "groups delete-offsets",
+}
 TOOLS: Mapping[str, Tool] = {
     "kafka-topics": Tool(
         {
@@ -40,15 +47,8 @@ TOOLS: Mapping[str, Tool] = {
         }
     ),
     _CONFIGS: Tool({"--describe": "topics describe", "--alter": "topics alter"}),
-    "kafka-consumer-groups": Tool(
-        {
-            "--list": "groups list",
-            "--describe": "groups describe",
-            "--reset-offsets": "groups reset-offsets",
-            "--delete": "groups delete",
-            "--delete-offsets": "groups delete-offsets",
-        }
-    ),
+    "kafka-consumer-groups": Tool(_GROUPS),
+    "kafka-share-groups": Tool(_GROUPS),
     "kafka-acls": Tool(
         {"--add": "acls add", "--list": "acls list --as kafka-acls", "--remove": "acls remove"},
         {"--force": "--yes"},
@@ -107,7 +107,6 @@ INSTEAD_OF_TOOL: Mapping[str, str] = {
     "trogdor": "`sparklog perf` measures, `sparklog verify` tests",
     "kafka-run-class": "give the name of the tool: `sparklog kafka-get-offsets`",
     "kafka-delegation-tokens": _OWN,
-    "kafka-share-groups": _OWN,
     "kafka-console-share-consumer": _OWN,
     "kafka-share-consumer-perf-test": _OWN,
     "kafka-verifiable-share-consumer": _OWN,

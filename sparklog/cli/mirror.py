@@ -95,8 +95,8 @@ def mirror(
     Only committed records are copied. Needs pip install 'sparklog[kafka]'.
 
     \b
-    sparklog mirror --from kafka:9092 --dry-run
-    sparklog mirror --from kafka:9092 --topic orders --follow
+    sparklog --root /data/log mirror --from kafka:9092 --dry-run
+    sparklog --root /data/log mirror --from kafka:9092 --topic orders --follow
     """  # noqa: D301 - as in main.py
     from sparklog.mirror.copying import Mirror
     from sparklog.mirror.kafka_source import KafkaSource
