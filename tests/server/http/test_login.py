@@ -218,6 +218,23 @@ def test_a_user_may_see_and_change_what_the_acls_say(start_site: Callable[..., S
     assert status == 200
 
 
+def test_a_path_that_is_routed_as_another_one_shows_no_records(start_site: Callable[..., Site]) -> None:
+    """Starlette's patterns end before a line end, and its mount then takes one slash of two."""
+    site = start_site(**{"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:bob"})
+    site.grant(Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:alice", "*", "DESCRIBE", "ALLOW"))
+    for path in (
+        "/console//topics/orders/messages%0A",
+        "/console//topics/orders/tail%0a",
+        "/console//topics/orders/messages/export%0A?format=jsonl",
+        "/console//api/v1/topics/orders/messages%0A",
+        "/console/topics/orders/messages%0A",
+        "/console//topics/orders/messages",
+    ):
+        assert site.ask(path, Authorization=BASIC)[0] in {403, 404}, path
+    assert needed("POST", "/console//topics/orders/delete\n", "") is None
+    assert needed("POST", "/console/topics/orders/delete\n", "") is None
+
+
 def test_every_path_of_the_console_has_a_rule(tmp_path: Path) -> None:
     """A path that changes something, and that no rule knows, is refused."""
     with sparklog.open(str(tmp_path / "log")) as log:
