@@ -1,5 +1,6 @@
 """Logins of the HTTP endpoint: who gets in, for how long, and what each user may see and change."""
 
+import asyncio
 import base64
 import http.client
 import ssl
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 import sparklog
 from sparklog.client.scram import Mechanism, new_credential
@@ -35,12 +37,15 @@ from sparklog_server.http.login import (
     MAX_SESSIONS,
     SESSION_MS,
     Failures,
+    Login,
     Sessions,
     TooManyFailuresError,
     needed,
     page_after,
 )
+from sparklog_server.security.access import Access
 from sparklog_server.security.listeners import check_listeners
+from sparklog_server.security.sasl import CHECKS
 from sparklog_server.settings.access import STANDARD_AUTHORIZER
 from sparklog_server.settings.config import ServerConfig
 from tests.support.certificates import Authority
@@ -180,6 +185,55 @@ def test_an_address_that_fails_too_often_has_to_wait(start_site: Callable[..., S
         assert site.log_in("alice", "wrong")[0] == 401
     assert site.log_in()[0] == 429
     assert site.ask("/metrics", Authorization=BASIC)[0] == 429
+
+
+def test_guesses_that_come_at_the_same_time_count() -> None:
+    """And do not fill the queue of the threads that authenticate Kafka's clients."""
+    checked = 0
+    most = 0
+    running = 0
+
+    async def run(check: Callable[..., object], *args: object) -> object:
+        nonlocal checked, running, most
+        checked, running = checked + 1, running + 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return check(*args)
+
+    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise AssertionError("let in")
+
+    login = Login(
+        app,
+        lambda: ScramUsers(),
+        tokens=None,
+        access=Access(),
+        run=run,
+        clock=ManualClock(),
+        open_paths=(),
+    )
+    statuses: list[int] = []
+
+    async def guess(host: str) -> None:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        headers = [(b"authorization", BASIC.encode())]
+        scope = {"type": "http", "method": "GET", "path": "/metrics", "query_string": b"", "headers": headers}
+        await login({**scope, "client": (host, 1)}, receive, send)
+
+    async def flood() -> None:
+        await asyncio.gather(*(guess("10.0.0.1") for _ in range(200)))
+
+    asyncio.run(flood())
+    assert sorted(set(statuses)) == [401, 429]
+    assert checked < MAX_FAILURES + CHECKS
+    assert most <= CHECKS
 
 
 def test_a_session_ends_when_the_password_changes(start_site: Callable[..., Site]) -> None:
