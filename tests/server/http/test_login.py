@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import contextlib
 import http.client
+import socket
 import ssl
 import urllib.parse
 from collections.abc import Callable
@@ -28,6 +30,7 @@ from sparklog.metadata import (
     plan_scram_feature,
     plan_set_scram_credential,
 )
+from sparklog_server.http.endpoint import MAX_HANDSHAKES
 from sparklog_server.http.login import (
     COOKIE,
     FAILURES_MS,
@@ -360,6 +363,20 @@ def test_new_certificates_are_taken_without_a_restart(
     with pytest.raises(ssl.SSLCertVerificationError):
         site.ask("/health")
     assert Site(site.broker, other).ask("/health")[0] == 200
+
+
+def test_connections_that_shake_no_hands_are_few(start_site: Callable[..., Site]) -> None:
+    site = start_site()
+    address = site.broker.broker.http.address
+    assert address is not None
+    with contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(address, timeout=30))
+            for _ in range(MAX_HANDSHAKES + 20)
+        ]
+        assert [one.recv(1) for one in silent[:20]] == [b""] * 20
+        for _ in range(20):  # connections that have shaken hands, or are being closed, do not count
+            assert site.ask("/health")[0] == 200
 
 
 def test_settings_of_the_http_listener(tmp_path: Path) -> None:
