@@ -118,7 +118,7 @@ class Authorizer:
                 of_resource = self._prefixed.setdefault(acl.resource_type, {}).setdefault(acl.name, {})
             of_resource.setdefault(acl.principal, []).append(acl)
         self._lengths = {kind: sorted(set(map(len, found))) for kind, found in self._prefixed.items()}
-        self._remembered: dict[tuple[str, str, str, str, str], Verdict] = {}
+        self._remembered: dict[tuple[str, str, str, str, str | None], Verdict] = {}
 
     @property
     def remembered(self) -> int:
@@ -142,7 +142,7 @@ class Authorizer:
 
         Cost: all ACLs of the type, the first time.
         """
-        key = principal, host, operation, resource_type, ""  # no resource has this name
+        key = principal, host, operation, resource_type, None  # not "": requests may name that, too
         verdict = self._remembered.get(key)
         if verdict is None:
             is_allowed = self._decide(principal, host, operation, resource_type, _EXAMPLE).is_allowed

@@ -18,12 +18,13 @@ import enum
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import ScramCredential, ScramUsers
 
+T = TypeVar("T")
 DEFAULT_ITERATIONS: Final = 4096
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384  # what Kafka's brokers accept
@@ -112,10 +113,33 @@ def decoy_credential(users: ScramUsers, user: str, mechanism: Mechanism) -> Scra
 
     Its salt is as long, and its iterations are as many, as those of one of the users of this mechanism.
     """
-    key = base64.b64decode(users.decoy_key)
-    seed = hmac.digest(key, f"{mechanism.value}\0{user}".encode(), "sha512")
     known = [one for of in users.credentials.values() if (one := of.get(mechanism.value)) is not None]
-    like = known[int.from_bytes(seed[:8]) % len(known)] if known else None
+    seed = _decoy_seed(users, mechanism.value, user)
+    return _decoy_like(mechanism, _one_of(known, seed), seed)
+
+
+def password_credential(own: Mapping[str, ScramCredential]) -> tuple[Mechanism, ScramCredential] | None:
+    """Return the credential of a user that a password is checked against; None: there is none."""
+    return next(((one, own[one.value]) for one in Mechanism if one.value in own), None)
+
+
+def password_decoy(users: ScramUsers, user: str) -> tuple[Mechanism, ScramCredential]:
+    """Return a decoy that a password is checked against: of the mechanism, too, that one of the users has."""
+    known = [one for of in users.credentials.values() if (one := password_credential(of)) is not None]
+    seed = _decoy_seed(users, "PLAIN", user)
+    mechanism, like = _one_of(known, seed) or (Mechanism.SHA_256, None)
+    return mechanism, _decoy_like(mechanism, like, seed)
+
+
+def _decoy_seed(users: ScramUsers, mechanism: str, user: str) -> bytes:
+    return hmac.digest(base64.b64decode(users.decoy_key), f"{mechanism}\0{user}".encode(), "sha512")
+
+
+def _one_of(known: Sequence[T], seed: bytes) -> T | None:
+    return known[int.from_bytes(seed[:8]) % len(known)] if known else None
+
+
+def _decoy_like(mechanism: Mechanism, like: ScramCredential | None, seed: bytes) -> ScramCredential:
     size = _SALT_BYTES if like is None else len(base64.b64decode(like.salt))
     iterations = DEFAULT_ITERATIONS if like is None else like.iterations
     salt = hashlib.shake_256(seed).digest(size)

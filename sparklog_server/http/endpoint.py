@@ -19,7 +19,8 @@ import itertools
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -123,6 +124,44 @@ def _close_an_idle(connections: list[HttpConnection]) -> None:
     idle = [connection for connection in connections if connection.is_idle]
     if idle:
         min(idle, key=lambda connection: (-by_host[connection.host], connection.number)).end()
+
+
+# asyncio makes a connection with TLS known when its handshake is over, within a minute, and keeps 300 KB for
+# it until then. So those in a handshake are counted where they are accepted. Beyond MAX_HANDSHAKES the oldest
+# of the address with most is ended.
+
+
+MAX_HANDSHAKES: Final = 64
+
+
+class HandshakesSocket(socket.socket):
+    """A listening socket that bounds the connections whose TLS handshake is not over."""
+
+    def __init__(self, bound: socket.socket, connected: Callable[[], Iterable[int]]) -> None:
+        """Take over `bound`. `connected`: the descriptors of connections after their handshake."""
+        super().__init__(fileno=bound.detach())
+        self._connected = connected
+        self._accepted: list[tuple[str, weakref.ref[socket.socket]]] = []  # the oldest first
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection, and end another one if there are too many."""
+        accepted, address = super().accept()
+        over = set(self._connected())
+        self._accepted = [one for one in self._accepted if _descriptor(one[1]()) not in over | {-1}]
+        if len(self._accepted) >= MAX_HANDSHAKES:
+            by_host = collections.Counter(host for host, _ in self._accepted)
+            oldest = max(self._accepted, key=lambda one: by_host[one[0]])  # the first of equal ones
+            self._accepted.remove(oldest)
+            ended = oldest[1]()
+            if ended is not None:
+                with contextlib.suppress(OSError):
+                    ended.shutdown(socket.SHUT_RDWR)
+        self._accepted.append((plain_host(address[0]), weakref.ref(accepted)))
+        return accepted, address
+
+
+def _descriptor(sock: socket.socket | None) -> int:
+    return -1 if sock is None else sock.fileno()
 
 
 # --- scrapes -----------------------------------------------------------------------------------------
@@ -252,7 +291,15 @@ class HttpEndpoint:
             timeout_keep_alive=15,
             timeout_graceful_shutdown=2,
         )
-        self._server = _Server(config)
+        server = self._server = _Server(config)
+        if certificates is not None:
+
+            def connected() -> list[int]:
+                connections: set[Any] = server.server_state.connections
+                found = (one.transport.get_extra_info("socket") for one in connections)
+                return [one.fileno() for one in found if one is not None]  # None: it is being closed
+
+            listening = self._listening = HandshakesSocket(listening, connected)
         self._tasks = [
             asyncio.create_task(self._server.serve(sockets=[listening])),
             asyncio.create_task(self._sample()),

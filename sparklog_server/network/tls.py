@@ -247,7 +247,10 @@ class TlsSocket:
             held.release()
         if certificate is None:
             return ANONYMOUS
-        name = distinguished_name(certificate)
+        try:
+            name = distinguished_name(certificate)
+        except ValueError:  # OpenSSL trusts it, and looks at no text in it
+            raise HandshakeError("the subject of the client's certificate cannot be read") from None
         try:
             return f"User:{rules.user_of(name)}"
         except NoMatchingRuleError:

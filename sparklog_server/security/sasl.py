@@ -22,8 +22,9 @@ from sparklog.client.scram import (
     Mechanism,
     ScramError,
     ScramServer,
-    decoy_credential,
     is_password,
+    password_credential,
+    password_decoy,
 )
 from sparklog.clock import Clock
 from sparklog.metadata import ScramUsers
@@ -110,14 +111,11 @@ class PlainExchange:
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
         users = self._users()
-        own = users.credentials.get(user, {})
-        mechanism = next((one for one in Mechanism if one.value in own), Mechanism.SHA_256)
-        credential = own.get(mechanism.value)
-        if credential is None:
-            decoy = decoy_credential(users, user, mechanism) if users.decoy_key else None
-            if decoy is not None:
-                is_password(mechanism, decoy, password)  # an unknown user takes the same time
-        if credential is None or not is_password(mechanism, credential, password):
+        # An unknown user takes the same time: a check like that of one of the users.
+        decoy = password_decoy(users, user) if users.decoy_key else None
+        known = password_credential(users.credentials.get(user, {}))
+        checked = known or decoy
+        if checked is None or not is_password(*checked, password) or known is None:
             raise AuthenticationError("Authentication failed: Invalid username or password")
         self.user, self.is_done = user, True
         return b""

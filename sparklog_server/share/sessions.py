@@ -18,6 +18,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = (1 << 31) - 1
 MAX_PARTITIONS: Final = 200_000  # of all sessions
+MAX_OF_CONNECTION: Final = 16  # a client has one: it could invent members, and take the sessions of all
 MAX_MEMBER_ID_CHARACTERS: Final = 255
 MAX_GROUP_CHARACTERS: Final = 10_000
 
@@ -60,7 +61,7 @@ class ShareSessions:
     def begin(self, key: SessionKey, owner: int) -> ShareSession | ErrorCode:
         """Begin a session, in place of the member's last one."""
         self.end(key)
-        if len(self._sessions) >= self._max_sessions:
+        if len(self._sessions) >= self._max_sessions or self._is_full(owner):
             return ErrorCode.share_session_limit_reached
         session = self._sessions[key] = ShareSession(key, owner)
         self._of_owner.setdefault(owner, set()).add(key)
@@ -75,6 +76,8 @@ class ShareSessions:
             return session
         if epoch != session.epoch:
             return ErrorCode.invalid_share_session_epoch
+        if session.owner != owner and self._is_full(owner):
+            return ErrorCode.share_session_limit_reached
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         if session.owner != owner:
             self._disown(session)
@@ -113,6 +116,9 @@ class ShareSessions:
         """End the sessions of a closed connection."""
         ended = [self.end(key) for key in list(self._of_owner.get(owner, ()))]
         return [session for session in ended if session is not None]
+
+    def _is_full(self, owner: int) -> bool:
+        return len(self._of_owner.get(owner, ())) >= MAX_OF_CONNECTION
 
     def _disown(self, session: ShareSession) -> None:
         owned = self._of_owner.get(session.owner)

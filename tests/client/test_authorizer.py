@@ -66,6 +66,19 @@ def test_what_is_remembered_is_bounded() -> None:
     assert authorizer.remembered == 10
 
 
+def test_any_resource_is_not_that_without_a_name() -> None:
+    """Requests may name a topic so."""
+    for first, second in (("any", "empty"), ("empty", "any")):
+        authorizer = Authorizer([acl()])
+        verdicts = {
+            one: authorizer.decide_any(ALICE, HOST, "READ", "TOPIC")
+            if one == "any"
+            else authorizer.decide(ALICE, HOST, "READ", "TOPIC", "").is_allowed
+            for one in (first, second)
+        }
+        assert verdicts == {"any": True, "empty": False}
+
+
 @pytest.mark.parametrize("text", ["alice", "User:", ":alice", "User:alice;bob"])
 def test_super_users_have_a_type_and_a_name(text: str) -> None:
     with pytest.raises(ValueError, match="expected principals"):

@@ -1,7 +1,10 @@
 """Logins of the HTTP endpoint: who gets in, for how long, and what each user may see and change."""
 
+import asyncio
 import base64
+import contextlib
 import http.client
+import socket
 import ssl
 import urllib.parse
 from collections.abc import Callable
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 import sparklog
 from sparklog.client.scram import Mechanism, new_credential
@@ -26,6 +30,7 @@ from sparklog.metadata import (
     plan_scram_feature,
     plan_set_scram_credential,
 )
+from sparklog_server.http.endpoint import MAX_HANDSHAKES
 from sparklog_server.http.login import (
     COOKIE,
     FAILURES_MS,
@@ -35,12 +40,15 @@ from sparklog_server.http.login import (
     MAX_SESSIONS,
     SESSION_MS,
     Failures,
+    Login,
     Sessions,
     TooManyFailuresError,
     needed,
     page_after,
 )
+from sparklog_server.security.access import Access
 from sparklog_server.security.listeners import check_listeners
+from sparklog_server.security.sasl import CHECKS
 from sparklog_server.settings.access import STANDARD_AUTHORIZER
 from sparklog_server.settings.config import ServerConfig
 from tests.support.certificates import Authority
@@ -182,6 +190,55 @@ def test_an_address_that_fails_too_often_has_to_wait(start_site: Callable[..., S
     assert site.ask("/metrics", Authorization=BASIC)[0] == 429
 
 
+def test_guesses_that_come_at_the_same_time_count() -> None:
+    """And do not fill the queue of the threads that authenticate Kafka's clients."""
+    checked = 0
+    most = 0
+    running = 0
+
+    async def run(check: Callable[..., object], *args: object) -> object:
+        nonlocal checked, running, most
+        checked, running = checked + 1, running + 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return check(*args)
+
+    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise AssertionError("let in")
+
+    login = Login(
+        app,
+        lambda: ScramUsers(),
+        tokens=None,
+        access=Access(),
+        run=run,
+        clock=ManualClock(),
+        open_paths=(),
+    )
+    statuses: list[int] = []
+
+    async def guess(host: str) -> None:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        headers = [(b"authorization", BASIC.encode())]
+        scope = {"type": "http", "method": "GET", "path": "/metrics", "query_string": b"", "headers": headers}
+        await login({**scope, "client": (host, 1)}, receive, send)
+
+    async def flood() -> None:
+        await asyncio.gather(*(guess("10.0.0.1") for _ in range(200)))
+
+    asyncio.run(flood())
+    assert sorted(set(statuses)) == [401, 429]
+    assert checked < MAX_FAILURES + CHECKS
+    assert most <= CHECKS
+
+
 def test_a_session_ends_when_the_password_changes(start_site: Callable[..., Site]) -> None:
     site = start_site()
     cookie, other = site.session(), site.session("bob")
@@ -216,6 +273,23 @@ def test_a_user_may_see_and_change_what_the_acls_say(start_site: Callable[..., S
     site.grant(Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "WRITE", "ALLOW"))
     status, _, _ = site.ask(change[0], method="POST", body=change[1], content_type=FORM, Cookie=cookie)
     assert status == 200
+
+
+def test_a_path_that_is_routed_as_another_one_shows_no_records(start_site: Callable[..., Site]) -> None:
+    """Starlette's patterns end before a line end, and its mount then takes one slash of two."""
+    site = start_site(**{"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:bob"})
+    site.grant(Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:alice", "*", "DESCRIBE", "ALLOW"))
+    for path in (
+        "/console//topics/orders/messages%0A",
+        "/console//topics/orders/tail%0a",
+        "/console//topics/orders/messages/export%0A?format=jsonl",
+        "/console//api/v1/topics/orders/messages%0A",
+        "/console/topics/orders/messages%0A",
+        "/console//topics/orders/messages",
+    ):
+        assert site.ask(path, Authorization=BASIC)[0] in {403, 404}, path
+    assert needed("POST", "/console//topics/orders/delete\n", "") is None
+    assert needed("POST", "/console/topics/orders/delete\n", "") is None
 
 
 def test_every_path_of_the_console_has_a_rule(tmp_path: Path) -> None:
@@ -289,6 +363,20 @@ def test_new_certificates_are_taken_without_a_restart(
     with pytest.raises(ssl.SSLCertVerificationError):
         site.ask("/health")
     assert Site(site.broker, other).ask("/health")[0] == 200
+
+
+def test_connections_that_shake_no_hands_are_few(start_site: Callable[..., Site]) -> None:
+    site = start_site()
+    address = site.broker.broker.http.address
+    assert address is not None
+    with contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(address, timeout=30))
+            for _ in range(MAX_HANDSHAKES + 20)
+        ]
+        assert [one.recv(1) for one in silent[:20]] == [b""] * 20
+        for _ in range(20):  # connections that have shaken hands, or are being closed, do not count
+            assert site.ask("/health")[0] == 200
 
 
 def test_settings_of_the_http_listener(tmp_path: Path) -> None:

@@ -162,6 +162,26 @@ def test_certificate_that_no_rule_matches_is_refused(authority: Authority, confi
     assert "no rule of ssl.principal.mapping.rules matches CN=bob" in line
 
 
+def test_certificate_whose_subject_is_no_text_is_refused(
+    authority: Authority, configs: Any, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL trusts a text with Latin-1 bytes, for example."""
+    alice = authority.certificate("alice", common_name="alice")
+    read = tls.distinguished_name
+    latin = b"\xff" * 5
+    monkeypatch.setattr(tls, "distinguished_name", lambda found: read(found.replace(b"alice", latin)))
+
+    async def main() -> None:
+        async with serving(principal, {**configs, "ssl.client.auth": "required"}) as served:
+            with pytest.raises((OSError, asyncio.IncompleteReadError)):
+                await asked(served, authority.client_context(alice))
+            assert served.network.shared.metrics.connections_refused == {"authentication": 1}
+
+    asyncio.run(main())
+    (line,) = told("sparklog_server.network")
+    assert "the subject of the client's certificate cannot be read" in line
+
+
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
 def test_old_versions_are_refused(authority: Authority, configs: Any) -> None:
     async def main() -> None:

@@ -266,6 +266,25 @@ def test_a_session_is_checked_with_each_fetch(running_broker: RunningBroker) -> 
         assert ErrorCode.topic_authorization_failed in set(errors_in(revoked))
 
 
+def test_a_regular_expression_finds_no_hidden_topic(running_broker: RunningBroker) -> None:
+    """Describe on `*` is not enough where an ACL hides one of the topics."""
+    trust_client_ids(running_broker)
+    grant(
+        running_broker,
+        Acl("GROUP", "*", "LITERAL", "User:alice", "*", "READ", "ALLOW"),
+        Acl("TOPIC", "*", "LITERAL", "User:alice", "*", "DESCRIBE", "ALLOW"),
+    )
+    request = REQUESTS[ApiKey.CONSUMER_GROUP_HEARTBEAT]() | {
+        "subscribed_topic_names": None,
+        "subscribed_topic_regex": f"{TOPIC[:2]}.*",
+    }
+    with client_of(running_broker, "User:alice") as alice:
+        assert alice.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **request).error_code == ErrorCode.none
+        grant(running_broker, Acl("TOPIC", TOPIC[:3], "PREFIXED", "User:alice", "*", "DESCRIBE", "DENY"))
+        refused = alice.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **(request | {"group_id": "other"}))
+        assert refused.error_code == ErrorCode.topic_authorization_failed
+
+
 def test_records_of_a_share_group_need_read_on_their_topic_with_each_fetch(
     running_broker: RunningBroker,
 ) -> None:

@@ -1,12 +1,15 @@
 """The exchanges of mechanisms: no other identity, and the work for unknown users."""
 
 import base64
+import hashlib
 import time
 from collections.abc import Callable
 
 import pytest
 
 import sparklog
+from sparklog.client.scram import Mechanism, new_credential
+from sparklog.metadata import ScramUsers
 from sparklog_server.security.sasl import PlainExchange, ScramExchange
 from tests.support.running_broker import RunningBroker
 
@@ -24,6 +27,27 @@ def test_plain_asks_for_no_other_identity(root_with_users: str) -> None:
             with pytest.raises(Exception, match="authorization id that is different"):
                 exchange.answer(data)
         assert exchange.is_done == is_known
+
+
+def test_a_password_of_an_unknown_user_is_hashed_like_that_of_a_known_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where kafka-configs has made a credential for SHA-512 only, with more iterations."""
+    credential = new_credential(Mechanism.SHA_512, "secret", 8192)
+    key = base64.b64encode(bytes(32)).decode()
+    users = ScramUsers(key, {"alice": {Mechanism.SHA_512.value: credential}})
+    hashed: list[tuple[str, int, int]] = []
+    compute = hashlib.pbkdf2_hmac
+
+    def watched(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        hashed.append((name, len(salt), iterations))
+        return compute(name, password, salt, iterations)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", watched)
+    for user in ("alice", "nobody"):
+        with pytest.raises(Exception, match="Invalid username or password"):
+            PlainExchange(lambda: users).answer(f"\0{user}\0wrong".encode())
+    assert hashed == [("sha512", 26, 8192)] * 2
 
 
 def _work(run: Callable[[], object], rounds: int) -> float:

@@ -4,7 +4,13 @@ import pytest
 
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.share import sessions as module
-from sparklog_server.share.sessions import FINAL_EPOCH, MAX_EPOCH, ShareSession, ShareSessions
+from sparklog_server.share.sessions import (
+    FINAL_EPOCH,
+    MAX_EPOCH,
+    MAX_OF_CONNECTION,
+    ShareSession,
+    ShareSessions,
+)
 
 KEY = ("g", "m")
 PLACES = [("t", 0), ("t", 1), ("t", 2)]
@@ -48,6 +54,18 @@ def test_sessions_have_a_bound(sessions: ShareSessions, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "MAX_PARTITIONS", 2)
     assert not sessions.change(session, PLACES, ())
     assert list(session.partitions) == PLACES[:2]
+
+
+def test_a_connection_has_few_sessions() -> None:
+    """Members may be invented: one client must not take the sessions of all."""
+    sessions = ShareSessions(max_sessions=1_000)
+    for number in range(MAX_OF_CONNECTION):
+        begun(sessions, ("g", str(number)))
+    assert sessions.begin(KEY, 1) is ErrorCode.share_session_limit_reached
+    begun(sessions, ("g", "0"))  # in place of its last one
+    other = begun(sessions, owner=2)
+    assert sessions.next(KEY, 1, 1) is ErrorCode.share_session_limit_reached
+    assert sessions.next(KEY, 1, 2) is other
 
 
 def test_partitions_come_in_turn(sessions: ShareSessions) -> None:
