@@ -56,8 +56,9 @@ async def handle_share_fetch(request: Any, context: RequestContext, services: Se
         session = shares.sessions.next((group, member), epoch, context.connection_id)
     if not isinstance(session, ShareSession):
         return make(types.ShareFetchResponse, error_code=session)
-    if epoch != FINAL_EPOCH:
-        shares.sessions.change(session, _places(request.topics), ())
+    if epoch != FINAL_EPOCH and not shares.sessions.change(session, _places(request.topics), ()):
+        shares.end_session(shares.sessions.end((group, member)), is_counted=False)
+        return make(types.ShareFetchResponse, error_code=ErrorCode.share_session_limit_reached)
     wanted = ShareFetchRequest(
         max_wait_ms=min(max(0, field(request, "max_wait", 0)), MAX_WAIT_MS),
         max_bytes=max(1, request.max_bytes),

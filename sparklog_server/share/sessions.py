@@ -18,6 +18,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = (1 << 31) - 1
 MAX_PARTITIONS: Final = 200_000  # of all sessions
+MAX_PARTITIONS_OF_CONNECTION: Final = 20_000
 MAX_OF_CONNECTION: Final = 16  # a client has one: it could invent members, and take the sessions of all
 MAX_MEMBER_ID_CHARACTERS: Final = 255
 MAX_GROUP_CHARACTERS: Final = 10_000
@@ -88,21 +89,22 @@ class ShareSessions:
     def change(
         self, session: ShareSession, added: Iterable[SharePlace], forgotten: Iterable[SharePlace]
     ) -> bool:
-        """Add and then remove partitions; False: those beyond MAX_PARTITIONS were left out."""
-        has_room = True
-        for place in added:
-            if place in session.partitions:
-                continue
-            if self.partition_count >= MAX_PARTITIONS:
-                has_room = False
-                continue
-            session.partitions[place] = None
-            self.partition_count += 1
+        """Add and then remove partitions; False: they are too many, and none was added."""
+        new = {place: None for place in added if place not in session.partitions}
+        if new:
+            of_connection = sum(len(self._sessions[key].partitions) for key in self._of_owner[session.owner])
+            if (
+                self.partition_count + len(new) > MAX_PARTITIONS
+                or of_connection + len(new) > MAX_PARTITIONS_OF_CONNECTION
+            ):
+                return False
+            session.partitions.update(new)
+            self.partition_count += len(new)
         for place in forgotten:
             if place in session.partitions:
                 del session.partitions[place]
                 self.partition_count -= 1
-        return has_room
+        return True
 
     def end(self, key: SessionKey) -> ShareSession | None:
         """End a member's session; None: it has none."""

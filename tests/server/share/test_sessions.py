@@ -51,9 +51,15 @@ def test_sessions_have_a_bound(sessions: ShareSessions, monkeypatch: pytest.Monk
     session = begun(sessions)
     begun(sessions, ("g", "n"))
     assert sessions.begin(("g", "o"), 1) is ErrorCode.share_session_limit_reached
-    monkeypatch.setattr(module, "MAX_PARTITIONS", 2)
-    assert not sessions.change(session, PLACES, ())
-    assert list(session.partitions) == PLACES[:2]
+    for bound in ("MAX_PARTITIONS", "MAX_PARTITIONS_OF_CONNECTION"):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, bound, 2)
+            assert not sessions.change(session, PLACES, ())
+            assert (
+                not session.partitions
+            )  # else a member would wait for records of the others, without an error
+            assert sessions.change(session, PLACES[:2], ())
+            assert sessions.change(session, PLACES[:2], PLACES[:2])
 
 
 def test_a_connection_has_few_sessions() -> None:
