@@ -134,7 +134,7 @@ async def handle_api_versions(request: Any, context: RequestContext, services: S
     return make(types.ApiVersionsResponse, **fields)
 
 
-# Cached: each connection begins with this request, and to make the entries costs more than all the rest of it.
+# Cached: each connection begins with this request, and most of its cost was to make the entries.
 
 
 @functools.cache
