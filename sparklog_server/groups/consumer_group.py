@@ -243,7 +243,10 @@ class ConsumerGroup:
         self.target_epoch = task.epoch
         self._unreconciled = set(self.members)
         self._write(RecordKind.TARGET, "", TargetEpoch(epoch=task.epoch))
-        wait_ms = max(self.limits.assignment_interval_ms, BUSY_SHARE * took_ms)
+        # A member that joins alone, without topics, names them a moment later (Java's patterns). After an
+        # interval it would hear of its partitions with the heartbeat after that one, in 5 s.
+        is_idle = len(self.members) == 1 and not self._partition_count
+        wait_ms = max(0 if is_idle else self.limits.assignment_interval_ms, BUSY_SHARE * took_ms)
         self._assign_after_ms = now.monotonic_ms + wait_ms
         if self.needs_assignment:
             self._wake_by(self._assign_after_ms)

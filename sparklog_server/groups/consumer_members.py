@@ -164,8 +164,9 @@ def _refuse_joining(request: HeartbeatRequest) -> str | None:
         return "found no rebalance timeout in the first request"
     if request.owned is None or any(request.owned.values()):
         return "found partitions, or none named, in the first request; expected an empty list"
-    if not request.topics and not request.regex:
-        return "found no topics in the first request; expected names or a regular expression"
+    # No topics are a subscription, too: Java's consumer may join before its own pattern has found any.
+    if request.topics is None and request.regex is None:
+        return "found no subscription in the first request; expected names or a regular expression"
     return None
 
 

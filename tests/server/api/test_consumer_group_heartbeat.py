@@ -51,6 +51,17 @@ def test_a_member_joins_goes_on_and_leaves(asker: WireClient, log: sparklog.Spar
     assert beat(asker, epoch=1).error_code.name == "unknown_member_id"
 
 
+def test_topics_may_be_named_after_joining(asker: WireClient, log: sparklog.SparkLog) -> None:
+    answer = beat(asker, subscribed_topic_names=())
+    assert (answer.error_code.name, answer.member_epoch) == ("none", 1)
+    assert partitions(answer.assignment) == {}
+    answer = beat(asker, epoch=1, subscribed_topic_names=("orders",))
+    assert (answer.error_code.name, answer.member_epoch) == ("none", 2)
+    assert partitions(answer.assignment) == {orders_id(log): (0, 1)}
+    answer = beat(asker, "other", subscribed_topic_names=None)
+    assert answer.error_code.name == "invalid_request"
+
+
 def test_in_version_0_the_broker_makes_the_id(asker: WireClient) -> None:
     answer = beat(asker, "", version=0)
     assert answer.error_code.name == "none"

@@ -222,6 +222,19 @@ def test_a_changed_subscription_gives_up_the_other_topics() -> None:
     assert {topic for topic, _ in a.owned} == {topic_id("u")}
 
 
+def test_a_member_may_join_before_it_knows_its_topics() -> None:
+    """Java's consumer, if its heartbeat is faster than the topics that its pattern finds."""
+    world, a, b = World(), Client("a", topics=()), Client("b")
+    answer = world.beat(a)
+    assert (answer.error, answer.member_epoch, answer.assigned) == (NONE, 1, {})
+    world.join(b)
+    assert (len(a.owned), len(b.owned)) == (0, 4)
+    a.fields = {"topics": ("t",)}
+    world.beat(a, is_full=True)
+    world.settle(a, b)
+    assert (len(a.owned), len(b.owned)) == (2, 2)
+
+
 def test_most_members_choose_the_assignor() -> None:
     world = World()
     world.join(Client("a", assignor="range"))
@@ -326,6 +339,8 @@ def test_a_commit_needs_the_members_epoch_or_a_partition_that_it_had_by_then() -
         ({"owned": {T: frozenset({1})}}, ErrorCode.invalid_request),
         ({"topics": None}, ErrorCode.invalid_request),
         ({"topics": (), "regex": "t"}, NONE),
+        ({"topics": ()}, NONE),
+        ({"topics": None, "regex": ""}, NONE),
         ({"assignor": "sticky"}, ErrorCode.unsupported_assignor),
         ({"member_epoch": 3, "topics": None, "owned": None}, NONE),
     ],
