@@ -117,4 +117,4 @@ def test_a_directory_with_something_else_in_it_is_no_root(spark: SparkSession, t
 
 
 def test_an_object_store_of_another_kind_is_refused_by_name(spark: SparkSession) -> None:
-    refused(spark, "gs://bucket/prefix", r"SPARKLOG_UNSUPPORTED_STORE.*gs")
+    refused(spark, "wasbs://container@account/prefix", r"SPARKLOG_UNSUPPORTED_STORE.*wasbs")
