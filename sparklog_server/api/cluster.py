@@ -3,7 +3,9 @@
 Not here: leaders of partitions (metadata.py).
 """
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 from sparklog.log.config import NEWEST_TRANSACTION_VERSION, TRANSACTION_VERSION_KEY
@@ -121,7 +123,24 @@ async def handle_api_versions(request: Any, context: RequestContext, services: S
     `request` is None if its version is unknown.
     """
     types = context.types
-    listed = [
+    code = ErrorCode.unsupported_version if request is None else ErrorCode.none
+    fields = {"error_code": code, "api_keys": _listed(types)}
+    if hasattr(types, "SupportedFeatureKey"):  # since version 3
+        image = services.root.image
+        # Of this key alone: another key with a bad value must not keep clients from connecting.
+        config = services.root.root_config_of([TRANSACTION_VERSION_KEY], image)
+        fields |= _features(types, config.transaction_version)
+        fields["finalized_features_epoch"] = max(0, image.commit)
+    return make(types.ApiVersionsResponse, **fields)
+
+
+# Cached: each connection begins with this request, and most of its cost was to make the entries.
+
+
+@functools.cache
+def _listed(types: ModuleType) -> tuple[Any, ...]:
+    """Return the entries of the APIs, in the types of one version."""
+    return tuple(
         make(
             types.ApiVersion,
             api_key=entry.key,
@@ -129,17 +148,11 @@ async def handle_api_versions(request: Any, context: RequestContext, services: S
             max_version=entry.versions.stop - 1,
         )
         for entry in declared_apis().values()
-    ]
-    code = ErrorCode.unsupported_version if request is None else ErrorCode.none
-    return make(types.ApiVersionsResponse, error_code=code, api_keys=listed, **_features(types, services))
+    )
 
 
-def _features(types: Any, services: Services) -> dict[str, Any]:
-    if not hasattr(types, "SupportedFeatureKey"):  # since version 3
-        return {}
-    image = services.root.image
-    # Of this key alone: another key with a bad value must not keep clients from connecting.
-    transactions = services.root.root_config_of([TRANSACTION_VERSION_KEY], image).transaction_version
+@functools.cache
+def _features(types: ModuleType, transactions: int) -> dict[str, Any]:
     # Name, newest version, and the one in force.
     features = [
         (GROUP_VERSION, 1, 1),
@@ -147,15 +160,14 @@ def _features(types: Any, services: Services) -> dict[str, Any]:
         (TRANSACTION_VERSION, NEWEST_TRANSACTION_VERSION, transactions),
     ]
     return {
-        "supported_features": [
+        "supported_features": tuple(
             make(types.SupportedFeatureKey, name=name, min_version=1, max_version=newest)
             for name, newest, _ in features
-        ],
-        "finalized_features": [
+        ),
+        "finalized_features": tuple(
             make(types.FinalizedFeatureKey, name=name, min_version_level=level, max_version_level=level)
             for name, _, level in features
-        ],
-        "finalized_features_epoch": max(0, image.commit),
+        ),
     }
 
 
