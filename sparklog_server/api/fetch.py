@@ -43,7 +43,6 @@ from sparklog_server.security.access import Caller
 from sparklog_server.security.quotas import FETCHED
 
 CONSUMER = -1
-_NO_LIMIT = (1 << 31) - 1
 READ_COMMITTED = 1
 NO_TOPIC_ID = "A" * 22  # zeros, which no topic has
 _NOT_LED = frozenset({ErrorCode.not_leader_or_follower.value, ErrorCode.fenced_leader_epoch.value})
@@ -71,17 +70,19 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
         return Response(chunks=encode_fetch_response(version, (), error_code=session.error.value))
     # All of the session, each time: permissions change, and the id of a session is no secret.
     fetches, forbidden = _readable(session.fetches, services.access.caller(context))
+    most = services.quotas.most_in_windows(FETCHED, context)
     waiting = service.fetch(
         fetches,
         min_bytes=request.min_bytes,
-        max_bytes=min(request.max_bytes, services.quotas.most_in_windows(FETCHED, context) or _NO_LIMIT),
+        max_bytes=request.max_bytes if most is None else min(request.max_bytes, most),
         max_wait_ms=0 if refused or (forbidden and not fetches) else field(request, "max_wait", 0),
         is_read_committed=request.isolation_level == READ_COMMITTED,
         rack=request.rack_id if version >= PREFERRED_REPLICA_VERSION else None,
     )
     del request, wanted, fetches  # it may wait for weeks
     fetched = await waiting
-    fetched.answers += _refused(forbidden, ErrorCode.topic_authorization_failed)
+    if forbidden:
+        fetched.answers += _refused(forbidden, ErrorCode.topic_authorization_failed)
     try:
         if _is_throttled(fetched, context, services):
             fetched.release()

@@ -297,7 +297,14 @@ class DispatchedRequest:
         """Return the handler's encoded answer. Uncaught exceptions are bugs: logged, others unaffected."""
         context = self.context
         try:
-            answer, mute_ms = await self._handled(context)
+            quotas, mute_ms = self._dispatcher.quotas, self.mute_ms
+            if quotas is None or not quotas.has(REQUESTS):
+                answer, in_time_ms = await self.entry.handle(self._take_body(), context), 0.0
+            else:
+                answer, in_time_ms = await self._timed(context, quotas)
+            mute_ms = max(mute_ms, in_time_ms, context.answer.throttle_ms)
+            if mute_ms >= 1 and answer is not None:
+                answer = with_throttle(context.api_key, context.api_version, answer, int(mute_ms))
             if answer is None:
                 return Answer(mute_ms=mute_ms)
             chunks = encode_response(self._codec, context.correlation_id, answer)
@@ -326,21 +333,11 @@ class DispatchedRequest:
         finally:
             self._leave_queue()
 
-    async def _handled(self, context: RequestContext) -> tuple[Any, float]:
-        """Return the handler's answer, with the throttle time of the client, in ms."""
-        quotas = self._dispatcher.quotas
-        throttle_ms = self.mute_ms
-        if quotas is None or not quotas.has(REQUESTS):
-            answer = await self.entry.handle(self._take_body(), context)
-        else:
-            timed = Timed(self.entry.handle(self._take_body(), context))
-            answer = await timed
-            in_time_ms = quotas.count(REQUESTS, context, timed.seconds * 100)  # percent of a core
-            throttle_ms = max(throttle_ms, in_time_ms)
-        throttle_ms = max(throttle_ms, context.answer.throttle_ms)
-        if throttle_ms >= 1 and answer is not None:
-            answer = with_throttle(context.api_key, context.api_version, answer, int(throttle_ms))
-        return answer, throttle_ms
+    async def _timed(self, context: RequestContext, quotas: Quotas) -> tuple[Any, float]:
+        """Return the handler's answer, and how long the client has to wait because of the time it took."""
+        timed = Timed(self.entry.handle(self._take_body(), context))
+        answer = await timed
+        return answer, quotas.count(REQUESTS, context, timed.seconds * 100)  # percent of a core
 
     def _take_body(self) -> Any:
         """Pass the body to the handler, which may wait for long and drops what it no longer needs."""

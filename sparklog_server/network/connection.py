@@ -198,7 +198,8 @@ class Connection:
         self._sock = sock if channel.certificates is None else TlsSocket(sock)
         self.number = number
         self.peer_host = peer_host
-        self.session = Session(channel.name, has_sasl=channel.secured.protocol.has_sasl)
+        self._has_sasl = channel.secured.protocol.has_sasl
+        self.session = Session(channel.name, has_sasl=self._has_sasl)
         self._origin = Origin(number=number, peer_host=peer_host, listener=listener, session=self.session)
         max_bytes = shared.settings.socket_request_max_bytes
         if not self.session.is_authenticated:
@@ -281,7 +282,7 @@ class Connection:
             shared.metrics.connection_refused("authentication")
             await asyncio.sleep(shared.security.failed_authentication_delay_ms / 1000)
             raise
-        if not self._channel.secured.protocol.has_sasl:
+        if not self._has_sasl:
             self.session.principal = principal
         self._is_secured = True
 
@@ -401,7 +402,8 @@ class Connection:
                 is_counted = request.is_counted
                 if turn is None:
                     await self.writer.send(answer.chunks, is_counted=is_counted)
-                    self._follow_session()
+                    if self._has_sasl:
+                        self._follow_session()
                 else:
                     sending = self.writer.queue(answer.chunks, is_counted=is_counted)
                     turn.set_result(None)
