@@ -199,7 +199,7 @@ class LiveRoot:
     @property
     def image(self) -> Image:
         """Topics and extents, as of the newest known commit."""
-        return self.log.image
+        return self.log.metadata.image  # as log.image: each request asks several times
 
     def root_config(self, image: Image | None = None) -> RootConfig:
         """Return the root's settings in force: its own, else the broker's.
