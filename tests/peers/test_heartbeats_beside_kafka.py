@@ -179,8 +179,7 @@ def test_members_of_the_other_protocol(sides: tuple[Side, Side]) -> None:
         assert classic(side, "of-classic-members") == ("member_id_required", "none")
         at_classic_members.append(side.beat("a"))
     assert at_classic_members == ["group_id_not_found"] * 2
-    # Kafka translates for it, whatever the policy is; we do not (ADR 0037).
-    assert at_consumers == [("member_id_required", "none"), ("inconsistent_group_protocol", "")]
+    assert at_consumers == [("inconsistent_group_protocol", "")] * 2
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
