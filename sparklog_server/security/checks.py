@@ -608,8 +608,7 @@ async def group_heartbeat(request: Any, caller: Caller) -> Checked:
     _, refused = await caller.split(names, lambda name: caller.may(DESCRIBE, TOPIC, name))
     if has_regex and not refused and caller.is_limited:  # a DENY, or ACLs of others, may hide some
         topics = [name for name in caller.image.topics if not is_internal(name)]
-        if len(await caller.visible(topics, DESCRIBE, TOPIC, str)) < len(topics):
-            refused = ["*"]
+        refused = topics[len(await caller.visible(topics, DESCRIBE, TOPIC, str)) :]  # none if all are visible
     return Checked(answer=_refusal(caller, CODES[TOPIC])) if refused else Checked(request)
 
 
