@@ -34,7 +34,7 @@ from typing import IO, Any, ClassVar, cast
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError, StorageError
-from sparklog.storage.base import TEMPORARY_DIRECTORY, StoredFile, validate_name
+from sparklog.storage.base import TEMPORARY_DIRECTORY, StoredFile
 from sparklog.storage.object_client import Listed, Outcome, Page, PageOrder, Upload, WrongAnswerError
 from sparklog.storage.object_options import ObjectOptions, from_environment
 from sparklog.storage.object_probe import try_requests
@@ -609,4 +609,4 @@ class HdfsStore(ObjectStore):
         return self.client.remove_directory(self._url(prefix), self._key(prefix))
 
     def delete_directory(self, prefix: str) -> None:
-        self.client.delete_tree(self._url(prefix), self._key(validate_name(prefix.rstrip("/"))))
+        self.client.delete_tree(self._url(prefix), self._key(prefix))

@@ -63,7 +63,7 @@ AZURE = f"abfss://c@{ACCOUNT}/log"
             {"tenant_id": "tenant-1"},
         ),
         ("sftp://h/x", "fsspec.username", "me", {"username": "me"}),
-        ("hdfs://nn/x", "hdfs.kerberos", "true", "storage option kerberos: not supported"),
+        ("hdfs://nn/x", "hdfs.user", "etl", {"user": "etl"}),
         ("s3://b/x", "storage.protocol", "fsspec", {"protocol": "fsspec"}),
     ],
 )
