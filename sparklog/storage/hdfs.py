@@ -1,4 +1,4 @@
-"""A store in a directory of HDFS, over WebHDFS: a NameNode's or HttpFS's REST interface, without Java.
+"""A store in a directory of HDFS, over WebHDFS, the REST interface of NameNodes, without Java.
 
 A file's name is there before its bytes, so CREATE alone would show half a commit. put_if_absent therefore is
 
@@ -13,7 +13,7 @@ abort_puts deletes the temporary files of a name, so that step 3 of a stalled pu
 
 A large file waits in a local temporary file, and is then put in the same way.
 Invariants: no token appears in a message. Listings of one directory ascend.
-Not here: Kerberos. Several NameNodes: name HttpFS, or the active one.
+Not here: Kerberos; several NameNodes; HttpFS, whose renames have no options.
 Concurrency: any thread and process.
 Sources: Hadoop's WebHDFS REST API; NamenodeWebHdfsMethods, FSDirRenameOp (rename2); docs/object-stores.md.
 """
@@ -61,7 +61,7 @@ class HdfsOptions(ObjectOptions):
     """How to reach HDFS. See ObjectOptions; names as in fsspec's webhdfs.
 
     Fields:
-        endpoint_url: of WebHDFS or HttpFS; None: the URL's host, with port 9870 for hdfs://.
+        endpoint_url: of WebHDFS; None: the URL's host, with port 9870 for hdfs://.
         user: for simple authentication; None: this process's user.
         token: a delegation token, in place of the user.
         kerberos: only false.
@@ -191,10 +191,8 @@ class HdfsClient(RestClient):
         """Send a request that a DataNode serves, and its body: the NameNode names the DataNode."""
         first = dataclasses.replace(request, body=None, accepts=(_REDIRECT,))
         answer = self.send(first)
-        if answer.status != _REDIRECT:  # HttpFS serves reads itself
-            if request.body is not None:
-                raise WrongAnswerError(f"an answer {answer.status} to a write, expected a redirection")
-            return answer
+        if answer.status != _REDIRECT:
+            raise WrongAnswerError(f"an answer {answer.status}, expected a redirection to a DataNode")
         target = answer.headers.get("location", "")
         if urllib.parse.urlsplit(target).scheme not in {"http", "https"}:
             raise WrongAnswerError("a redirection to no http:// or https:// address")
@@ -205,15 +203,15 @@ class HdfsClient(RestClient):
     # --- putting -------------------------------------------------------------------------------------
 
     def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
-        self._publish(self._write_temporary(key, data), key, guard)
+        self._publish(self.write_temporary(key, data), key, guard)
 
     def put(self, url: str, key: str, data: bytes) -> None:
         def attempt() -> None:
-            self._publish(self._write_temporary(key, data), key, None, overwrite=True)
+            self._publish(self.write_temporary(key, data), key, None, overwrite=True)
 
         self._repeat("put_object", url, attempt)
 
-    def _write_temporary(self, key: str, data: bytes) -> str:
+    def write_temporary(self, key: str, data: bytes) -> str:
         """Create a file under a new name, with its bytes on disk; return its key."""
         temporary = f"{self._temporary}/{put_key(key)}{secrets.token_hex(8)}"
         request = Request(
@@ -533,9 +531,13 @@ def _page(prefix: str, entries: Sequence[_Entry], start_after: str | None, *, is
 
 
 def _validate_renamed(answer: Answer) -> None:
-    """Raise WrongAnswerError unless the file was renamed. HttpFS answers true or false."""
-    if answer.data and _parse(answer, "boolean") is not True:
-        raise WrongAnswerError("a rename without effect")
+    """Refuse the answer of a rename without options, which neither overwrites nor says why it failed."""
+    if answer.data:
+        raise StorageError(
+            "STORAGE_UNSUPPORTED",
+            "the server ignores renameoptions, as HttpFS does: commits and hints need them",
+            fix="Name a NameNode's WebHDFS address, or a gateway to it",
+        )
 
 
 def _local_error(url: str, error: OSError) -> StorageError:

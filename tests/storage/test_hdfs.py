@@ -269,7 +269,7 @@ def test_a_guard_that_refuses_leaves_nothing(namenode: Namenode, make: Callable[
         (refused(403, "StandbyException"), "STORE_UNAVAILABLE"),
         (refused(403, "SafeModeException"), "STORE_UNAVAILABLE"),
         (refused(500, "RuntimeException"), "STORE_UNAVAILABLE"),
-        (said({"boolean": False}), "STORE_UNAVAILABLE"),
+        (said({"boolean": True}), "STORAGE_UNSUPPORTED"),
         (Canned(404, b"<html>"), "STORE_UNAVAILABLE"),
     ],
 )

@@ -184,7 +184,7 @@ def test_an_aborted_put_fails_after_its_guard(make: Make) -> None:
 
 def test_what_a_killed_writer_leaves_is_swept(make: Make) -> None:
     store = make()
-    store.client._write_temporary("root/a", b"x")
+    store.client.write_temporary("root/a", b"x")
     assert store.sweep_temporary(older_than_ms=3_600_000) == 0
     assert store.sweep_temporary(older_than_ms=-3_600_000) == 1
 
