@@ -536,7 +536,7 @@ def _validate_renamed(answer: Answer) -> None:
         raise StorageError(
             "STORAGE_UNSUPPORTED",
             "the server ignores renameoptions, as HttpFS does: commits and hints need them",
-            fix="Name a NameNode's WebHDFS address, or a gateway to it",
+            fix="Use another store, or a newer version of it; docs/object-stores.md has the list",
         )
 
 
