@@ -194,8 +194,9 @@ class HdfsClient(RestClient):
         if answer.status != _REDIRECT:
             raise WrongAnswerError(f"an answer {answer.status}, expected a redirection to a DataNode")
         target = answer.headers.get("location", "")
-        if urllib.parse.urlsplit(target).scheme not in {"http", "https"}:
-            raise WrongAnswerError("a redirection to no http:// or https:// address")
+        schemes = {"https"} if self.endpoint.startswith("https:") else {"http", "https"}
+        if urllib.parse.urlsplit(target).scheme not in schemes:  # a token must not go on in the clear
+            raise WrongAnswerError(f"a redirection to no {' or '.join(sorted(schemes))} address")
         headers = {"content-type": "application/octet-stream"} if request.body is not None else {}
         with self._permits:
             return self._exchange(request, target, headers)

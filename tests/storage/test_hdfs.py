@@ -19,6 +19,7 @@ from sparklog.errors import (
 from sparklog.storage import IndefinitePutError, object_probe, open_store
 from sparklog.storage.hdfs import HdfsStore, parse_hdfs_options
 from sparklog.storage.object_store import PART_BYTES
+from sparklog.storage.rest_client import Answer
 from sparklog.storage.root_rules import parse_allowed_roots, parse_hdfs_url, validate_allowed
 from tests.storage.canned_server import Asked, Canned, CannedServer
 
@@ -395,3 +396,14 @@ def test_urls() -> None:
     validate_allowed("hdfs://NN:8020/logs/a", allowed)
     with pytest.raises(InvalidRequestError, match="ROOT_NOT_ALLOWED"):
         validate_allowed("webhdfs://nn:8020/logs/a", allowed)
+
+
+def test_no_token_goes_on_in_the_clear(
+    make: Callable[..., HdfsStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make(token="hush", retry_timeout=1)
+    monkeypatch.setattr(store.client, "endpoint", "https://nn:9871")
+    answer = Answer(status=307, headers={"location": "http://dn:9864/data"}, data=b"")
+    monkeypatch.setattr(store.client, "send", lambda request, guard=None: answer)
+    with pytest.raises(StorageError, match="a redirection to no https address"):
+        store.read("a")
