@@ -132,7 +132,8 @@ test-hdfs: $(VENV)/.dev $(VENV)/hadoop ## hdfs:// on a real NameNode, from Maven
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_STORES=1 $(BIN)/python -m pytest -n 0 tests/storage/test_base_contract.py tests/storage/test_base_walk.py \
 		tests/storage/test_hdfs_server.py tests/crash/test_matrix.py tests/spark/test_roots_buckets.py -k hdfs $(PYTEST_ARGS)
-	SPARKLOG_TEST_STORE=hdfs $(BIN)/python -m pytest -n 2 tests/log tests/client $(PYTEST_ARGS)
+	SPARKLOG_HISTORY_SECONDS=20 SPARKLOG_TEST_STORE=hdfs \
+		$(BIN)/python -m pytest -n 2 tests/log tests/client tests/history/test_processes.py $(PYTEST_ARGS)
 
 $(VENV)/hadoop: | $(VENV)/.dev
 	mvn -q -B -f tests/storage/hadoop.xml dependency:copy-dependencies -DoutputDirectory=$(abspath $@).new && mv $@.new $@
