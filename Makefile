@@ -48,7 +48,7 @@ FAKE_GCS_VERSION ?= v1.56.1
 AZURITE_VERSION ?= 3.37.0
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs site format clean test-console test-stores test-upgrade check-deploy release changelog
+.PHONY: help demo console cluster test-fast test test-all test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs site format clean test-console test-stores test-hdfs test-upgrade check-deploy release changelog
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -126,6 +126,17 @@ test-console: $(VENV)/.dev ## Every page of the web console in a real Chromium (
 		{ echo "There is no Chromium: apt-get install chromium, or set SPARKLOG_CHROMIUM"; exit 1; }
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[browser]"
 	$(BIN)/python -m pytest tests/browser tests/console $(PYTEST_ARGS)
+
+# Hadoop's MiniDFSCluster: a NameNode and two DataNodes in one JVM.
+test-hdfs: $(VENV)/.dev $(VENV)/hadoop ## hdfs:// on a real NameNode, from Maven (ten minutes)
+	@sh scripts/preflight.sh --java >/dev/null
+	SPARKLOG_STORES=1 $(BIN)/python -m pytest -n 0 tests/storage/test_base_contract.py tests/storage/test_base_walk.py \
+		tests/storage/test_hdfs_server.py tests/crash/test_matrix.py tests/spark/test_roots_buckets.py -k hdfs $(PYTEST_ARGS)
+	SPARKLOG_HISTORY_SECONDS=20 SPARKLOG_TEST_STORE=hdfs \
+		$(BIN)/python -m pytest -n 2 tests/log tests/client tests/history/test_processes.py $(PYTEST_ARGS)
+
+$(VENV)/hadoop: | $(VENV)/.dev
+	mvn -q -B -f tests/storage/hadoop.xml dependency:copy-dependencies -DoutputDirectory=$(abspath $@).new && mv $@.new $@
 
 test-stores: $(VENV)/.dev $(BIN)/fake-gcs-server $(VENV)/azurite ## gs:// and az:// on emulators, built with Go and npm (half an hour)
 	@sh scripts/preflight.sh --java >/dev/null

@@ -251,7 +251,7 @@ CODES: dict[str, tuple[str, str]] = {
     "STORE_ANSWER_WRONG": ("08P01", "an object store's response is malformed"),
     "STORE_NOT_INSTALLED": (
         "42704",
-        "a gs://, abfss:// or az:// root, or one through fsspec, needs an extra",
+        "a gs://, abfss://, az:// or hdfs:// root, or one through fsspec, needs an extra",
     ),
     "STORE_UNAVAILABLE": ("08006", "the object store does not answer"),
     "TIMESTAMP_OUT_OF_RANGE": ("22008", "a record's timestamp is too far from now"),

@@ -1,12 +1,14 @@
-"""Emulators of Google Cloud Storage and Azure Blob Storage: fake-gcs-server and Azurite, one process a run.
+"""Servers of stores, one process a run: fake-gcs-server, Azurite, HDFS (a NameNode and two DataNodes).
 
-`make test-stores` installs them, and sets SPARKLOG_STORES; no other target runs a test that needs one.
-SPARKLOG_TEST_STORE=gs or azure puts the log of every test that uses `root` into one of them.
+`make test-stores` and `make test-hdfs` install them, and set SPARKLOG_STORES; no other target runs a test
+that needs one. SPARKLOG_TEST_STORE=gs, azure or hdfs puts the log of every test that uses `root` into one of
+them.
 
 Invariants: as tests/seaweed.py: loopback only, started by the first test that needs them, ended with the run.
 What they keep and what not: docs/object-stores.md.
 """
 
+import getpass
 import json
 import os
 import shutil
@@ -27,7 +29,7 @@ from sparklog.storage.rest_client import AnswerError, Request
 from sparklog.storage.root_rules import parse_azure_url
 from tests.support.ports import reserved_port
 
-NAMES = ("gs", "azure")
+NAMES = ("gs", "azure", "hdfs")
 BUCKET = "sparklog-tests"
 ACCOUNT = "devstoreaccount1"  # Azurite's, with its well-known key
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -170,10 +172,39 @@ class AzureServer(BucketServer):
         return True
 
 
+class HdfsServer(BucketServer):
+    """Hadoop's MiniDFSCluster. Its DataNodes have addresses of their own, which the NameNode names."""
+
+    _scheme = "webhdfs"
+
+    def new_root(self) -> str:
+        return f"webhdfs://127.0.0.1:{self._port}/{BUCKET}/{uuid.uuid4().hex}"
+
+    def _command(self, port: int) -> list[str]:
+        main = Path(__file__).parent / "storage" / "MiniHdfs.java"
+        jars = str(_VENV.parent / "hadoop" / "*")
+        return ["java", "-Xmx512m", "-cp", jars, str(main), str(self._directory / "hdfs"), str(port)]
+
+    def _environment(self, endpoint_url: str) -> dict[str, str]:
+        return {"HADOOP_USER_NAME": getpass.getuser(), "FSSPEC_WEBHDFS_ENDPOINT_URL": endpoint_url}
+
+    def _has_created_bucket(self) -> bool:
+        query = f"op=CREATE&overwrite=true&user.name={getpass.getuser()}"
+        target = f"{self.endpoint_url}/webhdfs/v1/{BUCKET}/ready?{query}"
+        try:
+            first = urllib3.request("PUT", target, redirect=False, retries=False)
+            if first.status != 307:
+                return False
+            return urllib3.request("PUT", first.headers["location"], body=b"", retries=False).status == 201
+        except HTTPError:
+            return False
+
+
 def are_built() -> bool:
     """True if this run may start them."""
     return "SPARKLOG_STORES" in os.environ or os.environ.get("SPARKLOG_TEST_STORE") in NAMES
 
 
 def make_server(name: str, directory: Path) -> BucketServer:
-    return GcsServer(directory) if name == "gs" else AzureServer(directory)
+    servers: dict[str, type[BucketServer]] = {"gs": GcsServer, "azure": AzureServer, "hdfs": HdfsServer}
+    return servers[name](directory)

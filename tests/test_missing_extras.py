@@ -106,6 +106,7 @@ def test_doctor_lists_the_extras() -> None:
         "s3 ok installed",
         "gs ok installed",
         "azure ok installed",
+        "hdfs ok installed",
         "fsspec ok installed",
         "kafka ok installed",
     ]
@@ -115,6 +116,7 @@ def test_doctor_lists_the_extras() -> None:
         "s3 ok not installed: pip install 'sparklog[s3]', for roots in S3",
         "gs ok installed",
         "azure ok installed",
+        "hdfs ok installed",
         "fsspec ok installed",
         "kafka ok installed",
     ]
@@ -126,6 +128,7 @@ def test_doctor_lists_the_extras() -> None:
         ("google.auth", "gs://b/x", "gs"),
         ("urllib3", "gs://b/x", "gs"),
         ("azure.identity", "az://c/x", "azure"),
+        ("urllib3", "hdfs://nn/x", "hdfs"),
         ("azure", "abfss://c@acct.dfs.core.windows.net/x", "azure"),
     ],
 )

@@ -161,6 +161,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/storage/test_azure.py",
     ),
     edit(
+        "HDFS: the rename overwrites: two publishers overwrite each other's commit.",
+        "sparklog/storage/hdfs.py",
+        '"OVERWRITE" if overwrite else "NONE"',
+        '"OVERWRITE"',
+        "tests/storage/test_hdfs.py",
+    ),
+    edit(
+        "HDFS: a rename without an answer is repeated, and conflicts with its own success.",
+        "sparklog/storage/hdfs.py",
+        "if is_unknown and was_there:",
+        "if is_unknown:",
+        "tests/storage/test_hdfs.py",
+    ),
+    edit(
+        "HDFS: abort_puts leaves the temporary files: a stalled put lands where a number was freed.",
+        "sparklog/storage/hdfs.py",
+        'self.delete(url, f"{self._temporary}/{name}")',
+        "pass",
+        "tests/storage/test_hdfs.py",
+    ),
+    edit(
         "The guard of a put is asked before it is signed: a late put lands where a number was freed.",
         "sparklog/storage/rest_client.py",
         "            query, headers = self.sign(request)\n",

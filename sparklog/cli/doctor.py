@@ -41,6 +41,7 @@ EXTRAS = (
     ("s3", "botocore", "for roots in S3"),
     ("gs", "google.auth", "for roots in Google Cloud Storage"),
     ("azure", "azure.identity", "for roots in Azure"),
+    ("hdfs", "urllib3", "for roots in HDFS"),
     ("fsspec", "fsspec", "for roots in other file systems"),
     ("kafka", "confluent_kafka", "to mirror a Kafka cluster"),
 )

@@ -63,8 +63,8 @@ STORAGE = Option(
     "s3.profile, ... (docs/s3.md); the common ones also without s3., and Hadoop's fs.s3a.access.key, "
     "fs.s3a.secret.key, fs.s3a.session.token, fs.s3a.endpoint, fs.s3a.endpoint.region, "
     "fs.s3a.path.style.access and fs.s3a.connection.ssl.enabled. Other stores (docs/object-stores.md): "
-    "gs.<option> by gcsfs's names, azure.<option> by adlfs's, or Hadoop's fs.gs.* and fs.azure.*; "
-    "fsspec.<option>, and storage.protocol=fsspec, for any other file system.",
+    "gs.<option> by gcsfs's names, azure.<option> by adlfs's, hdfs.<option>, or Hadoop's fs.gs.* and "
+    "fs.azure.*; fsspec.<option>, and storage.protocol=fsspec, for any other file system.",
 )
 
 UNSAFE = Option(

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 #
 #     .option("s3.endpoint_url", "http://127.0.0.1:8333")   s3fs's names after "s3."
 #     .option("gs.token", "/keys/sparklog.json")            gcsfs's after "gs.", adlfs's after "azure."
+#     .option("hdfs.user", "etl")                           webhdfs's after "hdfs."
 #     .option("fsspec.host", ...)                           a file system's own, for a root through fsspec
 #     .option("storage.protocol", "fsspec")                 open through fsspec what has a store of its own
 #     .option("endpoint_url", ...)                          the common ones also without prefix
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 # Sources: s3fs, gcsfs, adlfs; Hadoop's S3A and ABFS, Google's Cloud Storage connector.
 
 
-_PREFIXES = {"s3.": "s3", "gs.": "gs", "azure.": "azure", "fsspec.": "fsspec"}
+_PREFIXES = {"s3.": "s3", "gs.": "gs", "azure.": "azure", "hdfs.": "hdfs", "fsspec.": "fsspec"}
 _PLAIN = {
     *("anon", "endpoint_url", "key", "profile", "region", "secret", "token"),
     *("account_name", "account_key", "sas_token", "connection_string"),

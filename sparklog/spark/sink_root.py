@@ -132,7 +132,7 @@ def _reader(place: str, options: SinkOptions) -> Reader | None:
 def _has_storage_of_root(place: str, options: SinkOptions) -> bool:
     """Return True if both are in S3, or another store: the root's storage options are used for both."""
     kind = store_kind(options.root, options.storage.to_dict())
-    return kind in {"s3", "gs", "azure"} and store_kind(place) == kind
+    return kind in {"s3", "gs", "azure", "hdfs"} and store_kind(place) == kind
 
 
 def _directory(place: str) -> Path | None:

@@ -32,7 +32,8 @@ def open_store(
     clock: Clock | None = None,
 ) -> Store:
     """Open the store at `root`: a path, file:///path, memory://name (this process only), s3://bucket/prefix,
-    gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix, or az://container/prefix.
+    gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix, az://container/prefix,
+    hdfs://host/path, or webhdfs://host:port/path.
 
     Args:
         create: create the root directory if it is missing. Buckets are never created.
@@ -88,12 +89,14 @@ _MODULES = {
     "s3": ("botocore",),
     "gs": ("google.auth", "urllib3"),
     "azure": ("azure.identity", "urllib3"),
+    "hdfs": ("urllib3",),
     "fsspec": ("fsspec",),
 }
 _WHAT = {
     "s3": "an s3:// root",
     "gs": "a gs:// root",
     "azure": "an abfss:// or az:// root",
+    "hdfs": "an hdfs:// or webhdfs:// root",
     "fsspec": "a root through fsspec",
 }
 
@@ -114,6 +117,12 @@ def _parse_azure(given: Mapping[str, Any] | None, environment: Mapping[str, str]
     from sparklog.storage.azure import parse_azure_options  # noqa: PLC0415
 
     return parse_azure_options(given, environment)
+
+
+def _parse_hdfs(given: Mapping[str, Any] | None, environment: Mapping[str, str] | None) -> Any:
+    from sparklog.storage.hdfs import parse_hdfs_options  # noqa: PLC0415
+
+    return parse_hdfs_options(given, environment)
 
 
 def _parse_fsspec(given: Mapping[str, Any] | None, _: Mapping[str, str] | None) -> Any:
@@ -140,14 +149,32 @@ def _open_azure(url: str, options: Any, clock: Clock | None) -> Store:
     return AzureStore(url, options, clock)
 
 
+def _open_hdfs(url: str, options: Any, clock: Clock | None) -> Store:
+    from sparklog.storage.hdfs import HdfsStore  # noqa: PLC0415
+
+    return HdfsStore(url, options, clock)
+
+
 def _open_fsspec(url: str, options: Any, clock: Clock | None) -> Store:
     from sparklog.storage.fsspec_store import FsspecStore  # noqa: PLC0415
 
     return FsspecStore(url, options, clock)
 
 
-_PARSERS = {"s3": _parse_s3, "gs": _parse_gcs, "azure": _parse_azure, "fsspec": _parse_fsspec}
-_STORES = {"s3": _open_s3, "gs": _open_gcs, "azure": _open_azure, "fsspec": _open_fsspec}
+_PARSERS = {
+    "s3": _parse_s3,
+    "gs": _parse_gcs,
+    "azure": _parse_azure,
+    "hdfs": _parse_hdfs,
+    "fsspec": _parse_fsspec,
+}
+_STORES = {
+    "s3": _open_s3,
+    "gs": _open_gcs,
+    "azure": _open_azure,
+    "hdfs": _open_hdfs,
+    "fsspec": _open_fsspec,
+}
 
 
 def _refuse_options(root: str, given: Mapping[str, Any] | None, *known: str) -> None:

@@ -128,23 +128,27 @@ class RestClient(ObjectClient):
             target = self.endpoint + request.path
             if query:
                 target += "?" + urllib.parse.urlencode(query, quote_via=urllib.parse.quote)
-            body: Any = request.body
             ask(guard)
-            self._count({request.name: 1, "sent_bytes": len(request.body or b"")})
-            response = self._connected().request(
-                request.method,
-                target,
-                headers=dict(headers),
-                body=body,
-                redirect=False,
-                retries=False,
-                decode_content=False,
-            )
-            answer = Answer(
-                status=response.status,
-                headers={name.lower(): value for name, value in response.headers.items()},
-                data=response.data,
-            )
+            return self._exchange(request, target, headers)
+
+    def _exchange(self, request: Request, target: str, headers: Mapping[str, str]) -> Answer:
+        """Send a request to a whole URL. Raises one of `failures`."""
+        self._count({request.name: 1, "sent_bytes": len(request.body or b"")})
+        body: Any = request.body
+        response = self._connected().request(
+            request.method,
+            target,
+            headers=dict(headers),
+            body=body,
+            redirect=False,
+            retries=False,
+            decode_content=False,
+        )
+        answer = Answer(
+            status=response.status,
+            headers={name.lower(): value for name, value in response.headers.items()},
+            data=response.data,
+        )
         self._count({"received_bytes": len(answer.data)})
         if answer.status not in _SUCCESS and answer.status not in request.accepts:
             error = self.parse_error(answer)

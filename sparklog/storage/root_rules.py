@@ -29,6 +29,7 @@ from sparklog.storage.base import validate_name
 S3_SCHEMES = {"s3", "s3a", "s3n"}
 GS_SCHEMES = {"gs", "gcs"}
 AZURE_SCHEMES = {"abfs", "abfss", "az"}
+HDFS_SCHEMES = {"hdfs", "webhdfs", "swebhdfs"}
 # The storage option that opens a URL through fsspec, though it has a store of its own.
 PROTOCOL = "protocol"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -52,11 +53,12 @@ _AZURE_HOST = re.compile(
 
 
 def store_kind(root: str, options: Mapping[str, object] | None = None) -> str:
-    """Return the kind of store that opens a root: directory, memory, s3, gs, azure or fsspec."""
+    """Return the kind of store that opens a root: directory, memory, s3, gs, azure, hdfs or fsspec."""
     scheme = scheme_of(root)
     if (options or {}).get(PROTOCOL) is not None:
         return "fsspec"
     kinds = {"s3": S3_SCHEMES, "gs": GS_SCHEMES, "azure": AZURE_SCHEMES, "memory": {"memory"}}
+    kinds["hdfs"] = HDFS_SCHEMES
     kinds["directory"] = {"", "file"}
     return next((kind for kind, schemes in kinds.items() if scheme in schemes), "fsspec")
 
@@ -179,6 +181,49 @@ def parse_azure_url(url: str) -> AzurePlace:
     )
 
 
+_HDFS_URL = re.compile(r"(s?webhdfs|hdfs)://([^/?#@:]+)(?::(\d{1,5}))?(?:/([^?#]*))?", re.IGNORECASE)
+# Where a NameNode serves WebHDFS, unless its settings say otherwise; hdfs:// has the port of RPC.
+_HDFS_PORT, _HDFS_TLS_PORT = 9870, 9871
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HdfsPlace:
+    """A directory in HDFS.
+
+    Fields:
+        url: in one form.
+        endpoint: of WebHDFS, as the URL has it, or by default.
+        prefix: the path, without slashes at its ends.
+    """
+
+    url: str
+    endpoint: str
+    prefix: str
+
+
+def parse_hdfs_url(url: str) -> HdfsPlace:
+    """Parse hdfs://host[:RPC port]/path, webhdfs://host[:HTTP port]/path, or swebhdfs:// with TLS."""
+    match = _HDFS_URL.fullmatch(url)
+    if match is None or int(match[3] or 1) not in range(1, 1 << 16):
+        raise InvalidRequestError(
+            "ILLEGAL_ROOT",
+            f"root {shown('root', url.partition('?')[0])}: not of the form hdfs://host:port/path or "
+            "webhdfs://host:port/path",
+            fix="Write one of these; the user and tokens are storage options, not parts of it",
+        )
+    scheme, host = match[1].lower(), match[2].lower()
+    prefix = (match[4] or "").strip("/")
+    if prefix:
+        validate_name(prefix)
+    port = int(match[3]) if match[3] and scheme != "hdfs" else None
+    tls = scheme == "swebhdfs"
+    return HdfsPlace(
+        url=f"{scheme}://{host}{f':{match[3]}' if match[3] else ''}/{prefix}".rstrip("/"),
+        endpoint=f"{'https' if tls else 'http'}://{host}:{port or (_HDFS_TLS_PORT if tls else _HDFS_PORT)}",
+        prefix=prefix,
+    )
+
+
 _FSSPEC_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#:]*(?::\d+)?)(?:/([^?#]*))?")
 
 
@@ -294,6 +339,9 @@ def _place(root: str) -> tuple[str, ...]:
     if scheme in AZURE_SCHEMES:
         place = parse_azure_url(root)
         scheme, _, rest = place.url.partition("://")
+        return (scheme, *rest.split("/"))
+    if scheme in HDFS_SCHEMES:
+        scheme, _, rest = parse_hdfs_url(root).url.partition("://")
         return (scheme, *rest.split("/"))
     if scheme in {"", "file"}:
         real = os.path.realpath(local_path(root))

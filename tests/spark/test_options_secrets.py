@@ -91,7 +91,7 @@ def test_sparks_plans_hide_what_may_hold_a_secret() -> None:
         "fs.gs.auth.service.account.json.keyfile",
     ):
         assert re.search(REDACTION_WITH_KEYS, name), name
-    for name in ("azure.client_secret", "fs.azure.account.oauth2.client.secret", "gs.token"):
+    for name in ("azure.client_secret", "hdfs.token", "fs.azure.account.oauth2.client.secret", "gs.token"):
         assert re.search(by_default, name), name
     for name in ("s3.secret", "s3.token", "fs.s3a.access.key", "fs.s3a.secret.key"):
         assert re.search(by_default, name), name

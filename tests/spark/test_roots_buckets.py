@@ -1,5 +1,6 @@
-"""Spark over gs:// and az:// emulators: options reach the executors, and show nowhere."""
+"""Spark over gs:// and az:// emulators, and HDFS: options reach the executors, and show nowhere."""
 
+import getpass
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ def test_a_stream_through_a_bucket_with_options_of_the_query(
             "fs.azure.account.key": ACCOUNT_KEY,
             "azure.endpoint_url": f"{server.endpoint_url}/{ACCOUNT}",
         },
+        "hdfs": {"hdfs.user": getpass.getuser(), "endpoint_url": server.endpoint_url},
     }[name]
     numbers = spark.range(1000).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
     numbers.write.format("sparklog").mode("append").options(**options).option("topic", "in").save(root)

@@ -63,6 +63,7 @@ AZURE = f"abfss://c@{ACCOUNT}/log"
             {"tenant_id": "tenant-1"},
         ),
         ("sftp://h/x", "fsspec.username", "me", {"username": "me"}),
+        ("hdfs://nn/x", "hdfs.user", "etl", {"user": "etl"}),
         ("s3://b/x", "storage.protocol", "fsspec", {"protocol": "fsspec"}),
     ],
 )
@@ -81,6 +82,7 @@ def test_names_of_gcsfs_adlfs_and_of_hadoop(
         (AZURE, "fs.azure.account.key.other.dfs.core.windows.net", "hush", "is of account other"),
         (AZURE, "azure.account_key", "hush!", "expected base64"),
         (AZURE, "azure.secret", "hush", "UNKNOWN_OPTION"),
+        ("hdfs://nn/x", "hdfs.kerberos", "true", "storage option kerberos: not supported"),
         ("s3://b/x", "storage.protocol", "hdfs", "expected fsspec"),
     ],
 )
