@@ -26,7 +26,7 @@ SOURCE_COLUMNS = (
     (
         "`timestampType`",
         "int",
-        "0: given by whoever wrote the record, or the time of the write; 1: LogAppendTime.",
+        "0: given by the writer, or the time of the write; 1: LogAppendTime.",
     ),
     ("`headers`", HEADERS, "With `includeHeaders=true`; null where a record has none."),
 )
@@ -203,8 +203,8 @@ def apis_page() -> str:
     return (
         "# Kafka's APIs that sparklog-server serves\n\n"
         "ApiVersions lists exactly these, and every version of them is served with all of its fields "
-        "(Produce is listed from 0, and served from 3). What is not here is not served: clients are told so "
-        "by ApiVersions, before they ask. `sparklog brokers api-versions` asks a running broker.\n\n"
+        "(Produce is listed from 0, and served from 3). Other APIs are not served; clients learn that from "
+        "ApiVersions before they ask. `sparklog brokers api-versions` asks a running broker.\n\n"
         + table(("API", "key", "versions"), rows)
         + "".join(sections)
     )

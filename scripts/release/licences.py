@@ -46,7 +46,7 @@ def write_bill(python: Path, output: Path) -> Path:
 def check_licences(bill: Path) -> list[str]:
     """Return what is not permissive and accepted.
 
-    Raises: ReleaseError: a licence that nobody has looked at.
+    Raises: ReleaseError: a licence that is not in the reviewed list.
     """
     noted, unknown = [], []
     for component in json.loads(bill.read_text())["components"]:

@@ -1,8 +1,8 @@
 """Ports for servers that are started some time after their port was chosen, or again on the same one.
 
-The kernel gives any port of its range to whoever binds to port 0 or connects. So between the choice of such a
-port and the start of its server, or between its end and its next start, another test's server can get it, and
-may even answer in its place. These are below that range, where only a test that asks here takes one.
+The kernel gives any port of its range to a process that binds to port 0 or connects. So between the choice of
+such a port and the start of its server, or between its end and its next start, another test's server can get
+it, and may even answer in its place. These are below that range, where only a test that asks here takes one.
 """
 
 import random

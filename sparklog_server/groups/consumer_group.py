@@ -315,7 +315,7 @@ class ConsumerGroup:
         """Go on from the log, with fresh sessions.
 
         If two members have a partition, it stays with the one to which it was assigned first: that one may
-        have been told. The other one's assignment was never acknowledged.
+        have received it. The other one's assignment was never acknowledged.
         """
         members = {key.name: value for key, value in records.items() if isinstance(value, Subscription)}
         for key, value in records.items():
@@ -443,7 +443,7 @@ class ConsumerGroup:
         if member is None:
             return refusal(ErrorCode.unknown_member_id, "the group has no such member")
         if request.member_epoch == LEAVE_FOR_NOW:
-            # Its session goes on: whoever has its instance id may take its place until that ends.
+            # Its session goes on: a member with its instance id may take its place until it ends.
             left = replace(
                 member.current,
                 epoch=LEAVE_FOR_NOW,
@@ -581,7 +581,7 @@ class ConsumerGroup:
 
     def _move(self, member: ConsumerMember, current: CurrentAssignment) -> None:
         if current.assigned == member.current.assigned:
-            current = replace(current, assigned=member.current.assigned)  # the same: nothing to be told
+            current = replace(current, assigned=member.current.assigned)  # unchanged: no answer is needed
         self._disown(member)
         member.current = current
         self._own(member)

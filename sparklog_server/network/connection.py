@@ -4,8 +4,8 @@ Invariants:
     1. responses go out in the order of the requests;
     2. one request at a time, but for pipelined ones (Produce): those may start before earlier pipelined
        ones are answered, at most MAX_PIPELINED of them;
-    3. nothing is read while a request waits for room, so that a client is pushed back by TCP; nor for as long
-       as the client was told to wait (throttle time), after the answer.
+    3. nothing is read while a request waits for room, so that a client is pushed back by TCP; nor during the
+       throttle time that the answer gives.
 Errors: bytes that are no request, an API that is not served, an exception in a handler: the connection is
     closed with a line in the log, as Kafka does; a client connects again.
 A client that disconnects: handlers that only wait (`waits`) are cancelled, all others run to their end

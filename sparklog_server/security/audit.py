@@ -1,4 +1,4 @@
-"""What is told about verdicts: the log `kafka.authorizer.logger`, and events for the topic __audit.
+"""Where verdicts are recorded: the log `kafka.authorizer.logger`, and events for the topic __audit.
 
 Levels are Kafka's: a denied request INFO, an allowed one DEBUG, and TRACE what only filters a listing.
 
@@ -69,11 +69,11 @@ class Audit:
 
     @property
     def wants_allowed(self) -> bool:
-        """True if verdicts that allow are told anywhere."""
+        """True if allowed requests are recorded."""
         return (self._has_topic and self._with_allowed) or log.isEnabledFor(logging.DEBUG)
 
     def wants(self, *, is_allowed: bool) -> bool:
-        """True if such a verdict is told anywhere: the check of a request that is allowed costs no more."""
+        """True if such a verdict is recorded; otherwise an allowed request costs no more than its check."""
         if is_allowed:
             return self.wants_allowed
         return self._has_topic or log.isEnabledFor(logging.INFO)

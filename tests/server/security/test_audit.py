@@ -1,4 +1,4 @@
-"""What is told about verdicts: Kafka's lines, JSON, and the topic __audit."""
+"""Where verdicts are recorded: Kafka's lines, JSON, and the topic __audit."""
 
 import json
 import logging
