@@ -581,7 +581,7 @@ class ConsumerGroup:
 
     def _move(self, member: ConsumerMember, current: CurrentAssignment) -> None:
         if current.assigned == member.current.assigned:
-            current = replace(current, assigned=member.current.assigned)  # unchanged: no answer is needed
+            current = replace(current, assigned=member.current.assigned)  # unchanged: not sent again
         self._disown(member)
         member.current = current
         self._own(member)
