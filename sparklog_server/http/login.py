@@ -40,6 +40,7 @@ from sparklog_server.runtime.budget import Budget, Held
 from sparklog_server.security.access import Access
 from sparklog_server.security.sasl import CHECKS, PlainExchange
 from sparklog_server.security.tokens import AuthenticationError, InvalidTokenError, Tokens
+from sparklog_server.settings.network import plain_host
 
 LOGIN: Final = "/console/login"
 LOGOUT: Final = "/console/logout"
@@ -353,7 +354,7 @@ def _path(request: Request) -> str:
 
 
 def _host(request: Request) -> str:
-    return request.client.host if request.client else ""
+    return plain_host(request.client.host) if request.client else ""
 
 
 def _is_own(request: Request) -> bool:

@@ -5,7 +5,7 @@ Invariants: the algorithm is the key's, never the token's, so neither "none" nor
     audience, issuer and scope where they are set. An unknown key id has the keys read again, at most once in
     MIN_REFRESH_MS, so that made-up ids do not make the broker ask without end. Nothing of a token is logged.
 Not here: TLS without which a token must not be sent (settings/security.py).
-Concurrency: threads; one lock for reading keys.
+Concurrency: threads; one lock for reading keys, for which only tokens of unknown keys wait.
 Sources: RFC 7515, 7517, 7519, 7628, 8725; Kafka BrokerJwtValidator, OAuthBearerSaslServer; KIP-768.
 """
 
@@ -116,18 +116,26 @@ class Tokens:
             raise InvalidTokenError("a scope is missing")
 
     def _key(self, key_id: object) -> jwt.PyJWK:
-        with self._lock:
-            age_ms = None if self._read_ms is None else self._clock.monotonic_ms() - self._read_ms
-            is_old = age_ms is None or age_ms >= self._settings.oauth_jwks_refresh_ms
-            if is_old or (key_id not in self._keys and age_ms is not None and age_ms >= MIN_REFRESH_MS):
-                self._refresh()
-            keys = self._keys
+        # A token of a known key does not wait while others read the keys: the endpoint may be slow.
+        if self._lock.acquire(blocking=key_id not in self._keys):
+            try:
+                self._refresh_for(key_id)
+            finally:
+                self._lock.release()
+        keys = self._keys
         key = keys.get(key_id) if isinstance(key_id, str) else None
         if key is None and key_id is None and len(keys) == 1:
             (key,) = keys.values()
         if key is None:
             raise InvalidTokenError("no key of this id")
         return key
+
+    def _refresh_for(self, key_id: object) -> None:
+        """Read the keys if they are old, or this one is unknown; with the lock."""
+        age_ms = None if self._read_ms is None else self._clock.monotonic_ms() - self._read_ms
+        is_old = age_ms is None or age_ms >= self._settings.oauth_jwks_refresh_ms
+        if is_old or (key_id not in self._keys and age_ms is not None and age_ms >= MIN_REFRESH_MS):
+            self._refresh()
 
     def _refresh(self) -> None:
         """Read the keys; if that fails, those before stay."""

@@ -99,6 +99,7 @@ class ShareCoordinator:
         if self._alarm is not None:
             self._alarm.cancel()
         self._groups.clear()
+        self._held_bytes = 0
 
     # --- members -------------------------------------------------------------------------------------
 
@@ -118,7 +119,8 @@ class ShareCoordinator:
             )
         if group is None and len(self._groups) >= self._bounds.group_max_groups:
             return ShareHeartbeatResult(error=ErrorCode.group_max_size_reached)
-        if request.topics and self._held_bytes > self._bounds.group_max_bytes:
+        growth = sum(map(len, request.topics or ()))  # names are as long as the client likes
+        if request.topics and self._held_bytes + growth > self._bounds.group_max_bytes:
             return ShareHeartbeatResult(error=ErrorCode.group_max_size_reached)
         group = group or ShareGroup(group_id)
         before = group.held_bytes

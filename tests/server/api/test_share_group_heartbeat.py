@@ -12,6 +12,7 @@ BROKER_SETTINGS = SHARE_SETTINGS | {
     "group.share.max.size": "2",
     "group.share.session.timeout.ms": "60000",
     "group.initial.rebalance.delay.ms": "0",
+    "sparklog.group.max.bytes": str(1 << 20),
 }
 BROKER_TOPICS = {"orders": 2, "returns": 1}
 
@@ -44,9 +45,15 @@ def test_what_is_refused(asker: WireClient) -> None:
     assert beat(asker, member="m-3").error_code.name == "group_max_size_reached"
 
 
-def test_ten_thousand_members_are_refused(asker: WireClient) -> None:
+def test_hundreds_of_members_are_refused(asker: WireClient) -> None:
     names = [beat(asker, member=f"m-{number}").error_code.name for number in range(300)]
     assert names == ["none"] * 2 + ["group_max_size_reached"] * 298
+
+
+def test_long_names_of_topics_are_refused_before_they_are_kept(asker: WireClient) -> None:
+    names = [f"{number:03}" + "x" * 20_000 for number in range(60)]
+    assert beat(asker, topics=names).error_code.name == "group_max_size_reached"
+    assert beat(asker).error_code.name == "none"
 
 
 def test_a_consumer_group_is_no_share_group(asker: WireClient) -> None:

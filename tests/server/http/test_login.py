@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
@@ -30,6 +31,7 @@ from sparklog.metadata import (
     plan_scram_feature,
     plan_set_scram_credential,
 )
+from sparklog_server.http import login
 from sparklog_server.http.endpoint import MAX_HANDSHAKES
 from sparklog_server.http.login import (
     COOKIE,
@@ -395,3 +397,9 @@ def test_settings_of_the_http_listener(tmp_path: Path) -> None:
     check_listeners(ServerConfig.parse({**listener, **secured, **keys, **required}))
     with pytest.raises(InvalidRequestError, match="OPEN_LISTENER"):
         check_listeners(ServerConfig.parse({**listener, **required}))
+
+
+def test_an_ipv4_client_of_a_dual_stack_socket_has_its_ipv4_address() -> None:
+    """Else all IPv4 clients share failures (one /64), and no ACL of a host holds."""
+    request = Request({"type": "http", "headers": [], "client": ("::ffff:192.0.2.7", 1)})
+    assert login._host(request) == "192.0.2.7"

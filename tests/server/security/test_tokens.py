@@ -3,7 +3,9 @@
 import base64
 import hmac
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +162,7 @@ def test_new_keys_are_read_but_not_for_every_unknown_id(keys: Path) -> None:
     keys.write_text(jwks(three=RSA_KEY))
     with pytest.raises(InvalidTokenError, match="no key"):
         tokens.check(token(kid="three"))
-    clock.advance_ms(MIN_REFRESH_MS)
+    clock.sleep_ms(MIN_REFRESH_MS)
     assert tokens.check(token(kid="three"))[0] == "alice"
     with pytest.raises(InvalidTokenError, match="no key"):
         tokens.check(token(kid="one"))
@@ -250,3 +252,28 @@ def test_over_a_connection(start_broker: Callable[..., RunningBroker], keys: Pat
         handshake(client, "OAUTHBEARER")
         assert message(client, initial(_none())).auth_bytes == b'{"status":"invalid_token"}'
         assert message(client, b"\x01").error_code == FAILED
+
+
+def test_tokens_of_known_keys_do_not_wait_while_keys_are_read(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    tokens = tokens_of(keys, clock)
+    tokens.check(token())
+    clock.sleep_ms(MIN_REFRESH_MS)
+    is_reading, may_end = threading.Event(), threading.Event()
+
+    def read(_url: str) -> bytes:
+        is_reading.set()
+        may_end.wait(30)
+        return keys.read_bytes()
+
+    monkeypatch.setattr(tokens, "_read", read)
+    with ThreadPoolExecutor(2) as pool:
+        made_up = pool.submit(tokens.check, token(kid="made up"))
+        try:
+            assert is_reading.wait(30)
+            assert pool.submit(tokens.check, token()).result(10)[0] == "alice"
+        finally:
+            may_end.set()
+        assert isinstance(made_up.exception(30), InvalidTokenError)
