@@ -10,6 +10,7 @@ Concurrency: any thread. After a fork the child makes its own connections.
 Sources: RFC 9110; urllib3's exceptions.
 """
 
+import dataclasses
 import functools
 import math
 import re
@@ -17,7 +18,7 @@ import ssl
 import urllib.parse
 import urllib.request
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -175,6 +176,40 @@ class RestClient(ObjectClient):
     def delete_many(self, url: str, keys: Sequence[str]) -> None:
         for removed in [self.submit(functools.partial(self.delete, url, key)) for key in keys]:
             removed.result()
+
+    def pages(
+        self,
+        url: str,
+        request: Request,
+        next_name: str,
+        parse: Callable[[Answer], tuple[Page, str]],
+        within_ms: int,
+    ) -> Iterator[Page]:
+        """Yield the pages of a listing. See ObjectClient.listed.
+
+        Args:
+            next_name: of the query's field with the token of the next page.
+            parse: returns (page, token of the next). Raises WrongAnswerError.
+
+        Raises:
+            StorageError: also if the pages do not ascend.
+        """
+        order = PageOrder()
+        while True:
+            page, token = self._within(
+                within_ms,
+                functools.partial(self._page, url, request, parse),
+                functools.partial(self.storage_error, request.name, url),
+            )
+            yield self.ordered(url, page, order)
+            if page.is_last:
+                return
+            request = dataclasses.replace(request, query={**request.query, next_name: token})
+
+    def _page(
+        self, url: str, request: Request, parse: Callable[[Answer], tuple[Page, str]], most_ms: float
+    ) -> tuple[Page, str]:
+        return self._repeat(request.name, url, lambda: parse(self.send(request)), most_ms)
 
     def ordered(self, url: str, page: Page, order: PageOrder) -> Page:
         """Return the page if it is behind the one before it. Raises StorageError."""
