@@ -127,9 +127,10 @@ def parse_azure_options(
             for name, value in values.items()
             if name not in {*_CREDENTIALS, "client_id", "tenant_id"}
         }
+    if (text := {**values, **chosen}.get("connection_string")) is not None:
+        values.update(_parts_of(text))  # of one account: beats what single variables say
     values.update(chosen)
-    if values.get("connection_string") is not None:
-        values = {**_parts_of(values.pop("connection_string")), **values}
+    values.pop("connection_string", None)
     options = AzureOptions.of(values)
     if options.account_key is not None:
         try:
