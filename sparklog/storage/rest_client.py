@@ -339,8 +339,17 @@ def _connect(endpoint: str, options: ObjectOptions) -> urllib3.PoolManager:
         given["ca_certs"] = options.verify
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy and not urllib.request.proxy_bypass(parts.netloc):
-        return urllib3.ProxyManager(proxy, **given)
+        address, headers = _proxy(proxy)
+        return urllib3.ProxyManager(address, proxy_headers=headers, **given)
     return urllib3.PoolManager(**given)
+
+
+def _proxy(url: str) -> tuple[str, Mapping[str, str]]:
+    """Return a proxy's address without its user, and the headers that name the user; urllib3 ignores it."""
+    scheme, separator, rest = url.rpartition("://")
+    user, at, host = rest.rpartition("@")
+    headers = urllib3.make_headers(proxy_basic_auth=urllib.parse.unquote(user)) if at else {}
+    return f"{scheme if separator else 'http'}://{host}", headers
 
 
 def parse_int(text: str, what: str) -> int:
