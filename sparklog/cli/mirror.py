@@ -310,14 +310,18 @@ def _wanted(names: Sequence[str], pattern: str | None) -> Callable[[str], bool]:
 
 def _properties(text: str, given: Sequence[str]) -> dict[str, str]:
     """Lines and options of `key=value`; an option beats a line."""
-    lines = [line.strip() for line in text.splitlines()]
+    entries = [
+        (f"--from-config, line {number}", line.strip()) for number, line in enumerate(text.splitlines(), 1)
+    ]
+    entries = [(where, line) for where, line in entries if line and line[0] not in "#!"]
+    entries += [(f"--from-property, number {number}", entry) for number, entry in enumerate(given, 1)]
     found = {}
-    for entry in (*(line for line in lines if line and line[0] not in "#!"), *given):
+    for where, entry in entries:
         key, separator, value = entry.partition("=")
         if not separator or not key.strip():
-            raise InvalidRequestError(
+            raise InvalidRequestError(  # not its text: "sasl.password: hush" is such an entry
                 "INVALID_OPTION",
-                f"properties of the source: found {key.strip()!r} without a value, expected key=value",
+                f"{where}: found a property without a value, expected key=value",
                 fix="write one property a line",
             )
         found[key.strip()] = value.strip()

@@ -228,6 +228,7 @@ class Mirror:
 
         What was fetched is committed at the end, also after a stop.
         """
+        self._pending = _Pending()  # of a copy that failed: it is fetched again
         self._next = {at: position.position for at, position in self.positions.items()}
         before = self._copied - sum(self._next.values())
         wanted = {

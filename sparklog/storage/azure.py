@@ -34,7 +34,7 @@ from azure.identity import ClientSecretCredential, DefaultAzureCredential
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import InvalidRequestError, NotFoundError
 from sparklog.storage.base import TEMPORARY_DIRECTORY
-from sparklog.storage.object_client import Listed, Outcome, Page, PageOrder, Upload, WrongAnswerError
+from sparklog.storage.object_client import Listed, Outcome, Page, Upload, WrongAnswerError
 from sparklog.storage.object_options import ObjectOptions, from_environment, invalid
 from sparklog.storage.object_probe import try_requests
 from sparklog.storage.object_store import ObjectStore
@@ -127,9 +127,10 @@ def parse_azure_options(
             for name, value in values.items()
             if name not in {*_CREDENTIALS, "client_id", "tenant_id"}
         }
+    if (text := {**values, **chosen}.get("connection_string")) is not None:
+        values.update(_parts_of(text))  # of one account: beats what single variables say
     values.update(chosen)
-    if values.get("connection_string") is not None:
-        values = {**_parts_of(values.pop("connection_string")), **values}
+    values.pop("connection_string", None)
     options = AzureOptions.of(values)
     if options.account_key is not None:
         try:
@@ -256,26 +257,9 @@ class AzureClient(RestClient):
         }
         if by_directory:
             query["delimiter"] = "/"
-        order = PageOrder()
-        while True:
-            request = Request(name="list_objects", method="GET", path=f"/{self.container}", query=dict(query))
-            page, marker = self._within(
-                within_ms,
-                functools.partial(self._list_page, url, request, start_after),
-                functools.partial(self.storage_error, "list_objects", url),
-            )
-            yield self.ordered(url, page, order)
-            if page.is_last:
-                return
-            query["marker"] = marker
-
-    def _list_page(
-        self, url: str, request: Request, start_after: str | None, most_ms: float
-    ) -> tuple[Page, str]:
-        def attempt() -> tuple[Page, str]:
-            return _parse_page(self.send(request), request.query["prefix"], start_after)
-
-        return self._repeat("list_objects", url, attempt, most_ms)
+        request = Request(name="list_objects", method="GET", path=f"/{self.container}", query=query)
+        parse = functools.partial(_parse_page, prefix=prefix, start_after=start_after)
+        return self.pages(url, request, "marker", parse, within_ms)
 
     def delete(self, url: str, key: str) -> None:
         request = Request(name="delete_object", method="DELETE", path=self._blob(key))

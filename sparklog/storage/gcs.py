@@ -36,7 +36,7 @@ from google.oauth2 import service_account
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import AlreadyExistsError, InvalidRequestError, NotFoundError, StorageError
 from sparklog.storage.base import TEMPORARY_DIRECTORY
-from sparklog.storage.object_client import Listed, Outcome, Page, PageOrder, Upload, WrongAnswerError
+from sparklog.storage.object_client import Listed, Outcome, Page, Upload, WrongAnswerError
 from sparklog.storage.object_options import ObjectOptions, from_environment, invalid
 from sparklog.storage.object_probe import try_requests
 from sparklog.storage.object_store import PARTS, ObjectStore
@@ -302,26 +302,9 @@ class GcsClient(RestClient):
             query["delimiter"] = "/"
         if start_after is not None:
             query["startOffset"] = start_after  # inclusive
-        order = PageOrder()
-        while True:
-            request = Request(name="list_objects", method="GET", path=self._objects, query=dict(query))
-            page, token = self._within(
-                within_ms,
-                functools.partial(self._list_page, url, request, start_after),
-                functools.partial(self.storage_error, "list_objects", url),
-            )
-            yield self.ordered(url, page, order)
-            if page.is_last:
-                return
-            query["pageToken"] = token
-
-    def _list_page(
-        self, url: str, request: Request, start_after: str | None, most_ms: float
-    ) -> tuple[Page, str]:
-        def attempt() -> tuple[Page, str]:
-            return _parse_page(self.send(request), request.query["prefix"], start_after)
-
-        return self._repeat("list_objects", url, attempt, most_ms)
+        request = Request(name="list_objects", method="GET", path=self._objects, query=query)
+        parse = functools.partial(_parse_page, prefix=prefix, start_after=start_after)
+        return self.pages(url, request, "pageToken", parse, within_ms)
 
     def delete(self, url: str, key: str) -> None:
         request = Request(name="delete_object", method="DELETE", path=self._object(key))

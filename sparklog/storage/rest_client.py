@@ -10,6 +10,7 @@ Concurrency: any thread. After a fork the child makes its own connections.
 Sources: RFC 9110; urllib3's exceptions.
 """
 
+import dataclasses
 import functools
 import math
 import re
@@ -17,7 +18,7 @@ import ssl
 import urllib.parse
 import urllib.request
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -176,6 +177,40 @@ class RestClient(ObjectClient):
         for removed in [self.submit(functools.partial(self.delete, url, key)) for key in keys]:
             removed.result()
 
+    def pages(
+        self,
+        url: str,
+        request: Request,
+        next_name: str,
+        parse: Callable[[Answer], tuple[Page, str]],
+        within_ms: int,
+    ) -> Iterator[Page]:
+        """Yield the pages of a listing. See ObjectClient.listed.
+
+        Args:
+            next_name: of the query's field with the token of the next page.
+            parse: returns (page, token of the next). Raises WrongAnswerError.
+
+        Raises:
+            StorageError: also if the pages do not ascend.
+        """
+        order = PageOrder()
+        while True:
+            page, token = self._within(
+                within_ms,
+                functools.partial(self._page, url, request, parse),
+                functools.partial(self.storage_error, request.name, url),
+            )
+            yield self.ordered(url, page, order)
+            if page.is_last:
+                return
+            request = dataclasses.replace(request, query={**request.query, next_name: token})
+
+    def _page(
+        self, url: str, request: Request, parse: Callable[[Answer], tuple[Page, str]], most_ms: float
+    ) -> tuple[Page, str]:
+        return self._repeat(request.name, url, lambda: parse(self.send(request)), most_ms)
+
     def ordered(self, url: str, page: Page, order: PageOrder) -> Page:
         """Return the page if it is behind the one before it. Raises StorageError."""
         names = [listed.key for listed in page.objects]
@@ -304,8 +339,17 @@ def _connect(endpoint: str, options: ObjectOptions) -> urllib3.PoolManager:
         given["ca_certs"] = options.verify
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy and not urllib.request.proxy_bypass(parts.netloc):
-        return urllib3.ProxyManager(proxy, **given)
+        address, headers = _proxy(proxy)
+        return urllib3.ProxyManager(address, proxy_headers=headers, **given)
     return urllib3.PoolManager(**given)
+
+
+def _proxy(url: str) -> tuple[str, Mapping[str, str]]:
+    """Return a proxy's address without its user, and the headers that name the user; urllib3 ignores it."""
+    scheme, separator, rest = url.rpartition("://")
+    user, at, host = rest.rpartition("@")
+    headers = urllib3.make_headers(proxy_basic_auth=urllib.parse.unquote(user)) if at else {}
+    return f"{scheme if separator else 'http'}://{host}", headers
 
 
 def parse_int(text: str, what: str) -> int:

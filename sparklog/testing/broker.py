@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from sparklog.testing.ports import lasting_port
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
 
+START_SECONDS = 120
 END_SECONDS = 60
 _CHILD = ("-m", "sparklog.testing.child")
 
@@ -64,7 +66,7 @@ class Broker:
     def start(self) -> None:
         """Start, on the port of the last time, and return when clients are accepted.
 
-        Raises: RuntimeError: it ended; with what it wrote to stderr.
+        Raises: RuntimeError: it ended, or was killed after START_SECONDS; with what it wrote to stderr.
         """
         self.process = subprocess.Popen(  # noqa: S603 - our own words
             self.command(),
@@ -75,7 +77,11 @@ class Broker:
             env={**os.environ, **self.environment},
         )
         assert self.process.stdout is not None
+        timer = threading.Timer(START_SECONDS, self.process.kill)  # one that hangs says nothing
+        timer.daemon = True
+        timer.start()
         self.ready_line = self.process.stdout.readline().strip()
+        timer.cancel()
         if not self.ready_line:
             code = self.wait()
             raise RuntimeError(f"the broker ended: exit {code}: {self.errors()}")

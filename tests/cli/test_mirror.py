@@ -105,7 +105,12 @@ def test_properties(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     expected = {"security.protocol": "SSL", "sasl.password": "a=b"}
     assert cluster.given == ["cluster:9092", expected, 7.0]  # type: ignore[attr-defined]
     wrong = run("mirror", *FROM, "--from-property", "hunter2", "--dry-run", exit_code=1)
-    assert "without a value, expected key=value" in wrong.stderr
+    assert "--from-property, number 1: found a property without a value, expected key=value" in wrong.stderr
+    assert "hunter2" not in wrong.stderr
+    file.write_text("# comment\n\nsasl.password: hunter2\n")
+    wrong = run("mirror", *FROM, "--from-config", str(file), "--dry-run", exit_code=1)
+    assert "--from-config, line 3: " in wrong.stderr
+    assert "hunter2" not in wrong.stderr
 
 
 def test_json(run_json: Callable[..., Any], cluster: Cluster) -> None:

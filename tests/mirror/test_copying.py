@@ -100,6 +100,28 @@ def test_a_crash_at_a_commit_neither_loses_nor_repeats(
     assert values(log) == list(range(30))
 
 
+def test_what_a_failed_copy_had_fetched_is_not_copied_twice(
+    log: SparkLog, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add("orders", offsets=range(20))
+    made = Mirror(log, cluster)
+    made.prepare(made.plan(lambda _: True))
+    real, fetches = cluster.fetch, 0
+
+    def fetch(wait_s: float) -> Fetched:
+        nonlocal fetches
+        fetches += 1
+        if fetches == 3:
+            raise cluster.unreachable()
+        return real(wait_s)
+
+    monkeypatch.setattr(cluster, "fetch", fetch)
+    with pytest.raises(RetriableError):
+        made.copy(Never())
+    assert made.copy(Never())
+    assert values(log) == list(range(20))
+
+
 def test_gaps_are_closed(log: SparkLog, cluster: Cluster) -> None:
     cluster.add("orders", offsets=[7, 8, 20, 21, 40], end=44)
     mirror(log, cluster)

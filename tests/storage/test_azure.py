@@ -258,6 +258,14 @@ def test_a_connection_string() -> None:
     assert "hush" not in str(raised.value)
 
 
+def test_a_connection_string_keeps_its_account() -> None:
+    text = f"AccountName=acct;AccountKey={KEY}"
+    environment = {"AZURE_STORAGE_ACCOUNT_NAME": "other"}
+    assert parse_azure_options({"connection_string": text}, environment).account_name == "acct"
+    given = {"connection_string": text, "account_name": "chosen"}
+    assert parse_azure_options(given, environment).account_name == "chosen"
+
+
 def test_a_given_credential_replaces_those_of_the_environment() -> None:
     environment = {"AZURE_STORAGE_ACCOUNT_KEY": KEY, "AZURE_STORAGE_ACCOUNT_NAME": "acct"}
     assert parse_azure_options({}, environment).account_key == KEY

@@ -36,6 +36,16 @@ def test_clients_are_served_on_the_root_with_the_settings(broker: Broker) -> Non
     assert broker.stop() == 0
 
 
+def test_one_that_hangs_at_its_start_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Broker):
+        def program(self) -> list[str]:
+            return ["-c", "import time; time.sleep(100)"]
+
+    monkeypatch.setattr("sparklog.testing.broker.START_SECONDS", 0.5)
+    with pytest.raises(RuntimeError, match="the broker ended: exit -9"):
+        Hanging(tmp_path / "root")
+
+
 def test_a_killed_one_comes_back_on_the_same_port(broker: Broker) -> None:
     port, process = broker.port, broker.process
     with broker.killed():
