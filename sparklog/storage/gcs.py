@@ -228,7 +228,7 @@ class GcsClient(RestClient):
     ) -> Any:
         """Make a request to any address, for google-auth."""
         limit = self.options.read_timeout if timeout is None else min(timeout, self.options.read_timeout)
-        return self._connected().request(
+        return self.connected().request(
             method, url, body=body, headers=dict(headers or {}), retries=False, timeout=limit
         )
 

@@ -136,7 +136,7 @@ class RestClient(ObjectClient):
         """Send a request to a whole URL. Raises one of `failures`."""
         self._count({request.name: 1, "sent_bytes": len(request.body or b"")})
         body: Any = request.body
-        response = self._connected().request(
+        response = self.connected().request(
             request.method,
             target,
             headers=dict(headers),
@@ -220,7 +220,8 @@ class RestClient(ObjectClient):
             raise self.storage_error("list_objects", url, error) from error
         return page
 
-    def _connected(self) -> urllib3.PoolManager:
+    def connected(self) -> urllib3.PoolManager:
+        """Return the pool of connections, made at the first call."""
         with self._lock:
             if self._http is None:
                 self._http = _connect(self.endpoint, self.base_options)

@@ -243,8 +243,8 @@ class Login:
             await answer(scope, receive, send)
 
     def _failed(self, request: Request, error: AuthenticationError) -> None:
-        _log.info("a login from %s failed: %s", _host(request), error)
-        self._failures.note(_host(request))
+        _log.info("a login from %s failed: %s", client_host(request), error)
+        self._failures.note(client_host(request))
 
     async def _answer(self, request: Request) -> Response | None:
         """Return the answer; None: the request goes on, with its `user` in its state."""
@@ -274,7 +274,7 @@ class Login:
             return "there is no such page or change"
         if not access.is_on or access.is_super_user(principal):
             return None
-        host = _host(request)
+        host = client_host(request)
         for operation, kind, name in wanted:
             if not access.authorizer.decide(principal, host, operation, kind, name).is_allowed:
                 return f"it needs {operation} on {kind} {name}"
@@ -288,7 +288,7 @@ class Login:
         kind, _, value = request.headers.get("authorization", "").partition(" ")
         if not kind:
             return None
-        self._failures.check(_host(request))
+        self._failures.check(client_host(request))
         if kind.lower() == "bearer" and self._tokens is not None:
             try:
                 user, _ = await self._in_thread(request, self._tokens.check, value.strip())
@@ -312,7 +312,7 @@ class Login:
 
     async def _in_thread(self, request: Request, check: Callable[..., Any], *args: Any) -> Any:
         """Check in a thread, a few at a time of an address; others that failed meanwhile count."""
-        host = _host(request)
+        host = client_host(request)
         self._failures.check(host)
         held = Held(self._checks, _network(host))
         await held.take(1)
@@ -353,7 +353,8 @@ def _path(request: Request) -> str:
     return str(request.scope["path"])
 
 
-def _host(request: Request) -> str:
+def client_host(request: Request) -> str:
+    """Return the client's address, that of an IPv4 client without "::ffff:"; "": unknown."""
     return plain_host(request.client.host) if request.client else ""
 
 

@@ -17,7 +17,7 @@ def test_the_user_of_a_proxy_is_sent(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", f"{scheme}{user}proxy.test:3128")
     client = GcsStore("gs://b/r", parse_gcs_options({"endpoint_url": "http://store.test"})).client
-    http = client._connected()
+    http = client.connected()
     assert isinstance(http, urllib3.ProxyManager)
     assert http.proxy is not None
     assert http.proxy.url == "http://proxy.test:3128"

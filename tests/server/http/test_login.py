@@ -402,4 +402,4 @@ def test_settings_of_the_http_listener(tmp_path: Path) -> None:
 def test_an_ipv4_client_of_a_dual_stack_socket_has_its_ipv4_address() -> None:
     """Else all IPv4 clients share failures (one /64), and no ACL of a host holds."""
     request = Request({"type": "http", "headers": [], "client": ("::ffff:192.0.2.7", 1)})
-    assert login._host(request) == "192.0.2.7"
+    assert login.client_host(request) == "192.0.2.7"
