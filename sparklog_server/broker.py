@@ -116,7 +116,7 @@ class Broker:
             self._observed(),
             storage_threads=lambda: self.root.storage_threads,
             access=self.access,
-            run_crypto=self._crypto.run,
+            crypto=self._crypto,
         )
         self.maintenance = self._make_maintenance()
         self._apply_settings(self.settings.current)
@@ -326,6 +326,7 @@ class Broker:
                 self.config.secured_listeners(),
                 lambda: self.root.image.scram,
                 self._crypto.run,
+                self._crypto.run_token,
                 clock=self.clock,
                 metrics=self.metrics,
             ),

@@ -36,10 +36,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sparklog.console.app import create_app
 from sparklog.console.message_masks import MessageRules, load_rules
-from sparklog_server.http.login import Login, Run
+from sparklog_server.http.login import Login
 from sparklog_server.network.tls import Certificates
 from sparklog_server.observe.collector import Scraper
 from sparklog_server.observe.observation import Parts, Utilization, is_root_visible, reason_not_in_charge
+from sparklog_server.runtime.crypto_threads import CryptoThreads
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.security.access import Access
 from sparklog_server.security.tokens import Tokens
@@ -236,13 +237,12 @@ class HttpEndpoint:
         *,
         storage_threads: Callable[[], int],
         access: Access,
-        run_crypto: Run,
+        crypto: CryptoThreads,
     ) -> None:
-        """`run_crypto`: calls a function in a thread of authentication."""
         self._config = config
         self._settings = config.http
         self._access = access
-        self._run_crypto = run_crypto
+        self._crypto = crypto
         self._parts = parts
         self._utilization = Utilization(storage_threads)
         self._scrapes = Scrapes(Scraper(parts, self._utilization))
@@ -316,7 +316,8 @@ class HttpEndpoint:
             lambda: root.image.scram,
             tokens=Tokens(secured.settings, allowed, clock) if has_tokens else None,
             access=self._access,
-            run=self._run_crypto,
+            run=self._crypto.run,
+            run_token=self._crypto.run_token,
             clock=clock,
             open_paths=self._settings.open_paths(),
         )

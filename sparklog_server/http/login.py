@@ -204,6 +204,7 @@ class Login:
         tokens: Tokens | None,
         access: Access,
         run: Run,
+        run_token: Run,
         clock: Clock,
         open_paths: Collection[str],
     ) -> None:
@@ -212,6 +213,7 @@ class Login:
         Args:
             tokens: of OAUTHBEARER; None: tokens are refused.
             run: calls a function in a thread of authentication.
+            run_token: in a thread for checks of tokens.
             open_paths: are answered without a login.
         """
         self._app = app
@@ -219,6 +221,7 @@ class Login:
         self._tokens = tokens
         self._access = access
         self._run = run
+        self._run_token = run_token
         self._open = frozenset(open_paths)
         self._failures = Failures(clock)
         self._checks = Budget(CHECKS)
@@ -291,7 +294,7 @@ class Login:
         self._failures.check(client_host(request))
         if kind.lower() == "bearer" and self._tokens is not None:
             try:
-                user, _ = await self._in_thread(request, self._tokens.check, value.strip())
+                user, _ = await self._in_thread(self._run_token, request, self._tokens.check, value.strip())
             except InvalidTokenError as error:
                 raise AuthenticationError(str(error)) from None
             return str(user)
@@ -307,10 +310,10 @@ class Login:
         exchange = PlainExchange(self._users)
         if "\0" in user or "\0" in password:
             raise AuthenticationError("a NUL in the name or password")
-        await self._in_thread(request, exchange.answer, f"\0{user}\0{password}".encode())
+        await self._in_thread(self._run, request, exchange.answer, f"\0{user}\0{password}".encode())
         return exchange.user
 
-    async def _in_thread(self, request: Request, check: Callable[..., Any], *args: Any) -> Any:
+    async def _in_thread(self, run: Run, request: Request, check: Callable[..., Any], *args: Any) -> Any:
         """Check in a thread, a few at a time of an address; others that failed meanwhile count."""
         host = client_host(request)
         self._failures.check(host)
@@ -318,7 +321,7 @@ class Login:
         await held.take(1)
         try:
             self._failures.check(host)
-            return await self._run(check, *args)
+            return await run(check, *args)
         finally:
             held.release()
 

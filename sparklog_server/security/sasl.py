@@ -31,7 +31,7 @@ from sparklog.metadata import ScramUsers
 from sparklog_server.metrics import Metrics
 from sparklog_server.protocol.session import Phase, Session
 from sparklog_server.runtime.budget import Budget, Held
-from sparklog_server.security.tokens import AuthenticationError, Tokens, invalid_credentials
+from sparklog_server.security.tokens import AuthenticationError, TokenExchange, Tokens, invalid_credentials
 from sparklog_server.settings.security import OAUTHBEARER, PLAIN, SecuredListener, SecuritySettings
 
 _log = logging.getLogger("sparklog_server.security")
@@ -46,7 +46,7 @@ class Exchange(Protocol):
     Fields:
         user: the authenticated one, once `is_done`.
         expires_at_ms: in Unix time, when the credentials expire; None: never.
-        is_slow: `answer` takes CPU, or waits for others.
+        is_slow: `answer` takes CPU, or waits for an identity provider.
     """
 
     @property
@@ -150,14 +150,17 @@ class Authenticator:
         listeners: Mapping[str, SecuredListener],
         users: Callable[[], ScramUsers],
         run: Callable[..., Awaitable[Any]],
+        run_token: Callable[..., Awaitable[Any]],
         *,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
+        """`run`, `run_token`: of CryptoThreads."""
         self._settings = settings
         self._listeners = listeners
         self._users = users
         self._run = run
+        self._run_token = run_token
         self._clock = clock
         self._metrics = metrics
         self._checks = Budget(CHECKS)
@@ -235,10 +238,11 @@ class Authenticator:
         return Authenticated(reply, lifetime_ms)
 
     async def _checked(self, exchange: Exchange, message: bytes, peer_host: str) -> bytes:
+        run = self._run_token if isinstance(exchange, TokenExchange) else self._run
         held = Held(self._checks, peer_host)
         await held.take(1)
         try:
-            return bytes(await self._run(exchange.answer, message))
+            return bytes(await run(exchange.answer, message))
         finally:
             held.release()
 

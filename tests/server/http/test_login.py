@@ -215,6 +215,7 @@ def test_guesses_that_come_at_the_same_time_count() -> None:
         tokens=None,
         access=Access(),
         run=run,
+        run_token=run,
         clock=ManualClock(),
         open_paths=(),
     )

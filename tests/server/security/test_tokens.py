@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from sparklog.clock import ManualClock, SystemClock
+from sparklog_server.runtime.crypto_threads import THREADS
 from sparklog_server.security.tokens import (
     MIN_REFRESH_MS,
     AuthenticationError,
@@ -25,7 +27,7 @@ from sparklog_server.security.tokens import (
 from sparklog_server.settings.security import ListenerSecurity
 from tests.support.certificates import Authority
 from tests.support.running_broker import RunningBroker
-from tests.support.sasl_client import FAILED, NONE, handshake, message
+from tests.support.sasl_client import AUTHENTICATE, FAILED, NONE, handshake, log_in, message
 from tests.support.wire_client import WireClient
 
 RSA_KEY = rsa.generate_private_key(65537, 2048)
@@ -268,3 +270,37 @@ def test_tokens_of_known_keys_do_not_wait_while_keys_are_read(keys: Path) -> Non
             assert pool.submit(tokens.check, token()).result(10)[0] == "alice"
             file.write(published)
         assert isinstance(made_up.exception(30), InvalidTokenError)
+
+
+def test_passwords_do_not_wait_while_keys_are_read(
+    start_broker: Callable[..., RunningBroker], root_with_users: str, keys: Path, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    broker = start_broker(
+        {
+            "listeners": "SASL_SSL://127.0.0.1:0",
+            "ssl.keystore.location": authority.certificate("server"),
+            "sasl.enabled.mechanisms": "OAUTHBEARER,PLAIN",
+            "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+            "org.apache.kafka.sasl.oauthbearer.allowed.urls": keys.as_uri(),
+        },
+        root=root_with_users,
+    )
+    published = keys.read_bytes()
+    keys.unlink()
+    os.mkfifo(keys)
+
+    def client() -> WireClient:
+        return WireClient(broker.host, broker.port, tls=authority.client_context())
+
+    with ExitStack() as opened:
+        waiting = [opened.enter_context(client()) for _ in range(THREADS)]
+        for one in waiting:
+            handshake(one, "OAUTHBEARER")
+            one.send(AUTHENTICATE, 2, auth_bytes=initial(token()))
+        with keys.open("wb") as file:
+            with client() as other:
+                assert log_in(other, mechanism="PLAIN").error_code == NONE
+            file.write(published)
+        for one in waiting:
+            assert one.receive(AUTHENTICATE, 2)[1].error_code == NONE
