@@ -104,27 +104,31 @@ SHARE_VERSION = "share.version"
 NEWEST_SHARE_VERSION = 2  # with dead-letter topics
 
 
-@api(ApiKey.API_VERSIONS, versions=range(5))
+@api(ApiKey.API_VERSIONS, versions=range(6))
 async def handle_api_versions(request: Any, context: RequestContext, services: Services) -> Any:
-    """ApiVersions (key 18), versions 0-4.
+    """ApiVersions (key 18), versions 0-5.
 
     Does: lists exactly the APIs and versions that are registered; a request of an unknown version
         gets the list in version 0's form with UNSUPPORTED_VERSION, so that the client can retry.
         Features: transaction.version has the value of the root's sparklog.transaction.version: with 2 the
         producers of Java and franz-go use the second protocol (KIP-890); group.version 1: the consumer
         protocol (KIP-848); share.version 2: share groups (KIP-932), with dead-letter topics (KIP-1191).
+        A client that says which cluster and node it means, and has reached another, gets
+        REBOOTSTRAP_REQUIRED: an address that is used again never serves another root's clients.
     Does not: change features (UpdateFeatures; the root's settings are changed instead); check the client's
         name and version.
     Versions: 3 flexible, client software name (KIP-482, KIP-511), features; 4 those from version 0
-        (KIP-1022).
+        (KIP-1022); 5 cluster and node that the client means (KIP-1242).
     Produce is listed from 0 although it is served from 3: librdkafka before 2.11 otherwise silently stops
         compressing (kafka #18727). A client that really sends Produce 0-2 is disconnected.
 
     `request` is None if its version is unknown.
     """
     types = context.types
-    code = ErrorCode.unsupported_version if request is None else ErrorCode.none
-    fields = {"error_code": code, "api_keys": _listed(types)}
+    code = ErrorCode.unsupported_version if request is None else _reached(request, services)
+    if code in {ErrorCode.invalid_request, ErrorCode.rebootstrap_required}:
+        return make(types.ApiVersionsResponse, error_code=code)
+    fields: dict[str, Any] = {"error_code": code, "api_keys": _listed(types)}
     if hasattr(types, "SupportedFeatureKey"):  # since version 3
         image = services.root.image
         # Of this key alone: another key with a bad value must not keep clients from connecting.
@@ -132,6 +136,16 @@ async def handle_api_versions(request: Any, context: RequestContext, services: S
         fields |= _features(types, config.transaction_version)
         fields["finalized_features_epoch"] = max(0, image.commit)
     return make(types.ApiVersionsResponse, **fields)
+
+
+def _reached(request: Any, services: Services) -> ErrorCode:
+    """Return whether the client is where it means to be."""
+    cluster_id, node_id = getattr(request, "cluster_id", None), getattr(request, "node_id", -1)
+    if (cluster_id is None) != (node_id == -1):
+        return ErrorCode.invalid_request
+    if cluster_id is None or (cluster_id, node_id) == (services.root.cluster_id, services.node_id):
+        return ErrorCode.none
+    return ErrorCode.rebootstrap_required
 
 
 # Cached: each connection begins with this request, and most of its cost was to make the entries.

@@ -9,16 +9,19 @@ Sources: Kafka RequestHeader, RequestContext.parseRequest, ResponseHeader; KIP-4
 import dataclasses
 import functools
 import struct
+import sys
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, ClassVar
 
 import msgspec
-from kio.index import load_payload_module, load_request_schema, load_response_schema
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.request_header.v2.header import RequestHeader as KioHeader
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32
 
 from sparklog_server.protocol.apis import ApiEntry, ApiKey
 from sparklog_server.protocol.responses import FieldLayout, layout_of, response_writer
@@ -324,6 +327,8 @@ __all__ = [
     "examine_request",
     "message_codec",
     "parse_header",
+    "request_schema",
+    "response_schema",
 ]
 _CLIENT_ID = struct.Struct(">h")
 MAX_HEADER_TAGS = 100  # Kafka has defined none so far
@@ -364,16 +369,48 @@ def parse_header(frame: memoryview) -> RequestHeader:
     return RequestHeader(api_key=api_key, api_version=api_version, correlation_id=correlation_id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiVersionsRequest:
+    """Version 5 (KIP-1242), which kio 0.6.5 lacks; its response is that of version 4.
+
+    Fields:
+        cluster_id, node_id: where the client believes to be; both or none (None, -1).
+    """
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(5)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(18)
+    __header_schema__: ClassVar[type[KioHeader]] = KioHeader
+    client_software_name: str = dataclasses.field(metadata={"kafka_type": "string"})
+    client_software_version: str = dataclasses.field(metadata={"kafka_type": "string"})
+    cluster_id: str | None = dataclasses.field(metadata={"kafka_type": "string"}, default=None)
+    node_id: i32 = dataclasses.field(metadata={"kafka_type": "int32"}, default=i32(-1))
+
+
+def request_schema(api_key: int, version: int) -> Any:
+    """Return the class of a request."""
+    if (api_key, version) == (ApiKey.API_VERSIONS, 5):
+        return ApiVersionsRequest
+    return load_request_schema(api_key, version)
+
+
+def response_schema(api_key: int, version: int) -> Any:
+    """Return the class of a response."""
+    if (api_key, version) == (ApiKey.API_VERSIONS, 5):
+        return load_response_schema(api_key, 4)
+    return load_response_schema(api_key, version)
+
+
 @functools.cache
 def message_codec(api_key: int, version: int) -> MessageCodec:
-    """Return the codec of a version that kio knows; loaded on first use."""
-    request = load_request_schema(api_key, version)
-    response = load_response_schema(api_key, version)
+    """Return the codec of a version; loaded on first use."""
+    request, response = request_schema(api_key, version), response_schema(api_key, version)
     return MessageCodec(
         version=version,
-        types=load_payload_module(api_key, version, EntityType.response),
+        types=sys.modules[response.__module__],
         request_type=request,
-        read=cast("Any", entity_reader(request)),
+        read=entity_reader(request),
         write=response_writer(response),
         flexible_request=request.__header_schema__.__version__ == 2,
         flexible_response=response.__header_schema__.__version__ == 1,

@@ -10,11 +10,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from sparklog_server.api.registry import declared_apis
+from sparklog_server.protocol.messages import request_schema
 
 _EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -26,7 +26,7 @@ def served_versions() -> list[tuple[int, int]]:
 
 def random_request(key: int, version: int, rng: random.Random) -> bytes:
     """A right request of an API, without the length before it."""
-    schema: Any = load_request_schema(key, version)
+    schema: Any = request_schema(key, version)
     out = io.BytesIO()
     client_id = rng.choice([None, b"", b"fuzz", "h\u00fclle".encode()])
     out.write(struct.pack(">hhi", key, version, rng.randrange(1 << 31)))

@@ -7,13 +7,13 @@ import io
 import socket
 import ssl
 import struct
+import sys
 from typing import Any
 
-from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
-from kio.static.constants import EntityType
 
 from sparklog.closing import Closing
+from sparklog_server.protocol.messages import request_schema, response_schema
 from sparklog_server.protocol.responses import make
 
 TIMEOUT_SECONDS = 60
@@ -46,7 +46,7 @@ class WireClient(Closing):
     def send(self, key: int, version: int, /, **fields: Any) -> int:
         """Ask without waiting; the correlation id."""
         self._correlation_id += 1
-        schema: Any = load_request_schema(key, version)
+        schema: Any = request_schema(key, version)
         types = request_types(key, version)
         header = make(
             schema.__header_schema__,
@@ -66,7 +66,7 @@ class WireClient(Closing):
         """Correlation id and entity of the next response."""
         frame = self.receive_frame()
         assert frame is not None, "the broker closed the connection"
-        schema: Any = load_response_schema(key, version)
+        schema: Any = response_schema(key, version)
         header, position = entity_reader(schema.__header_schema__)(memoryview(frame), 0)
         response, size = entity_reader(schema)(memoryview(frame), position)
         assert position + size == len(frame)
@@ -102,7 +102,7 @@ class WireClient(Closing):
 
 def request_types(key: int, version: int) -> Any:
     """The entities of a request."""
-    return load_payload_module(key, version, EntityType.request)
+    return sys.modules[request_schema(key, version).__module__]
 
 
 def entity(types: Any, value: Any) -> Any:

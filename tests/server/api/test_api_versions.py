@@ -17,7 +17,7 @@ from tests.support.wire_client import WireClient
 API_VERSIONS = 18
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_api_versions_lists_what_is_registered(asker: WireClient, version: int) -> None:
     response = asker.ask(API_VERSIONS, version)
     assert response.error_code is ErrorCode.none
@@ -27,7 +27,7 @@ def test_api_versions_lists_what_is_registered(asker: WireClient, version: int) 
     assert listed == served | {0: (0, served[0][1])}
 
 
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", [3, 4, 5])
 def test_the_versions_of_transactions_and_groups_are_features(
     asker: WireClient, log: sparklog.SparkLog, version: int
 ) -> None:
@@ -77,3 +77,24 @@ def test_a_setting_that_cannot_be_keeps_nobody_out(
     warnings = [one for one in told("sparklog_server") if "ignoring a setting" in one]
     assert len(warnings) == 2 * bool(told_of), "of each broker one"
     assert all(told_of in one for one in warnings)
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "expected"),
+    [
+        (None, -1, ErrorCode.none),
+        ("own", 1, ErrorCode.none),
+        ("own", 2, ErrorCode.rebootstrap_required),
+        ("another", 1, ErrorCode.rebootstrap_required),
+        ("", 1, ErrorCode.rebootstrap_required),
+        ("own", -1, ErrorCode.invalid_request),
+        (None, 1, ErrorCode.invalid_request),
+    ],
+)
+def test_who_means_another_cluster_or_node_is_sent_away(
+    asker: WireClient, log: sparklog.SparkLog, cluster_id: str | None, node_id: int, expected: ErrorCode
+) -> None:
+    meant = log.cluster_id if cluster_id == "own" else cluster_id
+    response = asker.ask(API_VERSIONS, 5, cluster_id=meant, node_id=node_id)
+    assert response.error_code is expected
+    assert bool(response.api_keys) == (expected is ErrorCode.none)

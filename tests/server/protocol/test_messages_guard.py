@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kio.index import load_request_schema
 from kio.schema.index import api_key_map, schema_name_map
 
 from sparklog_server.api.registry import bind_apis
@@ -28,6 +27,7 @@ from sparklog_server.protocol.messages import (
     message_codec,
     parse_header,
     read_uvarint,
+    request_schema,
 )
 from sparklog_server.security.access import Access
 from tests.server.fuzzing import fuzzed_frames, random_request, served_versions
@@ -38,7 +38,7 @@ FRAMES = int(os.environ.get("SPARKLOG_FUZZ_FRAMES", "100000"))
 
 
 def walk(key: int, version: int, body: bytes) -> Guarded:
-    return guarded(memoryview(body), 0, load_request_schema(key, version))
+    return guarded(memoryview(body), 0, request_schema(key, version))
 
 
 def decoded(key: int, version: int, body: bytes) -> Any:
@@ -164,7 +164,7 @@ def test_every_request_that_kio_knows_can_be_walked() -> None:
     for key, name in api_key_map.items():
         for version in schema_name_map[name]:
             with contextlib.suppress(MalformedRequestError):
-                guarded(memoryview(b""), 0, load_request_schema(key, version))
+                guarded(memoryview(b""), 0, request_schema(key, version))
             walked += 1
     assert walked > 250
 

@@ -5,13 +5,12 @@ import io
 from typing import Any
 
 import pytest
-from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from sparklog_server.api.registry import declared_apis
 from sparklog_server.fetch.sessions import PartitionAnswer, encode_fetch_response
 from sparklog_server.protocol.apis import ApiKey
-from sparklog_server.protocol.messages import message_codec
+from sparklog_server.protocol.messages import message_codec, response_schema
 from sparklog_server.protocol.responses import (
     ProducedPartition,
     encode_log_dir,
@@ -27,7 +26,7 @@ VERSIONS = {key: list(entry.versions) for key, entry in declared_apis().items()}
 
 
 def read(key: int, version: int, response: Response) -> Any:
-    schema: Any = load_response_schema(key, version)
+    schema: Any = response_schema(key, version)
     data = b"".join(bytes(chunk) for chunk in response.chunks)  # type: ignore[arg-type]
     entity, size = entity_reader(schema)(memoryview(data), 0)
     assert size == len(data)
@@ -80,7 +79,7 @@ def test_metadata(version: int) -> None:
 def test_entities_of_every_api(key: int) -> None:
     version = VERSIONS[key][-1]
     codec = message_codec(key, version)
-    entity = make(load_response_schema(key, version))
+    entity = make(response_schema(key, version))
     throttled = with_throttle(key, version, entity, 1234)
     assert getattr(throttled, "throttle_time", THROTTLE) == THROTTLE
     codec.write(throttled)
