@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -155,7 +156,11 @@ def _try_broker(venv: Path, root: Path) -> None:
     )
     try:
         assert broker.stdout is not None
+        watchdog = threading.Timer(60, broker.kill)  # ends a `readline` of a broker that hangs
+        watchdog.daemon = True
+        watchdog.start()
         address = broker.stdout.readline().strip().rpartition("://")[2]
+        watchdog.cancel()
         consume = [venv / "bin" / "sparklog", "--bootstrap-server", address, "consume", "--topic", "t", "-e"]
         found = run(consume, environment=environment)
         broker.terminate()

@@ -10,10 +10,11 @@ After a crash: an object or an upload under .tmp/ may be left, without meaning; 
 import contextlib
 import secrets
 import threading
+from typing import Protocol
 
 from sparklog.errors import AlreadyExistsError, SparklogError, StorageError
 from sparklog.storage.base import TEMPORARY_DIRECTORY, IndefinitePutError
-from sparklog.storage.object_client import ObjectClient
+from sparklog.storage.object_client import ObjectClient, Upload
 
 RACERS = 2  # three or more block for seconds on some stores
 passed: set[str] = set()
@@ -105,7 +106,32 @@ def try_requests(client: ObjectClient, prefix: str, url: str) -> None:
         StorageError: STORAGE_UNSUPPORTED: the store refuses a request, or ignores it. STORAGE_REFUSED: a
             permission is missing. STORE_UNAVAILABLE, STORE_ANSWER_WRONG, ...: as for every request.
     """
-    trial = _Trial(client, url, f"{prefix}{TEMPORARY_DIRECTORY}/probe-{secrets.token_hex(8)}")
+    run_trial(_Trial(client, url, trial_key(prefix)), url, "docs/object-stores.md has the list")
+
+
+class Trial(Protocol):
+    """Requests that are tried.
+
+    Fields:
+        purpose: of the request in progress.
+    """
+
+    purpose: str
+
+    def run(self) -> None:
+        """Make them. Raises StorageError."""
+
+    def clean(self) -> None:
+        """Remove what is left; best effort."""
+
+
+def trial_key(prefix: str) -> str:
+    """Return the name of a trial's objects, which a vacuum removes."""
+    return f"{prefix}{TEMPORARY_DIRECTORY}/probe-{secrets.token_hex(8)}"
+
+
+def run_trial(trial: Trial, url: str, page: str) -> None:
+    """Run it; `page` says where the list of requests is. Raises as `try_requests`."""
     try:
         trial.run()
     except StorageError as error:
@@ -115,7 +141,7 @@ def try_requests(client: ObjectClient, prefix: str, url: str) -> None:
         raise StorageError(
             "STORAGE_UNSUPPORTED",
             f"{url}: the store lacks a request that a root needs: {trial.purpose}: {error.message}",
-            fix="Use another store, or a newer version of it; docs/object-stores.md has the list",
+            fix=f"Use another store, or a newer version of it; {page}",
         ) from error
 
 
@@ -129,6 +155,7 @@ class _Trial:
     def __init__(self, client: ObjectClient, url: str, key: str) -> None:
         self._client, self._url, self._prefix = client, url, f"{key}/"
         self._keys = [f"{key}/{number}" for number in range(3)]
+        self._uploads: list[Upload] = []
         self.purpose = ""
 
     def run(self) -> None:
@@ -138,11 +165,14 @@ class _Trial:
         for key in (first, third):
             client.put(url, key, b"probe")
         self.purpose = "to upload an object in parts"
-        upload = client.begin_upload(url, second)
+        upload = self._begin(second)
         client.put_part(upload, 1, 0, bytearray(b"0123456789"), is_last=True)
         client.complete_upload(upload)
+        self._uploads.remove(upload)
         self.purpose = "to abort an upload"
-        client.abort_upload(client.begin_upload(url, f"{first}-0"))
+        given_up = self._begin(f"{first}-0")
+        client.abort_upload(given_up)
+        self._uploads.remove(given_up)
         self.purpose = "to read a part of an object"
         self._expect(client.get(url, second, 2, 5) == (b"234", 10))
         self._expect(client.get(url, second, 10, 11)[0] == b"")
@@ -155,6 +185,11 @@ class _Trial:
         client.delete(url, first)
         client.delete_many(url, [second, third])
         self._expect(self._listed() == [])
+
+    def _begin(self, key: str) -> Upload:
+        upload = self._client.begin_upload(self._url, key)
+        self._uploads.append(upload)
+        return upload
 
     def _listed(self, *, start_after: str | None = None, page_size: int | None = None) -> list[str]:
         pages = self._client.listed(self._url, self._prefix, start_after=start_after, page_size=page_size)
@@ -170,6 +205,9 @@ class _Trial:
 
     def clean(self) -> None:
         """Best effort."""
+        for upload in self._uploads:
+            with contextlib.suppress(StorageError):
+                self._client.abort_upload(upload)
         for key in self._keys:
             with contextlib.suppress(StorageError):
                 self._client.delete(self._url, key)

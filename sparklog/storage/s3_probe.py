@@ -10,7 +10,6 @@ After a crash: an object or an upload under .tmp/ may be left, without meaning; 
 
 import contextlib
 import re
-import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +19,7 @@ from botocore.auth import AUTH_TYPE_MAPS, SIGV4_TIMESTAMP, S3SigV4Auth
 from sparklog.errors import NotFoundError, StorageError
 from sparklog.storage.base import TEMPORARY_DIRECTORY
 from sparklog.storage.object_client import Outcome, WrongAnswerError
+from sparklog.storage.object_probe import run_trial, trial_key
 from sparklog.storage.s3_client import (
     FAILURES,
     S3Client,
@@ -104,18 +104,7 @@ def try_requests(client: S3Client, prefix: str, url: str) -> None:
         StorageError: STORAGE_UNSUPPORTED: the store refuses a request, or ignores it. STORAGE_REFUSED: a
             permission is missing. STORE_UNAVAILABLE, STORE_ANSWER_WRONG, ...: as for every request.
     """
-    trial = _Trial(client, url, f"{prefix}{TEMPORARY_DIRECTORY}/probe-{secrets.token_hex(8)}")
-    try:
-        trial.run()
-    except StorageError as error:
-        trial.clean()
-        if error.code not in {"STORAGE_FAILED", "STORAGE_UNSUPPORTED", "FILE_NOT_FOUND", "FILE_EXISTS"}:
-            raise
-        raise StorageError(
-            "STORAGE_UNSUPPORTED",
-            f"{url}: the store lacks a request that a root needs: {trial.purpose}: {error.message}",
-            fix="Use another store, or a newer version of it; docs/s3.md has the list of requests",
-        ) from error
+    run_trial(_Trial(client, url, trial_key(prefix)), url, "docs/s3.md has the list of requests")
 
 
 TRIED_REQUESTS = 16  # of a store that supports them all

@@ -4,6 +4,7 @@ import base64
 import datetime as dt
 import hashlib
 import json
+import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -342,3 +343,15 @@ def test_the_guard_of_a_put_is_asked_after_its_token_is_there(
         make(token="google_default").put_if_absent("a", b"", guard=guard)
     assert seen == [1]
     assert server.asked == []
+
+
+def test_a_refused_upload_of_the_probe_leaves_no_part(
+    server: CannedServer, make: Callable[..., GcsStore]
+) -> None:
+    server.answer = lambda asked: error(403) if asked.path.endswith("/compose") else CREATED
+    with pytest.raises(StorageError, match="STORAGE_REFUSED"):
+        make().try_requests()
+    (refused,) = [asked for asked in server.asked if asked.path.endswith("/compose")]
+    (part,) = json.loads(refused.body)["sourceObjects"]
+    deleted = [urllib.parse.unquote(asked.path) for asked in server.asked if asked.method == "DELETE"]
+    assert any(path.endswith(part["name"]) for path in deleted)
