@@ -46,6 +46,7 @@ class Prices:
         put, get: for 1,000 requests that write or list, and that read. Deletion is free.
         gib_month: for a GiB that is kept for a month.
         upload_requests: of an object in parts, besides its parts.
+        most_composed: parts in one such request; of more parts, groups are composed first. 0: no limit.
     """
 
     of: str
@@ -53,13 +54,19 @@ class Prices:
     get: float
     gib_month: float
     upload_requests: int
+    most_composed: int = 0
 
 
 PRICES_OF = "2026-11"
 PRICES = {
     "s3": Prices(of="S3 Standard, us-east-1", put=0.005, get=0.0004, gib_month=0.023, upload_requests=2),
     "gs": Prices(
-        of="Cloud Storage Standard, us-central1", put=0.005, get=0.0004, gib_month=0.020, upload_requests=1
+        of="Cloud Storage Standard, us-central1",
+        put=0.005,
+        get=0.0004,
+        gib_month=0.020,
+        upload_requests=1,
+        most_composed=32,
     ),
     "az": Prices(
         of="Blob Storage hot, LRS, East US", put=0.005, get=0.0004, gib_month=0.0184, upload_requests=1
@@ -107,7 +114,9 @@ def puts_of_segment(size: float, prices: Prices) -> int:
     index = 1 if size >= INDEXED_BYTES else 0
     if size < 2 * PART_BYTES:
         return 1 + index
-    return math.ceil(size / PART_BYTES) + prices.upload_requests + index
+    parts = math.ceil(size / PART_BYTES)
+    groups = math.ceil(parts / prices.most_composed) if prices.most_composed else 1
+    return parts + (groups if groups > 1 else 0) + prices.upload_requests + index
 
 
 def estimate(load: Load, prices: Prices) -> list[Line]:

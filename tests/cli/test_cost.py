@@ -14,7 +14,7 @@ import sparklog
 from sparklog.cli import cost as module
 from sparklog.cli.cost import PRICES, Load, estimate, parse_rate, puts_of_segment
 from sparklog.log import reader, segment_file
-from sparklog.storage import object_store
+from sparklog.storage import gcs, object_store
 from sparklog.storage.s3 import S3Store
 from tests.cli.conftest import Run
 
@@ -33,6 +33,13 @@ def test_the_sizes_are_those_of_the_code() -> None:
     assert module.PART_BYTES == object_store.PART_BYTES
     assert module.FETCH_BYTES == object_store.FETCH_BYTES == reader.STEP_BYTES
     assert module.INDEXED_BYTES == segment_file.INDEXED_BYTES
+    assert PRICES["gs"].most_composed == gcs.MAX_COMPOSED
+
+
+@pytest.mark.parametrize(("parts", "composed"), [(2, 1), (32, 1), (33, 2 + 1), (96, 3 + 1)])
+def test_many_parts_are_composed_in_groups_first(parts: int, composed: int) -> None:
+    of_index = 1
+    assert puts_of_segment(parts * module.PART_BYTES, PRICES["gs"]) == parts + composed + of_index
 
 
 @pytest.mark.slow
