@@ -42,6 +42,7 @@ COLUMNS = "topic partitions state offsets_to_copy configs:SETTINGS left_out:NOT-
 GROUP_COLUMNS = "group topic partition source_offset offset status"
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 REFRESH_S = 60.0  # --follow: new topics, partitions, and groups' offsets
+RETRY_S = 1.0  # --follow: the source does not answer
 REPORT_S = 10.0
 MOST_SHOWN = 20
 
@@ -184,28 +185,30 @@ class _Run:
                 note(f"Warning: {at[0]}-{at[1]}: {count} offsets were gone before they were copied.")
         total = sum(plan.offsets_to_copy for plan in self.plans)
         with _progress(self.mirror, None if follow else total):
-            self.is_complete = self.mirror.copy(self.stop, follow_s=REFRESH_S if follow else None)
-            self.duration_s = time.monotonic() - started_s
-            while True:
-                if self.groups:
-                    translated = translate(self.mirror, self.source, self.groups, timeout_s=self.timeout_s)
-                    self.group_rows = list(self._commit_groups(translated))
-                if not follow or self.stop.is_asked():
+            is_first = True
+            while is_first or not self.stop.is_asked():
+                try:
+                    if not is_first:
+                        self._refresh()
+                    is_first = False
+                    self.is_complete = self.mirror.copy(self.stop, follow_s=REFRESH_S if follow else None)
+                    self.duration_s = time.monotonic() - started_s
+                    if self.groups:
+                        offsets = translate(self.mirror, self.source, self.groups, timeout_s=self.timeout_s)
+                        self.group_rows = list(self._commit_groups(offsets))
+                except RetriableError as error:
+                    if not follow or error.code != "SOURCE_UNREACHABLE":
+                        raise
+                    note(f"Warning: {error.message}; it is tried again.")
+                    time.sleep(RETRY_S)
+                if not follow:
                     break
-                self._refresh()
-                self.mirror.copy(self.stop, follow_s=REFRESH_S)
-                self.duration_s = time.monotonic() - started_s
 
     def _refresh(self) -> None:
-        try:
-            if self.with_groups:
-                self.read_groups()
-            self.plan()
-            self.mirror.prepare(self.plans)
-        except RetriableError as error:
-            if error.code != "SOURCE_UNREACHABLE":
-                raise
-            note(f"Warning: {error.message}; it is tried again.")
+        if self.with_groups:
+            self.read_groups()
+        self.plan()
+        self.mirror.prepare(self.plans)
 
     def _commit_groups(self, translated: GroupOffsets) -> Iterator[Document]:
         """Commit what is ahead of what the groups have here."""

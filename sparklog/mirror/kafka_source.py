@@ -186,11 +186,12 @@ class KafkaSource:
         found: dict[str, dict[TopicPartition, int]] = {}
         for some in _slices(listed):
             for group, answer in self._results(lambda some=some: self._asked_offsets(some)).items():  # type: ignore[misc]
-                found[group] = {
-                    (at.topic, at.partition): at.offset
-                    for at in answer.topic_partitions
-                    if at.offset >= 0 and at.error is None
-                }
+                found[group] = {}
+                for at in answer.topic_partitions:
+                    if at.error is not None and at.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise self._failed(f"group {group}, {at.topic}-{at.partition}: {at.error.str()}")
+                    if at.error is None and at.offset >= 0:
+                        found[group][at.topic, at.partition] = at.offset
         return {group: offsets for group, offsets in found.items() if offsets}
 
     def _listed_groups(self) -> list[str]:

@@ -47,7 +47,13 @@ class Fetched:
 
 
 class Source(Protocol):
-    """A cluster."""
+    """A cluster.
+
+    All but `cluster_id`, `assign`, `pause` and `unreachable` ask it, and raise:
+        RetriableError: SOURCE_UNREACHABLE, it does not answer; SOURCE_FAILED, it refuses.
+    `fetch` also raises:
+        DataLossError: DATA_LOSS, what is to be fetched next is gone.
+    """
 
     @property
     def cluster_id(self) -> str: ...

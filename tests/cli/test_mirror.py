@@ -180,6 +180,36 @@ def test_following(run: Run, cluster: Cluster, log: SparkLog, monkeypatch: pytes
     assert log.committed_offsets("app")["new", 0] == 2
 
 
+@pytest.mark.parametrize("method", ["fetch", "ranges", "group_offsets"])
+def test_following_survives_a_source_that_does_not_answer(
+    run: Run, cluster: Cluster, log: SparkLog, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    from sparklog.cli import mirror
+    from sparklog.cli.inputs import Stop
+
+    monkeypatch.setattr(mirror, "REFRESH_S", 0.0)
+    monkeypatch.setattr(mirror, "RETRY_S", 0.0)
+    real, topics, calls = getattr(cluster, method), cluster.topics, 0
+
+    def silent(*words: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise cluster.unreachable()
+        return real(*words)
+
+    def until_retried() -> Any:
+        if calls >= 4:
+            monkeypatch.setattr(Stop, "is_asked", lambda _: True)
+        return topics()
+
+    monkeypatch.setattr(cluster, method, silent)
+    monkeypatch.setattr(cluster, "topics", until_retried)
+    result = run("mirror", *FROM, "--follow")
+    assert result.stderr.count("cluster-1 is silent; it is tried again") == 1
+    assert log.committed_offsets("app") == {("orders", 0): 4, ("people", 0): 1}
+
+
 @pytest.mark.slow
 def test_a_served_root_is_written_through_its_broker(
     run: Run, run_json: Callable[..., Any], root: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch

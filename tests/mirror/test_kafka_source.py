@@ -1,9 +1,14 @@
 """confluent-kafka as a source, against a real broker in this process."""
 
 from collections.abc import Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
 
 import sparklog
 from sparklog.errors import DataLossError, InvalidRequestError, RetriableError
@@ -126,3 +131,26 @@ def test_nobody_there() -> None:
     words = r"SOURCE_UNREACHABLE.*127.0.0.1.*refused"
     with reserved_port() as taken, pytest.raises(RetriableError, match=words):
         KafkaSource(f"127.0.0.1:{taken.getsockname()[1]}", {}, timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_skipped"), [("UNKNOWN_TOPIC_OR_PART", True), ("TOPIC_AUTHORIZATION_FAILED", False)]
+)
+def test_group_offsets_that_cannot_be_read_are_named(
+    source: KafkaSource, monkeypatch: pytest.MonkeyPatch, code: str, is_skipped: bool
+) -> None:
+    """No broker of ours answers so: partitions that are left out would go unnoticed."""
+
+    def answers(_admin: object, requests: list[Any]) -> dict[Any, Any]:
+        error = KafkaError(getattr(KafkaError, code))
+        at = SimpleNamespace(topic="a", partition=0, offset=-1, error=error)
+        future: Future[Any] = Future()
+        future.set_result(SimpleNamespace(topic_partitions=[at]))
+        return {request.group_id: future for request in requests}
+
+    monkeypatch.setattr(AdminClient, "list_consumer_group_offsets", answers)
+    if is_skipped:
+        assert source.group_offsets() == {}
+        return
+    with pytest.raises(RetriableError, match=r"SOURCE_FAILED.*group app, a-0: "):
+        source.group_offsets()
