@@ -77,6 +77,7 @@ def test_modules_are_short_enough_to_be_read_at_once() -> None:
     assert {name: n for name, n in lines.items() if n > MODULE_LINES} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_functions_are_short(package: str) -> None:
     long = [

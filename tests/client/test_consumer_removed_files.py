@@ -16,6 +16,8 @@ from sparklog.storage.base import StoreTraits
 from tests.support.removing import dead_segments, expire_below, merge, remove, remove_dead
 from tests.support.roots import opened
 
+pytestmark = pytest.mark.slow
+
 APPENDS, RECORDS = 80, 30
 END = APPENDS * RECORDS
 BATCH_BYTES = 10 << 10  # of an append: too large to be put together with others

@@ -57,6 +57,7 @@ def test_example_of_rfc_7677() -> None:
     assert (server.is_done, server.user) == (True, "user")
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1, max_size=8), st.text(alphabet="a=,ü \u20ac", min_size=1, max_size=8))
 def test_sides_agree(password: str, user: str) -> None:
     if any(0xD800 <= ord(one) < 0xE000 for one in password):

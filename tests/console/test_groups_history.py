@@ -79,6 +79,7 @@ def test_lists_have_the_hour_by_minute_and_the_rate(orders: SparkLog, history: L
     assert api("/overview")["groups"][0]["lag_minutes"] == row["lag_minutes"]
 
 
+@pytest.mark.slow
 def test_history_is_bounded(orders: SparkLog, history: LagHistory, api: Get) -> None:
     consume(orders, history, *[(0, at % 100) for at in range(500)])
     points = api("/groups/etl/history")["points"]

@@ -190,6 +190,7 @@ def test_hostile_parameters_are_text(log: SparkLog, client: TestClient) -> None:
         assert is_plain(answer.text), name
 
 
+@pytest.mark.slow
 def test_large_values_are_cut_and_can_be_downloaded(log: SparkLog, client: TestClient) -> None:
     log.create_topic("big", 1, {"max.message.bytes": str(64 << 20)})
     value = b"<b>" + b"v" * (50 << 20)

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from sparklog.demo import plot
 from sparklog.demo.dataset import DELAYS_SCHEMA
@@ -34,6 +35,7 @@ def test_grid_holds_means_and_the_worst_day() -> None:
     assert int(np.isfinite(grid.minutes).sum()) == 2
 
 
+@pytest.mark.slow
 def test_plot_is_a_png(tmp_path: Path) -> None:
     rows = [(airport, "2013-07-10T22:00:00Z", 3, 60) for airport in plot.AIRPORTS]
     plot.draw(hourly(*rows), tmp_path / "delays.png", flights=9)

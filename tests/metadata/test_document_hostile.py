@@ -56,6 +56,7 @@ def test_a_request_that_is_nested_deeply_is_corrupt() -> None:
         decode_request(data, where="here", sequence=5, cluster_id=CLUSTER)
 
 
+@pytest.mark.slow
 def test_extents_with_a_wrong_byte_anywhere_are_corrupt_or_read() -> None:
     """Also where Arrow has errors of its own, such as a KeyError for a dictionary that is not there."""
     extent = Extent(

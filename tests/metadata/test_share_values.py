@@ -40,6 +40,7 @@ def changes(draw: st.DrawFn) -> list[ShareRange]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(steps=st.lists(st.tuples(changes(), st.integers(0, LOG_END)), max_size=8))
 def test_ranges_say_what_a_dictionary_of_records_says(steps: list[tuple[list[ShareRange], int]]) -> None:

@@ -20,6 +20,8 @@ from sparklog.spark.options import parse_source_options
 from tests.spark.conftest import Read, needs
 from tests.support.removing import dead_segments, expire_below, merge, remove, remove_dead
 
+pytestmark = pytest.mark.slow
+
 APPENDS, RECORDS = 20, 30
 END = APPENDS * RECORDS
 

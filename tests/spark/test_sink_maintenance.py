@@ -25,6 +25,8 @@ from tests.spark.conftest import CopyStream
 from tests.support.broker_process import until as until_true
 from tests.support.told import Told
 
+pytestmark = pytest.mark.slow
+
 DUE = 256  # small extents
 # Of one commit: it starts a round, and ends.
 WORKER = """

@@ -24,6 +24,8 @@ from tests.storage.small_s3 import (
     uploads,
 )
 
+pytestmark = pytest.mark.slow
+
 Call = Callable[[S3Store], object]
 MOST_REQUESTS = 1200  # `retry_timeout` at two seconds a try, and pages that are empty
 # Of each, whatever was asked for: what has no place in S3's protocol.

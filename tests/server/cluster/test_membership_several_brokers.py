@@ -14,6 +14,8 @@ from tests.support.broker_process import until
 from tests.support.brokers import MORTAL, Brokers
 from tests.support.running_broker import RunningBroker
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 
 

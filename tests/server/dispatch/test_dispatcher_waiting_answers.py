@@ -16,6 +16,8 @@ from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
+pytestmark = pytest.mark.slow
+
 BROKER_SETTINGS = {"queued.max.requests": "1"}
 BROKER_TOPICS = {"wide": 10_000}
 Run = Callable[[Any], Any]

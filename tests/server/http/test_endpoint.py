@@ -101,6 +101,7 @@ def consume(consumer: Consumer, topic: str, count: int) -> None:
     consumer.commit(asynchronous=False)
 
 
+@pytest.mark.slow
 def test_after_traffic_the_numbers_are_those_of_the_traffic(
     broker: RunningBroker, consumer: Consumer
 ) -> None:

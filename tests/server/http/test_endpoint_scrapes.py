@@ -58,6 +58,7 @@ def connection_count(broker: RunningBroker) -> int:
     return broker.call_soon(lambda: broker.broker.http.connection_count)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("long_text")
 def test_who_reads_slowly_is_told_all(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """After ten seconds of a connection the rest was cut off, in the middle of a line."""

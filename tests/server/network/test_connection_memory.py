@@ -26,7 +26,6 @@ _SMALL_BUDGET = {"queued.max.request.bytes": str(1 << 20), "socket.request.max.b
 @pytest.fixture(autouse=True)
 def no_collector() -> Iterator[None]:
     """What is freed in these tests is freed by reference counts."""
-    gc.collect()
     gc.disable()
     try:
         yield

@@ -331,6 +331,7 @@ _STEPS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(steps=st.lists(_STEPS, max_size=30), fails=st.lists(st.booleans(), min_size=30, max_size=30))
 def test_ranges_do_what_single_records_do(steps: list[tuple[str, int, int, int]], fails: list[bool]) -> None:
