@@ -31,7 +31,17 @@ from sparklog.cli.inputs import (
     parse_java_duration,
     parse_numbers,
 )
-from sparklog.cli.output import Document, Row, show, show_json, show_rows, tell
+from sparklog.cli.output import (
+    SETTING_COLUMNS,
+    Document,
+    Row,
+    setting_row,
+    show,
+    show_json,
+    show_rows,
+    tell,
+)
+from sparklog.cli.topics import config_option, delete_config_option, tell_settings
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.wording import counted
 
@@ -148,7 +158,10 @@ def _raise_failures(failures: Mapping[str, str], whole: int, noun: str) -> None:
 @click.option("--offsets", is_flag=True, help="Offsets and lag, the default.")
 @click.option("--members", is_flag=True, help="The members instead, as a broker knows them.")
 @click.option("--state", is_flag=True, help="State and coordinator instead.")
+@click.option("--settings", is_flag=True, help="Settings in force instead, as a broker knows them.")
 @click.option("--verbose", is_flag=True, help="Also when each offset was committed, or what members have.")
+@click.option("--as", "tool", type=click.Choice(["kafka-configs"]), hidden=True)
+@click.option("--all", "with_defaults", is_flag=True, hidden=True)
 @timeout_option
 def describe(
     names: tuple[str, ...],
@@ -156,14 +169,22 @@ def describe(
     offsets: bool,
     members: bool,
     state: bool,
+    settings: bool,
     verbose: bool,
+    tool: str | None,
+    with_defaults: bool,
     timeout_ms: int,
 ) -> None:
-    """Show committed offsets, log end offsets and lag; or members; or state."""
+    """Show committed offsets, log end offsets and lag; or members; or state; or settings."""
     if bool(names) == all_groups:
         raise click.UsageError("give --group NAME (as often as needed) or --all-groups.")
-    if offsets + members + state > 1 or (verbose and state):
-        raise click.UsageError("give one of --offsets, --members and --state; --verbose not with --state.")
+    if offsets + members + state + settings > 1 or (verbose and (state or settings)):
+        raise click.UsageError(
+            "give one of --offsets, --members, --state and --settings; --verbose with the first two."
+        )
+    if settings:
+        _show_settings(*_with_broker(timeout_ms), names, tool=tool, with_defaults=with_defaults)
+        return
     log = current().open_log()
     coordinators = current().coordinators(log, timeout_ms=timeout_ms)
     if members or state:
@@ -190,6 +211,44 @@ def describe(
     missing = [name for name in wanted if name not in known]
     if missing and names:
         raise _no_such_group(log, missing[0])
+
+
+def _show_settings(
+    log: SparkLog,
+    coordinators: GroupCoordinators,
+    names: Sequence[str],
+    *,
+    tool: str | None,
+    with_defaults: bool,
+) -> None:
+    """Of all that are named, for a group may have settings before it has members; else of those there are."""
+    wanted = names or _wanted(log, coordinators, (), all_groups=True)
+    found = coordinators.settings(wanted)
+    _raise_failures(
+        {f"group {name!r}": why for name, (why, _) in found.items() if why}, len(wanted), "groups"
+    )
+    if current().json:
+        entries = {name: [dataclasses.asdict(entry) for entry in found[name][1]] for name in wanted}
+        show_json([{"group": name, "settings": entries[name]} for name in wanted])
+        return
+    for name in wanted:
+        if tool is not None:
+            own = [one for one in found[name][1] if with_defaults or one.source == "group"]
+            tell_settings(f"group {name}", own, with_defaults=with_defaults)
+            continue
+        tell(f"Group: {name}")
+        show_rows(SETTING_COLUMNS, list(map(setting_row, found[name][1])))
+
+
+def _with_broker(timeout_ms: int) -> tuple[SparkLog, GroupCoordinators]:
+    if current().bootstrap_server is None:
+        raise click.UsageError(
+            "a running broker checks the settings of groups: give --bootstrap-server HOST:PORT."
+        )
+    log = current().open_log()
+    coordinators = current().coordinators(log, timeout_ms=timeout_ms)
+    assert coordinators is not None
+    return log, coordinators
 
 
 def _described(
@@ -515,6 +574,25 @@ def _partitions_of(log: SparkLog, topics: Sequence[str]) -> list[TopicPartition]
     for topic, number in found:
         log.image.partition(topic, number)  # is it there?
     return list(dict.fromkeys(found))
+
+
+# --- groups alter ------------------------------------------------------------------------------------
+
+
+@groups.command("alter")
+@click.option("--group", "-g", "group", metavar="NAME", required=True, help="The group.")
+@config_option
+@delete_config_option
+@timeout_option
+def alter(group: str, configs: dict[str, str], deleted: tuple[str, ...], timeout_ms: int) -> None:
+    """Change a group's settings, through a broker."""
+    if not configs and not deleted:
+        raise click.UsageError("nothing to alter: give --config key=value or --delete-config KEY.")
+    log, coordinators = _with_broker(timeout_ms)
+    refused = coordinators.alter_settings(group, configs, deleted)
+    if refused is not None:
+        raise click.ClickException(f"group {group!r}: {refused}")
+    _show_settings(log, coordinators, [group], tool=None, with_defaults=True)
 
 
 # --- groups delete, delete-offsets, expire -----------------------------------------------------------

@@ -166,7 +166,10 @@ def translate(args: Sequence[str]) -> list[str]:
     if "--version" in words:
         return ["--version"]
     verbs = [word for word in words if word in tool.verbs] if "" not in tool.verbs else [""]
-    if not verbs and not {"-h", "--help"}.isdisjoint(words):
+    is_help = not {"-h", "--help"}.isdisjoint(words)
+    if name == _CONFIGS and is_help:
+        return [next((_HELP[word] for word in words if word in _HELP), "topics"), "--help"]
+    if not verbs and is_help:
         return [next(iter(tool.verbs.values())).split()[0], "--help"]
     if len(verbs) != 1:
         hints = [f"{word}: {INSTEAD_OF_OPTION[word]}" for word in words if word in INSTEAD_OF_OPTION]
@@ -174,7 +177,7 @@ def translate(args: Sequence[str]) -> list[str]:
     words = [word for word in words if word not in verbs]
     if name in _REWRITES:
         words = _REWRITES[name](words)
-    if name == _CONFIGS and not {"-h", "--help"} & {*words}:
+    if name == _CONFIGS:
         is_alter = verbs == ["--alter"]
         return _quota_command(words, is_alter=is_alter) or _config_command(words, is_alter=is_alter)
     command = tool.verbs[verbs[0]]
@@ -266,9 +269,19 @@ def _election_options(words: Sequence[str]) -> list[str]:
 _REWRITES = {_PRODUCER_PERF: _producer_options, _E2E: _e2e_options, _ELECTION: _election_options}
 
 # kafka-configs: what it describes or alters, a broker's number or a topic, decides on our command.
-_ENTITIES = {"--topic": "topics", "--broker": "brokers", "--broker-defaults": "brokers"}
-_VALUED = ("--topic", "--broker", "--entity-type", "--entity-name", "--add-config", "--delete-config")
-_NO_ENTITIES = "it is --entity-type topics, brokers, users, clients or ips here: there are no client metrics"
+_ENTITIES = {"--topic": "topics", "--broker": "brokers", "--broker-defaults": "brokers", "--group": "groups"}
+_VALUED = (
+    "--topic",
+    "--broker",
+    "--group",
+    "--entity-type",
+    "--entity-name",
+    "--add-config",
+    "--delete-config",
+)
+_NO_ENTITIES = (
+    "it is --entity-type topics, brokers, groups, users, clients or ips here: there are no client metrics"
+)
 _ONE_BROKER = "only a running broker can check its settings: use Kafka's own tool"
 _ITEMS = re.compile(r",(?![^\[]*\])")  # commas outside of brackets
 
@@ -289,6 +302,7 @@ def _config_command(words: Sequence[str], *, is_alter: bool) -> list[str]:
     kinds = [_ENTITIES[option] for option in given if option in _ENTITIES]
     kind = given.get("--entity-type", kinds[0] if kinds else "")
     name = given.get("--entity-name") or given.get("--topic") or given.get("--broker")
+    name = name or given.get("--group")
     changes = [part for item in _items(given, "--add-config") for part in ("--config", item)]
     changes += [part for item in _items(given, "--delete-config") for part in ("--delete-config", item)]
     match kind, is_alter:
@@ -297,14 +311,26 @@ def _config_command(words: Sequence[str], *, is_alter: bool) -> list[str]:
         case "topics", False:
             named = ["--topic", name] if name else ["--include-internal"]
             return ["topics", "describe", "--as", _CONFIGS, *named, *rest]
+        case "groups", True if name:
+            return ["groups", "alter", "--group", name, *changes, *rest]
+        case "groups", False:
+            named = ["--group", name] if name else ["--all-groups"]
+            return ["groups", "describe", "--settings", "--as", _CONFIGS, *named, *rest]
         case "brokers", _ if not name:
             return ["root", "alter" if is_alter else "describe", *changes, *rest]
         case "brokers", False:
             return ["brokers", "describe", str(name), *rest]
-    if kind == "topics":
-        raise click.UsageError("give --entity-name TOPIC.")
+    if kind in {"topics", "groups"}:
+        raise click.UsageError(f"give --entity-name {kind.removesuffix('s').upper()}.")
     raise click.UsageError(f"{_CONFIGS}: {_ONE_BROKER if kind == 'brokers' else _NO_ENTITIES}.")
 
+
+# By what is named, the commands whose help is shown; else it is that of topics.
+_HELP = {
+    **dict.fromkeys(("brokers", "--broker", "--broker-defaults"), "root"),
+    **dict.fromkeys(("groups", "--group"), "groups"),
+    **dict.fromkeys(("users", "clients", "ips", "--user", "--client", "--ip"), "quotas"),
+}
 
 # The entity types of quotas, and our options for their names.
 _QUOTA_ENTITIES = {"users": "--user", "clients": "--client-id", "ips": "--ip"}

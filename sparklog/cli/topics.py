@@ -322,16 +322,24 @@ def show_settings(
     for topic in found:
         entries = settings[str(topic["topic"])]
         if tool == "kafka-configs":
-            tell(f"{'All' if with_defaults else 'Dynamic'} configs for topic {topic['topic']} are:")
-            for entry in entries:
-                tell(f"  {entry.name}={entry.value} sensitive=false synonyms={{{_synonyms(entry)}}}")
+            tell_settings(f"topic {topic['topic']}", entries, with_defaults=with_defaults)
             continue
         _tell_heading(topic)
         show_rows(SETTING_COLUMNS, list(map(setting_row, entries)))
 
 
+def tell_settings(of: str, entries: Iterable[EffectiveConfig], *, with_defaults: bool) -> None:
+    """Print settings as kafka-configs does."""
+    tell(f"{'All' if with_defaults else 'Dynamic'} configs for {of} are:")
+    for entry in entries:
+        tell(f"  {entry.name}={entry.value} sensitive=false synonyms={{{_synonyms(entry)}}}")
+
+
 KAFKA_SOURCES = {
     "topic": "DYNAMIC_TOPIC_CONFIG",
+    "group": "DYNAMIC_GROUP_CONFIG",
+    "broker": "STATIC_BROKER_CONFIG",
+    "all brokers": "DYNAMIC_DEFAULT_BROKER_CONFIG",
     "root": "DYNAMIC_DEFAULT_BROKER_CONFIG",
     "default": "DEFAULT_CONFIG",
 }

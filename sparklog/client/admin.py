@@ -283,6 +283,7 @@ class ConfigSource(enum.StrEnum):
     """Where a value comes from. Of several the first in this order is in force."""
 
     TOPIC = "topic"
+    GROUP = "group"
     BROKER = "broker"
     ALL_BROKERS = "all brokers"
     ROOT = "root"

@@ -67,6 +67,9 @@ class AnswerReader:
         self._data = data
         self._position = 0
 
+    def int8(self) -> int:
+        return int.from_bytes(self._take(1), "big", signed=True)
+
     def int16(self) -> int:
         return int.from_bytes(self._take(2), "big", signed=True)
 

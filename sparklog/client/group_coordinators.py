@@ -2,7 +2,7 @@
 
     FindCoordinator v4, ListGroups v5, DescribeGroups v4, OffsetCommit v6, OffsetDelete v0, DeleteGroups v1,
     ConsumerGroupDescribe v0 (KIP-848); ShareGroupDescribe v1, AlterShareGroupOffsets v0,
-    DeleteShareGroupOffsets v0
+    DeleteShareGroupOffsets v0; DescribeConfigs v1, IncrementalAlterConfigs v0 (any broker)
 
 A coordinator that moves, starts or loads its groups says so, or does not answer. Then it is looked for again,
 until it has answered or the time is up. Where no broker answers, there is no wait.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from sparklog.client.admin import ConfigSource, ConfigValue, EffectiveConfig
 from sparklog.client.brokers import (
     METADATA,
     METADATA_VERSION,
@@ -44,8 +45,19 @@ _PAUSE_MS = 200  # before a coordinator is looked for again
 _MAX_RESPONSE_BYTES = 64 << 20
 _OFFSET_COMMIT, _FIND_COORDINATOR, _DESCRIBE_GROUPS, _LIST_GROUPS = 8, 10, 15, 16
 _DELETE_GROUPS, _OFFSET_DELETE, _CONSUMER_GROUP_DESCRIBE = 42, 47, 69
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS = 32, 44
 _SHARE_GROUP_DESCRIBE, _ALTER_SHARE_OFFSETS, _DELETE_SHARE_OFFSETS = 77, 91, 92
 _NO_ERROR, _INVALID_GROUP_ID, _GROUP_ID_NOT_FOUND = 0, 24, 69
+_OF_GROUP = struct.pack(">b", 32)  # the type of a resource
+_SET, _DELETE = 0, 1
+# Kafka's numbers; its dynamic and static settings of one broker are one here.
+_SOURCES = {
+    2: ConfigSource.BROKER,
+    3: ConfigSource.ALL_BROKERS,
+    4: ConfigSource.BROKER,
+    5: ConfigSource.DEFAULT,
+    8: ConfigSource.GROUP,
+}
 _AGAIN = {14, 15, 16}  # loading, not available, not coordinator
 # Those that these requests may be answered with; any other is named by its number.
 _ERRORS = {
@@ -310,6 +322,49 @@ class GroupCoordinators:
         code, found = self._ask([group], (_DELETE_SHARE_OFFSETS, 0), body, read, is_flexible=True)[group]
         return {topic: error_name(code or found.get((topic, 0), _NO_ERROR)) for topic in topics}
 
+    # --- settings -------------------------------------------------------------------------------------
+
+    def settings(self, groups: Collection[str]) -> dict[str, tuple[str | None, list[EffectiveConfig]]]:
+        """Return why each group is not described, or its settings in force, by name.
+
+        Raises:
+            RetriableError: COORDINATOR_UNREACHABLE.
+        """
+        resources = [_OF_GROUP + _string(name) + struct.pack(">i", -1) for name in groups]
+        body = _array(resources) + b"\1"  # with synonyms
+        return _read_settings(self._ask_any(_DESCRIBE_CONFIGS, 1, body))
+
+    def alter_settings(self, group: str, configs: Mapping[str, str], deleted: Collection[str]) -> str | None:
+        """Set and delete settings of a group; return why it is refused, or None.
+
+        Raises:
+            RetriableError: COORDINATOR_UNREACHABLE.
+        """
+        changes = [
+            _string(name) + struct.pack(">b", _SET) + _string(value) for name, value in configs.items()
+        ]
+        changes += [_string(name) + struct.pack(">bh", _DELETE, -1) for name in deleted]
+        body = _array([_OF_GROUP + _string(group) + _array(changes)]) + b"\0"  # not only to be validated
+        reader = self._ask_any(_ALTER_CONFIGS, 0, body)
+        reader.skip(4)  # throttle time
+        refused = None
+        for _ in range(reader.count()):
+            code, message = reader.int16(), reader.string()
+            reader.skip(1)
+            reader.string()
+            refused = (message or error_name(code)) if code else refused
+        return refused
+
+    def _ask_any(self, key: int, version: int, body: bytes) -> AnswerReader:
+        """Ask a broker, whichever answers."""
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        server, _ = self._cluster(deadline, {})
+        try:
+            with _connect(server, deadline, self._security) as connection:
+                return connection.ask(key, version, body)
+        except (NotKafkaError, OSError) as error:
+            raise _unreachable([_text(server, error)]) from None
+
     # --- asking ---------------------------------------------------------------------------------------
 
     def _ask(
@@ -420,8 +475,12 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(data)) + data
 
 
+def _array(elements: Sequence[bytes]) -> bytes:
+    return struct.pack(">i", len(elements)) + b"".join(elements)
+
+
 def _strings(texts: Sequence[str]) -> bytes:
-    return struct.pack(">i", len(texts)) + b"".join(map(_string, texts))
+    return _array([*map(_string, texts)])
 
 
 def _compact_strings(texts: Sequence[str]) -> bytes:
@@ -451,6 +510,38 @@ def _read_partitions(reader: AnswerReader) -> tuple[int, dict[TopicPartition, st
             codes[topic, partition] = reader.int16()
     again = next((code for code in codes.values() if code in _AGAIN), _NO_ERROR)
     return again, {at: error_name(code) for at, code in codes.items()}
+
+
+def _read_settings(reader: AnswerReader) -> dict[str, tuple[str | None, list[EffectiveConfig]]]:
+    """Of DescribeConfigsResponse v1."""
+    reader.skip(4)  # throttle time
+    found = {}
+    for _ in range(reader.count()):
+        code, message = reader.int16(), reader.string()
+        reader.skip(1)
+        name = reader.string() or ""
+        settings = sorted((_read_setting(reader) for _ in range(reader.count())), key=lambda one: one.name)
+        found[name] = ((message or error_name(code)) if code else None, settings)
+    return found
+
+
+def _read_setting(reader: AnswerReader) -> EffectiveConfig:
+    name, value = reader.string() or "", reader.string() or ""
+    reader.skip(1)  # read only
+    source = _source(reader)
+    reader.skip(1)  # sensitive
+    values = []
+    for _ in range(reader.count()):
+        reader.string()
+        values.append(ConfigValue(reader.string() or "", _source(reader)))
+    return EffectiveConfig(name, value, source, tuple(values[1:]))  # the first is the one in force
+
+
+def _source(reader: AnswerReader) -> ConfigSource:
+    number = reader.int8()
+    if number not in _SOURCES:
+        raise NotKafkaError(f"found source {number} of a group's setting")
+    return _SOURCES[number]
 
 
 def _read_coordinators(reader: AnswerReader) -> list[tuple[str, _Coordinator, str | None]]:

@@ -224,3 +224,35 @@ def test_a_group_without_members_commits_at_its_coordinator(
     words = ("--root", broker.root, "consume", "-e", "-G", "idle", "--topic", "t")
     assert "BROKER_COORDINATES" in run(*words, exit_code=1).stderr
     assert run(*words, "--force").stdout == ""
+
+
+def test_settings_of_a_group(log: SparkLog, ask: RunOn, ask_json: RunOn) -> None:
+    """It has none before, and may have some before it has members."""
+    limit = "share.delivery.count.limit"
+    shown = ask("groups", "alter", "-g", "new", "--config", f"{limit}=9").stdout
+    assert [limit, "9", "group", "default=5"] in [line.split() for line in shown.splitlines()]
+    of_new = ("--entity-type", "groups", "--entity-name", "new")
+    described = ask("kafka-configs", "--describe", *of_new).stdout.splitlines()
+    synonyms = f"{{DYNAMIC_GROUP_CONFIG:{limit}=9, DEFAULT_CONFIG:{limit}=5}}"
+    assert described == [
+        "Dynamic configs for group new are:",
+        f"  {limit}=9 sensitive=false synonyms={synonyms}",
+    ]
+    ask("kafka-configs", "--alter", *of_new, "--delete-config", limit)
+    heading, *every = ask("kafka-configs", "--describe", *of_new, "--all").stdout.splitlines()
+    assert heading == "All configs for group new are:"
+    assert any(line.startswith(f"  {limit}=5 ") for line in every)
+    ((group, found),) = [one.values() for one in ask_json("groups", "describe", "-g", "idle", "--settings")]
+    assert group == "idle"
+    assert {one["source"] for one in found} == {"default"}
+    refused = ask("groups", "alter", "-g", "new", "--config", f"{limit}=many", exit_code=1)
+    assert f"{limit}: found 'many', expected integer" in refused.stderr
+    unknown = ask("groups", "alter", "-g", "new", "--config", "nothing=1", exit_code=1)
+    assert "nothing" in unknown.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), [("", "topics"), ("--entity-type groups", "groups"), ("--alter --user a", "quotas")]
+)
+def test_the_help_of_kafka_configs_is_that_of_what_is_named(run: Run, words: str, command: str) -> None:
+    assert f"sparklog {command} " in run("kafka-configs", *words.split(), "--help").stdout

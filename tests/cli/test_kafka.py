@@ -29,6 +29,8 @@ def test_every_tool_means_a_command_that_there_is(command: str) -> None:
         ("kafka-configs --alter --broker 1 --add-config a=1", "only a running broker can check its settings"),
         ("kafka-configs --describe --entity-type client-metrics", "there are no client metrics"),
         ("kafka-configs --alter --entity-type topics --add-config a=1", "give --entity-name TOPIC"),
+        ("kafka-configs --alter --entity-type groups --add-config a=1", "give --entity-name GROUP"),
+        ("kafka-configs --describe --group g", "give --bootstrap-server HOST:PORT"),
         ("kafka-configs --entity-type topics", "exactly one of --describe, --alter"),
         ("kafka-console-producer --topic t --producer-property acks=all", "--compression CODEC"),
         ("kafka-producer-perf-test --topic t --producer-props linger.ms=5", "producer property 'linger.ms'"),
