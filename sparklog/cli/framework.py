@@ -150,10 +150,10 @@ class Settings:
 
     def coordinators(self, log: SparkLog, *, timeout_ms: int) -> GroupCoordinators | None:
         """A client of the groups' coordinators, through --bootstrap-server; None without it."""
-        from sparklog.client.group_coordinators import GroupCoordinators
-
         if self.bootstrap_server is None:
             return None
+        from sparklog.client.group_coordinators import GroupCoordinators
+
         return GroupCoordinators(
             log.cluster_id,
             log.clock,
