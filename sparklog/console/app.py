@@ -414,7 +414,7 @@ class _Server:
         return next((one for one in self._subjects if one.title == change.subject), None)
 
     def _plan(self, change: Change, request: Request, fields: Fields) -> Preview:
-        return self._previews.add(change.plan(self._console, _query(request), fields))
+        return self._previews.add(change.plan(self._console, _query(request), fields), _user(request))
 
     async def _preview_document(self, change: Change, request: Request) -> Response:
         def preview(body: bytes) -> bytes:
@@ -434,8 +434,10 @@ class _Server:
     async def _confirmed(self, request: Request, media_type: str) -> Done:
         async with self._body(request, media_type) as body:
             code = read_fields(body, media_type, ["confirm"]).text("confirm")
-        done: Done = await self._in_thread(lambda: self._previews.confirm(code), _CHANGES)
-        _log.info("confirmed in the console: %s", plain(done.title))  # names may have line ends in them
+        user = _user(request)
+        done: Done = await self._in_thread(lambda: self._previews.confirm(code, user), _CHANGES)
+        by = f" by {user}" if user else ""
+        _log.info("confirmed in the console%s: %s", by, plain(done.title))  # names may have line ends in them
         return done
 
     @contextlib.asynccontextmanager
@@ -553,6 +555,11 @@ def _kind(view: View) -> str:
 
 def _query(request: Request) -> Query:
     return Query(request.path_params, request.query_params)
+
+
+def _user(request: Request) -> str:
+    """Return who is logged in; "" where nobody logs in."""
+    return str(request.scope.get("state", {}).get("user", ""))
 
 
 def _json(document: bytes, status: int = 200) -> Response:

@@ -15,8 +15,9 @@ After a crash: previews are gone; what was confirmed is done, or not.
 import dataclasses
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -202,35 +203,52 @@ class Change:
     fields: tuple[Parameter, ...]
 
 
+class _Waiting(NamedTuple):
+    at_ms: int
+    user: str
+    plan: Plan
+
+
 class Previews:
-    """The plans that were shown and are not confirmed, by code."""
+    """The plans that were shown and are not confirmed, by code.
+
+    Each is its user's ("" where nobody logs in): nobody else confirms it. Of too many the oldest of the user
+    who has the most goes.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._plans: dict[str, tuple[int, Plan]] = {}
+        self._plans: dict[str, _Waiting] = {}  # the oldest first
 
-    def add(self, plan: Plan) -> Preview:
+    def add(self, plan: Plan, user: str = "") -> Preview:
         """Keep a plan that does something; return its preview with a code."""
         if plan.apply is None:
             return plan.preview
         code = secrets.token_urlsafe(24)
         with self._lock:
-            self._plans[code] = (self._clock.monotonic_ms(), plan)
-            while len(self._plans) > MAX_WAITING:
-                del self._plans[next(iter(self._plans))]
+            self._plans[code] = _Waiting(self._clock.monotonic_ms(), user, plan)
+            if len(self._plans) > MAX_WAITING:
+                counts = Counter(one.user for one in self._plans.values())
+                del self._plans[max(self._plans, key=lambda code: counts[self._plans[code].user])]
         return dataclasses.replace(plan.preview, confirm=code)
 
-    def confirm(self, code: str) -> Done:
+    def confirm(self, code: str, user: str = "") -> Done:
         """Do what was shown.
 
         Raises:
             RetriableError: PREVIEW_OUTDATED; what `apply` raises.
         """
         with self._lock:
-            at_ms, plan = self._plans.pop(code, (0, None))
-        if plan is None or plan.apply is None or self._clock.monotonic_ms() - at_ms > KEEP_MS:
+            found = self._plans.get(code)
+            if found is not None and found.user == user:
+                del self._plans[code]
+            else:
+                found = None
+        if found is None or self._clock.monotonic_ms() - found.at_ms > KEEP_MS:
             raise outdated("it was confirmed before, or was shown too long ago")
+        plan = found.plan
+        assert plan.apply is not None
         return Done(title=plan.preview.title, page=plan.apply())
 
 

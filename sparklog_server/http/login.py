@@ -25,6 +25,7 @@ import ipaddress
 import logging
 import re
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -125,12 +126,13 @@ class Sessions:
         self._sessions: dict[str, _Session] = {}  # the oldest first
 
     def begin(self, user: str) -> str:
-        """Return the code of a new session; of too many the oldest ends."""
+        """Return the code of a new session; of too many the oldest of the user who has the most ends."""
         code = secrets.token_urlsafe(32)
         credentials = self._users().credentials.get(user, {})
         self._sessions[code] = _Session(user, credentials, self._clock.monotonic_ms() + SESSION_MS)
-        while len(self._sessions) > MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+        if len(self._sessions) > MAX_SESSIONS:
+            counts = Counter(one.user for one in self._sessions.values())
+            del self._sessions[max(self._sessions, key=lambda code: counts[self._sessions[code].user])]
         return code
 
     def user(self, code: str) -> str | None:

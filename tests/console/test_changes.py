@@ -276,6 +276,20 @@ def test_only_the_newest_previews_are_kept() -> None:
     assert done == ["1"]
 
 
+def test_previews_of_one_user_do_not_end_those_of_another() -> None:
+    done = list[str]()
+    previews = Previews(ManualClock(0))
+    first = previews.add(plan(done, "alice"), "alice").confirm or ""
+    others = [previews.add(plan(done, "mallory"), "mallory").confirm or "" for _ in range(2 * MAX_WAITING)]
+    with pytest.raises(RetriableError, match="PREVIEW_OUTDATED"):
+        previews.confirm(others[0], "mallory")
+    with pytest.raises(RetriableError, match="PREVIEW_OUTDATED"):
+        previews.confirm(first, "mallory")
+    previews.confirm(first, "alice")
+    previews.confirm(others[-1], "mallory")
+    assert done == ["alice", "mallory"]
+
+
 def test_a_failure_uses_a_preview_up(log: SparkLog, writing: TestClient) -> None:
     shown: Any = preview(writing, "/topics/orders/settings", {"retention.ms": 5})
     log.delete_topic("orders")

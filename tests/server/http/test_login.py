@@ -404,3 +404,13 @@ def test_an_ipv4_client_of_a_dual_stack_socket_has_its_ipv4_address() -> None:
     """Else all IPv4 clients share failures (one /64), and no ACL of a host holds."""
     request = Request({"type": "http", "headers": [], "client": ("::ffff:192.0.2.7", 1)})
     assert login.client_host(request) == "192.0.2.7"
+
+
+def test_sessions_of_one_user_do_not_end_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "MAX_SESSIONS", 3)
+    users = ScramUsers(b"", {"alice": {}, "mallory": {}})
+    sessions = login.Sessions(lambda: users, ManualClock())
+    alice = sessions.begin("alice")
+    many = [sessions.begin("mallory") for _ in range(10)]
+    assert sessions.user(alice) == "alice"
+    assert [sessions.user(code) for code in many[-3:]] == [None, "mallory", "mallory"]
