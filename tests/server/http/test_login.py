@@ -408,7 +408,7 @@ def test_an_ipv4_client_of_a_dual_stack_socket_has_its_ipv4_address() -> None:
 
 def test_sessions_of_one_user_do_not_end_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login, "MAX_SESSIONS", 3)
-    users = ScramUsers(b"", {"alice": {}, "mallory": {}})
+    users = ScramUsers("", {"alice": {}, "mallory": {}})
     sessions = login.Sessions(lambda: users, ManualClock())
     alice = sessions.begin("alice")
     many = [sessions.begin("mallory") for _ in range(10)]
