@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.peers import batch, fetching, growth, lookups, perf_tools, streaming, transactions
+from benchmarks.peers import batch, fetching, growth, lookups, perf_tools, queues, streaming, transactions
 from benchmarks.peers.fetching import Jars, NotFetchedError
 from benchmarks.peers.kafka_process import HEAP
 from benchmarks.peers.page_cache import PageCache
@@ -32,8 +32,8 @@ from benchmarks.peers.sides import (
 from benchmarks.peers.spark_driver import SESSION, TASKS
 from benchmarks.peers.warming import MOST_TURNS
 
-PARTS = ("batch", "copy", "latency", "lookup", "growth", "perf", "transactions")
-BROKERS_ONLY = {"perf", "transactions"}  # without Spark
+PARTS = ("batch", "copy", "latency", "lookup", "growth", "perf", "transactions", "queue")
+BROKERS_ONLY = {"perf", "transactions", "queue"}  # without Spark
 
 
 def arguments() -> argparse.Namespace:
@@ -52,6 +52,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--growth-records", type=int, help="of 100 bytes, whatever they are divided into")
     parser.add_argument("--perf-records", type=int, help="of 100 bytes, for Kafka's perf tests")
     parser.add_argument("--transaction-records", type=int, help="of 100 bytes, in transactions of 1,000")
+    parser.add_argument("--queue-records", type=int, help="of 100 bytes, for a share group")
     parser.add_argument("--repetitions", type=int)
     parser.add_argument(
         "--warm-turns", type=int, help=f"at most, before anything counts (default {MOST_TURNS}, 1 if quick)"
@@ -70,6 +71,7 @@ def arguments() -> argparse.Namespace:
     chosen.growth_records = chosen.growth_records or (200_000 if chosen.quick else 1_000_000)
     chosen.perf_records = chosen.perf_records or (500_000 if chosen.quick else 3_000_000)
     chosen.transaction_records = chosen.transaction_records or (40_000 if chosen.quick else 200_000)
+    chosen.queue_records = chosen.queue_records or (100_000 if chosen.quick else 1_000_000)
     chosen.repetitions = chosen.repetitions or (1 if chosen.quick else 3)
     chosen.warm_turns = chosen.warm_turns or (1 if chosen.quick else MOST_TURNS)
     chosen.codecs = (chosen.codecs or ("none,lz4" if chosen.quick else "none,lz4,snappy")).split(",")
@@ -165,6 +167,9 @@ def main() -> int:
         if "transactions" in parts and kafka is not None:
             count = chosen.transaction_records
             transactions.run(kafka, parent, results, records=count, producers=(1, 8), repetitions=repetitions)
+        if "queue" in parts and kafka is not None:
+            count = chosen.queue_records
+            queues.run(kafka, parent, results, records=count, members=(1, 4), repetitions=repetitions)
     finally:
         shutil.rmtree(parent, ignore_errors=True)
         results.write(REPOSITORY / "bench-output", settings(chosen))

@@ -29,6 +29,7 @@ SECTIONS = {
     "produce": "e. kafka-producer-perf-test",
     "consume": "e. kafka-consumer-perf-test",
     "transactions": "f. transactions of librdkafka's producer",
+    "queue": "g. a share group, by Kafka's perf test",
     "upkeep": "e. what a run leaves to be merged, done between the runs",
 }
 NOT_SUMMED = ("seconds", "p50_ms", "p99_ms", "mb_per_s")
