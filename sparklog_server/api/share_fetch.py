@@ -70,7 +70,7 @@ async def handle_share_fetch(request: Any, context: RequestContext, services: Se
     forgotten = list(_places(request.forgotten_topics_data))
     del request  # it may wait for a minute
     acknowledged = await shares.acknowledge(group, member, said, may_renew=is_renewing) if said else {}
-    shares.give_up_places(group, member, [place for place in forgotten if place in session.partitions])
+    # The member keeps what it has of them, as in Kafka: it works on it, and acknowledges it later.
     shares.sessions.change(session, (), forgotten)
     found: Sequence[PartitionShare] = ()
     if epoch == FINAL_EPOCH:

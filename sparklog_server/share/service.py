@@ -18,7 +18,7 @@ Sources: KIP-932; Kafka SharePartitionManager, DelayedShareFetch.
 import asyncio
 import functools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -464,13 +464,6 @@ class ShareService:
             self._background.spawn(self._write_in_background(served, transition))
         else:
             self._wake(served)
-
-    def give_up_places(self, group: str, member: str, places: Iterable[SharePlace]) -> None:
-        """Release what a member has in partitions that it forgets."""
-        for place in places:
-            served = self._served.get((group, *place))
-            if served is not None:
-                self.give_up(served, member, is_counted=False)
 
     # --- writing -------------------------------------------------------------------------------------
 

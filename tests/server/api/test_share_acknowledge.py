@@ -9,6 +9,7 @@ import sparklog
 from sparklog.client.consumer import read_batches
 from sparklog.errors import StorageError
 from sparklog.metadata import DeliveryState, ShareRange
+from sparklog_server.protocol.responses import topic_uuid
 from sparklog_server.share import dead_letters as dead_letters_module
 from tests.server.api.share_requests import (
     ACCEPT,
@@ -124,6 +125,17 @@ def test_renewing_needs_its_flag(worker: Worker) -> None:
 def test_a_goodbye_gives_back_what_is_left(worker: Worker, other: Worker) -> None:
     assert worker.acknowledge({0: [(0, 1, ACCEPT)]}, epoch=-1) == "none"
     assert other.fetch(max_wait=10_000) == [Got(2, 4, 1)]
+
+
+def test_what_a_member_has_of_a_forgotten_partition_stays_its_own(
+    worker: Worker, other: Worker, log: sparklog.SparkLog
+) -> None:
+    """A rebalance takes partitions away while their records are worked on: nobody else gets them."""
+    forgotten = {"_": "ForgottenTopic", "topic_id": topic_uuid(worker.topic_id), "partitions": [0]}
+    assert worker.fetch(forgotten_topics_data=[forgotten]) == []
+    assert other.fetch() == []
+    assert worker.acknowledge({0: [(0, 4, ACCEPT)]}) == "none"
+    assert state_of(log, worker) == (5, ())
 
 
 def test_a_lost_connection_counts_as_a_delivery(worker: Worker, other: Worker) -> None:
