@@ -13,6 +13,7 @@ SHARE_SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "sparklog.shutdown.timeout.ms": "600000",
     "group.share.record.lock.duration.ms": "30000",
+    "group.share.assignment.interval.ms": "0",
 }
 Ranges = Sequence[tuple[int, int, int | tuple[int, ...]]]  # first, last, type or types
 
