@@ -46,6 +46,7 @@ from sparklog_server.share.members import (
     ShareHeartbeat,
     ShareHeartbeatResult,
     Topics,
+    held_bytes,
 )
 from sparklog_server.share.sessions import MAX_GROUP_CHARACTERS, MAX_MEMBER_ID_CHARACTERS
 from sparklog_server.share.writer import Publishing
@@ -134,7 +135,7 @@ class ShareCoordinator:
             )
         if group is None and len(self._groups) >= self._bounds.group_max_groups:
             return ShareHeartbeatResult(error=ErrorCode.group_max_size_reached)
-        growth = sum(map(len, request.topics or ()))  # names are as long as the client likes
+        growth = held_bytes(request.topics or ())
         if request.topics and self._held_bytes + growth > self._bounds.group_max_bytes:
             return ShareHeartbeatResult(error=ErrorCode.group_max_size_reached)
         if group is None:

@@ -16,7 +16,7 @@ Sources: KIP-932; Kafka ShareGroup, SimpleAssignor, GroupMetadataManager.shareGr
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,6 +28,7 @@ JOIN_EPOCH: Final = 0
 MAX_TOPICS: Final = 1_000  # that a member subscribes to
 MAX_RACK_CHARACTERS: Final = 255
 _MEMBER_BYTES: Final = 600
+_TOPIC_BYTES: Final = 150  # of a subscription, with what is assigned of it, without the name
 
 Assignment = Mapping[str, Sequence[int]]  # topic id -> partitions
 
@@ -63,7 +64,12 @@ class ShareMember:
     def held_bytes(self) -> int:
         """Return about what it takes in memory."""
         texts = len(self.member_id) + len(self.client_id)
-        return _MEMBER_BYTES + texts + sum(map(len, self.topics))
+        return _MEMBER_BYTES + texts + held_bytes(self.topics)
+
+
+def held_bytes(topics: Collection[str]) -> int:
+    """Return about what a subscription takes in memory, and its part of the assignment."""
+    return _TOPIC_BYTES * len(topics) + sum(map(len, topics))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ Scenario = Callable[["World"], Coroutine[Any, Any, None]]
 class World:
     """A coordinator of all groups. Threads end when a test lets them."""
 
-    def __init__(self, log: SparkLog, clock: ManualClock) -> None:
+    def __init__(self, log: SparkLog, clock: ManualClock, max_bytes: int) -> None:
         self.clock = clock
         self.computing: list[asyncio.Future[None]] = []
         self.timer = Timer(clock)
@@ -33,7 +33,7 @@ class World:
             cast("LiveRoot", root),
             cast("Publishing", None),
             ShareSettings(assignment_interval_ms=INTERVAL_MS, max_size=1_000),
-            GroupSettings(),
+            GroupSettings(group_max_bytes=max_bytes),
             refusal_of=lambda _group: ErrorCode.none,
             is_other_kind=lambda _group: False,
             timer=self.timer,
@@ -69,9 +69,9 @@ class World:
         return {one.member_id: sum(map(len, one.assignment.values())) for one in self.group}
 
 
-def run(log: SparkLog, clock: ManualClock, scenario: Scenario) -> None:
+def run(log: SparkLog, clock: ManualClock, scenario: Scenario, max_bytes: int = 256 << 20) -> None:
     async def main() -> None:
-        world = World(log, clock)
+        world = World(log, clock, max_bytes)
         await world.coordinator.start()
         await scenario(world)
         await world.coordinator.stop()
@@ -150,6 +150,20 @@ def test_a_large_assignment_is_computed_in_a_thread(log: SparkLog, clock: Manual
         assert world.assigned() == {"a": 3}
 
     run(log, clock, scenario)
+
+
+def test_many_short_names_of_topics_are_refused_too(log: SparkLog, clock: ManualClock) -> None:
+    """Their objects, and what is assigned of them, take more than the names."""
+    names = tuple(f"t{number}" for number in range(1_000))
+
+    async def scenario(world: World) -> None:
+        for number in range(6):
+            await world.beat(f"m{number}", topics=names)
+        late = ShareHeartbeat(member_id="late", epoch=0, client_id="c", client_host="/h", topics=names)
+        answer = await world.coordinator.heartbeat("g", late)
+        assert answer.error is ErrorCode.group_max_size_reached
+
+    run(log, clock, scenario, max_bytes=1 << 20)
 
 
 def test_what_is_due_goes_with_its_group(log: SparkLog, clock: ManualClock) -> None:
