@@ -26,13 +26,15 @@ from sparklog_server.share.sessions import (
 
 MAX_WAIT_MS: Final = 60_000
 MAX_RECORDS: Final = 100_000
+_PARTITION_BYTES: Final = 600  # of an answer, while it is built
+_RANGE_BYTES: Final = 200  # of acquired records
 Said = dict[SharePlace, list[AckBatch]]
 
 
 # --- ShareFetch --------------------------------------------------------------------------------------
 
 
-@api(ApiKey.SHARE_FETCH, versions=range(1, 3), waits=True)
+@api(ApiKey.SHARE_FETCH, versions=range(1, 3), waits=True, counts=True)
 async def handle_share_fetch(request: Any, context: RequestContext, services: Services) -> Any:
     """ShareFetch (key 78), versions 1-2.
 
@@ -68,16 +70,18 @@ async def handle_share_fetch(request: Any, context: RequestContext, services: Se
         else AcquireMode.BATCH_OPTIMIZED,
     )
     forgotten = list(_places(request.forgotten_topics_data))
-    del request  # it may wait for a minute
+    del request
     acknowledged = await shares.acknowledge(group, member, said, may_renew=is_renewing) if said else {}
     # The member keeps what it has of them, as in Kafka: it works on it, and acknowledges it later.
     shares.sessions.change(session, (), forgotten)
+    del said, forgotten
     found: Sequence[PartitionShare] = ()
     if epoch == FINAL_EPOCH:
         shares.end_session(shares.sessions.end((group, member)), is_counted=False)
     elif wanted.max_records and not is_renewing:
         if not _may_read(services.access.caller(context), services, session):
             return make(types.ShareFetchResponse, error_code=ErrorCode.topic_authorization_failed)
+        context.end_work()  # it may wait for a minute, and holds no more than its session, which has bounds
         found = await shares.fetch(session, wanted)
     return await _fetched(context, services, group, found, acknowledged)
 
@@ -91,7 +95,8 @@ async def _fetched(
 ) -> Any:
     types = context.types
     try:
-        await context.answer.hold(sum(len(one.data) for one in found))
+        size = sum(len(one.data) + _RANGE_BYTES * len(one.acquired) for one in found)
+        await context.answer.hold(size + _PARTITION_BYTES * (len(found) + len(acknowledged)))
     finally:
         services.shares.give_back(found)
     by_place = {one.place: one for one in found}

@@ -113,7 +113,6 @@ def _described(
     if not error and not fits:
         error = ErrorCode.unknown_server_error
     group = None if error else groups.find(group_id)
-    members = () if group is None else group.assigned()
     return make(
         types.DescribedGroup,
         error_code=error,
@@ -121,9 +120,9 @@ def _described(
         group_id=group_id,
         group_state="" if error else groups.state_of(group_id).value,
         group_epoch=0 if group is None else group.epoch,
-        assignment_epoch=0 if group is None else group.epoch,
+        assignment_epoch=0 if group is None else group.assignment_epoch,
         assignor_name="" if error else ASSIGNOR,
-        members=[_described_member(types, services, one) for one in members],
+        members=[_described_member(types, services, one) for one in group or ()],
         authorized_operations=operations,
     )
 

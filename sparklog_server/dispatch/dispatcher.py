@@ -94,7 +94,7 @@ class HeldSlot:
 # Invariants: what was taken is given back, once. Requests that wait for something to happen (Fetch,
 #     JoinGroup, SyncGroup) take nothing here: they might wait for each other, and count what they keep
 #     themselves. One that waits for a moment, and for none of them, does (ApiEntry, `counts`):
-#     FindCoordinator.
+#     FindCoordinator. ShareFetch does, until its acknowledgements are durable (RequestContext, `end_work`).
 # Concurrency: event loop only.
 
 
@@ -247,6 +247,7 @@ class Dispatcher:
             answer=HeldAnswer(self.answers, origin.peer_host, slot.give_back),
             principal=session.principal,
             session=session,
+            work=work,
         )
         return DispatchedRequest(
             self, entry, codec, context, body, frame, work, slot, origin, received, wants_news, len(data)

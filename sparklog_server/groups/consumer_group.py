@@ -58,10 +58,9 @@ from sparklog_server.groups.consumer_members import (
     unowned,
 )
 from sparklog_server.groups.messages import Instant
+from sparklog_server.groups.pacing import MAX_INLINE_WEIGHT, AssignmentPace
 from sparklog_server.protocol.apis import ErrorCode
 
-MAX_INLINE_WEIGHT: Final = 20_000  # members, partitions and subscribed topics: some 40 ms
-BUSY_SHARE: Final = 10  # computing assignments takes at most a tenth of the time
 _UNSEEN: Final = -2  # no version of a catalog
 
 
@@ -69,9 +68,9 @@ class ConsumerGroup:
     """One group: heartbeats, and what becomes of them. All times are milliseconds."""
 
     __slots__ = (
-        "_assign_after_ms",
         "_catalog_version",
         "_names",
+        "_pace",
         "_partition_count",
         "_patterns",
         "_records",
@@ -112,7 +111,7 @@ class ConsumerGroup:
         self._records: list[ConsumerRecord] = []
         self._unreconciled: set[str] = set()
         self._catalog_version = _UNSEEN
-        self._assign_after_ms = 0
+        self._pace = AssignmentPace()
         self._partition_count = 0  # of subscribed topics
 
     # Requests
@@ -246,10 +245,10 @@ class ConsumerGroup:
         # A member that joins alone, without topics, names them a moment later (Java's patterns). After an
         # interval it would hear of its partitions with the heartbeat after that one, in 5 s.
         is_idle = len(self.members) == 1 and not self._partition_count
-        wait_ms = max(0 if is_idle else self.limits.assignment_interval_ms, BUSY_SHARE * took_ms)
-        self._assign_after_ms = now.monotonic_ms + wait_ms
+        interval_ms = 0 if is_idle else self.limits.assignment_interval_ms
+        self._pace.end(now.monotonic_ms, interval_ms=interval_ms, took_ms=took_ms)
         if self.needs_assignment:
-            self._wake_by(self._assign_after_ms)
+            self._wake_by(self._pace.next_ms)
 
     @property
     def needs_assignment(self) -> bool:
@@ -258,7 +257,7 @@ class ConsumerGroup:
 
     def must_assign_apart(self, now: Instant) -> bool:
         """True if an assignment is due that takes too long for the event loop."""
-        return self.needs_assignment and self._assign_after_ms <= now.monotonic_ms and not self._is_quick
+        return self.needs_assignment and self._pace.is_due(now.monotonic_ms) and not self._is_quick
 
     @property
     def assignor(self) -> str:
@@ -273,8 +272,8 @@ class ConsumerGroup:
     def _assign_if_due(self, catalog: Catalog, now: Instant) -> None:
         if not self.needs_assignment:
             return
-        if self._assign_after_ms > now.monotonic_ms:
-            self._wake_by(self._assign_after_ms)
+        if not self._pace.is_due(now.monotonic_ms):
+            self._wake_by(self._pace.next_ms)
         elif self._is_quick:
             task = self.task(catalog)
             self.assign(task, task.run(), now, took_ms=0)
@@ -628,7 +627,7 @@ class ConsumerGroup:
             if member.revocation_deadline_ms is not None:
                 yield member.revocation_deadline_ms
         if self.members and self.needs_assignment:
-            yield max(self._assign_after_ms, now.monotonic_ms)
+            yield max(self._pace.next_ms, now.monotonic_ms)
 
     def _write(self, kind: RecordKind, name: str, value: ConsumerGroupValue | None) -> None:
         self._records.append(ConsumerRecord(ConsumerGroupKey(kind, self.group_id, name), value))

@@ -26,6 +26,7 @@ from sparklog.errors import (
 )
 from sparklog_server.protocol.session import ANONYMOUS, Session
 from sparklog_server.protocol.wire import HeldAnswer
+from sparklog_server.runtime.budget import Held
 from sparklog_server.settings.network import AdvertisedListener
 
 # --- api entry ---------------------------------------------------------------------------------------
@@ -52,6 +53,15 @@ class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
     answer: HeldAnswer
     principal: str = ANONYMOUS
     session: Session | None = None  # None: in tests of handlers that need none
+    work: Held | None = None  # the memory for handling the request; None: as above
+
+    def end_work(self) -> None:
+        """Give back the memory for handling the request, before the handler waits for something to happen.
+
+        The handler has dropped what the request named, and its answer counts by itself.
+        """
+        if self.work is not None:
+            self.work.release()
 
 
 Handle = Callable[[Any, RequestContext], Awaitable[Any]]
@@ -68,7 +78,7 @@ class ApiEntry:
             slot, since five hundred idle consumers must not use up queued.max.requests, and it may be
             cancelled (asyncio) when the client disconnects.
         counts: the API waits, but shortly, and for no other request: its elements count as work, as for APIs
-            that do not wait.
+            that do not wait. If it waits for long afterwards, it calls `end_work` of its context before.
     """
 
     key: int

@@ -47,6 +47,15 @@ class ShareSettings:
         doc="""How often members of share groups send heartbeats. Shorter: changes reach them sooner; longer:
         fewer requests.""",
     )
+    assignment_interval_ms: int = setting(
+        "group.share.assignment.interval.ms",
+        default=1_000,
+        minimum=0,
+        maximum=INT_MAX,
+        doc="""Least time between two assignments of a share group. Longer: fewer of them while many members
+        are started; shorter: members that come later get their partitions sooner. A group may have its own
+        (share.assignment.interval.ms).""",
+    )
     record_lock_duration_ms: int = setting(
         "group.share.record.lock.duration.ms",
         default=30_000,
@@ -122,6 +131,13 @@ class ShareGroupConfig:
         maximum=INT_MAX,
         doc="""As group.share.heartbeat.interval.ms, for this group.""",
     )
+    assignment_interval_ms: int = setting(
+        "share.assignment.interval.ms",
+        default=1_000,
+        minimum=0,
+        maximum=INT_MAX,
+        doc="""As group.share.assignment.interval.ms, for this group.""",
+    )
     record_lock_duration_ms: int = setting(
         "share.record.lock.duration.ms",
         default=30_000,
@@ -182,6 +198,7 @@ def inherited(settings: ShareSettings) -> dict[str, Any]:
         for name in (
             "session_timeout_ms",
             "heartbeat_interval_ms",
+            "assignment_interval_ms",
             "record_lock_duration_ms",
             "delivery_count_limit",
             "partition_max_record_locks",

@@ -4,10 +4,13 @@ A group is coordinated by the leader of its partition of __consumer_offsets, as 
 are in memory (members.py); what its members have done with records is in the image. So a group without
 members is known by the image alone, to every process.
 
+An assignment that is due is computed with a heartbeat, or by a timer; a large one in a thread
+(groups/pacing.py).
+
 Invariants: what clients make has bounds: groups, members, bytes. Offsets change and groups go only without
     members.
 Not here: records (service.py), Kafka's entities (api/).
-Concurrency: event loop.
+Concurrency: event loop; large assignments are computed in a storage thread.
 After a crash: members join again.
 Sources: KIP-932; Kafka GroupCoordinatorService, ShareGroup.
 """
@@ -29,12 +32,22 @@ from sparklog.metadata import (
     plan_begin_share,
     plan_forget_share,
 )
+from sparklog_server.groups.pacing import measured
 from sparklog_server.protocol.apis import ErrorCode, error_code
 from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.runtime.lifecycle import Background
 from sparklog_server.runtime.timing import Timer, TimerEntry
 from sparklog_server.settings.groups import GroupSettings
 from sparklog_server.settings.share import ShareGroupConfig, ShareSettings
-from sparklog_server.share.members import ShareGroup, ShareHeartbeat, ShareHeartbeatResult, Topics
+from sparklog_server.share.members import (
+    ShareAssignmentTask,
+    ShareGroup,
+    ShareGroupLimits,
+    ShareHeartbeat,
+    ShareHeartbeatResult,
+    Topics,
+    held_bytes,
+)
 from sparklog_server.share.sessions import MAX_GROUP_CHARACTERS, MAX_MEMBER_ID_CHARACTERS
 from sparklog_server.share.writer import Publishing
 
@@ -87,6 +100,8 @@ class ShareCoordinator:
         self._timer = timer
         self._clock = clock
         self._groups: dict[str, ShareGroup] = {}
+        self._due: dict[str, TimerEntry] = {}  # when groups are assigned anew
+        self._background = Background()
         self._held_bytes = 0
         self._alarm: TimerEntry | None = None
 
@@ -98,8 +113,9 @@ class ShareCoordinator:
         """Forget all members."""
         if self._alarm is not None:
             self._alarm.cancel()
-        self._groups.clear()
-        self._held_bytes = 0
+        self._background.cancel()
+        for group in list(self._groups.values()):
+            self._drop(group)
 
     # --- members -------------------------------------------------------------------------------------
 
@@ -119,24 +135,58 @@ class ShareCoordinator:
             )
         if group is None and len(self._groups) >= self._bounds.group_max_groups:
             return ShareHeartbeatResult(error=ErrorCode.group_max_size_reached)
-        growth = sum(map(len, request.topics or ()))  # names are as long as the client likes
+        growth = held_bytes(request.topics or ())
         if request.topics and self._held_bytes + growth > self._bounds.group_max_bytes:
             return ShareHeartbeatResult(error=ErrorCode.group_max_size_reached)
-        group = group or ShareGroup(group_id)
-        before = group.held_bytes
+        if group is None:
+            group = self._groups[group_id] = ShareGroup(group_id)
+        before, config = group.held_bytes, self.config_of(group_id)
         result = group.heartbeat(
             request,
             Topics(self._root.image.cluster_changed, self._topic_of),
-            now_ms=self._clock.monotonic_ms(),
-            session_ms=self.config_of(group_id).session_timeout_ms,
-            max_size=self._settings.max_size,
+            ShareGroupLimits(
+                max_size=self._settings.max_size,
+                session_timeout_ms=config.session_timeout_ms,
+                assignment_interval_ms=config.assignment_interval_ms,
+            ),
+            self._clock.monotonic_ms(),
         )
         self._held_bytes += group.held_bytes - before
-        if len(group):
-            self._groups[group_id] = group
-        else:
-            self._groups.pop(group_id, None)
+        self._advance(group)
         return result
+
+    def _advance(self, group: ShareGroup) -> None:
+        """Do what follows from a change of the group."""
+        if not len(group):
+            self._drop(group)
+            return
+        group_id, now_ms = group.group_id, self._clock.monotonic_ms()
+        group.assign_if_due(now_ms, self.config_of(group_id).assignment_interval_ms)
+        if group.must_assign_apart(now_ms):
+            group.is_assigning = True
+            self._background.spawn(self._assign(group, group.task()))
+        elif group.needs_assignment and group_id not in self._due:
+            delay_ms = max(0, group.pace.next_ms - now_ms)
+            self._due[group_id] = self._timer.schedule(delay_ms, lambda: self._assign_anew(group_id))
+
+    def _assign_anew(self, group_id: str) -> None:
+        del self._due[group_id]
+        self._advance(self._groups[group_id])
+
+    async def _assign(self, group: ShareGroup, task: ShareAssignmentTask) -> None:
+        assignment, took_ms = await measured(self._root.run, task.run)
+        if self._groups.get(group.group_id) is group:
+            interval_ms = self.config_of(group.group_id).assignment_interval_ms
+            now_ms = self._clock.monotonic_ms()
+            group.assign(task, assignment, now_ms, interval_ms=interval_ms, took_ms=took_ms)
+            self._advance(group)
+
+    def _drop(self, group: ShareGroup) -> None:
+        del self._groups[group.group_id]
+        self._held_bytes -= group.held_bytes
+        due = self._due.pop(group.group_id, None)
+        if due is not None:
+            due.cancel()
 
     def config_of(self, group_id: str) -> ShareGroupConfig:
         """Return the settings of a group."""
@@ -152,15 +202,13 @@ class ShareCoordinator:
         for group_id, group in list(self._groups.items()):
             before = group.held_bytes
             if self._refusal_of(group_id) in _MOVED:
-                self._held_bytes -= before
-                del self._groups[group_id]
+                self._drop(group)
                 continue
             gone = group.expire(now_ms)
             if gone:
                 _log.info("share group %r: %d members are silent, and removed", group_id, len(gone))
             self._held_bytes += group.held_bytes - before
-            if not len(group):
-                del self._groups[group_id]
+            self._advance(group)
 
     # --- asking --------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """Share fetches and acknowledgements at the leaders of partitions.
 
 A fetch acquires records of the partitions of its session, one after the other, until it has enough; without
-any it waits for new records, or for others to give up theirs. A partition is read for one member at a time:
-what was read would be acquired by the first one.
+any it waits for new records, or for others to give up theirs, and looks again at the partitions that have
+changed. A session has one fetch: the next one ends that which waits. A partition is read for one member at a
+time: what was read would be acquired by the first one.
 
 Invariants: nothing is answered as acknowledged before it is durable; the locks of a partition are of one
     leader epoch and one state epoch, and gone with either; what is answered as acquired is locked.
@@ -18,13 +19,22 @@ Sources: KIP-932; Kafka SharePartitionManager, DelayedShareFetch.
 import asyncio
 import functools
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sparklog.clock import Clock
 from sparklog.errors import FencedError, InvalidRequestError, SparklogError
-from sparklog.metadata import Image, PartitionState, SharePlace, ShareRecords, ShareState, share_after
+from sparklog.metadata import (
+    Image,
+    PartitionState,
+    SharePlace,
+    ShareRecords,
+    ShareState,
+    Topic,
+    share_after,
+)
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.fetch.sessions import PartitionFetch
@@ -44,7 +54,7 @@ from sparklog_server.share.partition import (
     SharePartition,
     Transition,
 )
-from sparklog_server.share.sessions import ShareSession, ShareSessions
+from sparklog_server.share.sessions import SessionKey, ShareSession, ShareSessions
 from sparklog_server.share.starting import start_offsets
 from sparklog_server.share.writer import ShareWriter
 
@@ -57,6 +67,7 @@ QUIET_MS: Final = 60_000  # between warnings about a partition
 _log = logging.getLogger("sparklog_server.share")
 
 Key = tuple[str, str, int]  # group, topic id, partition
+_NO_STATES: Final[Mapping[SharePlace, ShareState]] = {}
 
 
 class Role(Protocol):
@@ -97,7 +108,42 @@ class _Served:
     alarm: TimerEntry | None = None
     alarm_ms: float = 0
     quiet_until_ms: float = 0
-    waiting: set[asyncio.Event] = field(default_factory=set)
+    waiting: set["_Fetch"] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class _Fetch:
+    """A fetch that is not answered yet.
+
+    Fields:
+        watched: partitions whose changes it is told of.
+        changed: those to look at, in order.
+        gone: not served any more, since it last began to look.
+        is_over: its session has ended, or was continued by another fetch.
+    """
+
+    session: ShareSession
+    request: ShareFetchRequest
+    watched: set[_Served] = field(default_factory=set)
+    changed: OrderedDict[_Served, None] = field(default_factory=OrderedDict)
+    gone: list[SharePlace] = field(default_factory=list)
+    is_over: bool = False
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note(self, served: _Served) -> None:
+        """Look at a partition that has changed."""
+        self.changed[served] = None
+        self.event.set()
+
+    def next_changed(self) -> _Served:
+        """Return a partition to look at, once."""
+        return self.changed.popitem(last=False)[0]
+
+    def forget(self, served: _Served) -> None:
+        """Find out what has become of a partition that is not served any more."""
+        self.watched.discard(served)
+        self.gone.append(served.key[1:])
+        self.event.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +181,7 @@ class ShareService:
         self._served: dict[Key, _Served] = {}
         self._by_topic: dict[str, dict[Key, _Served]] = {}
         self._sweep: TimerEntry | None = None
+        self._fetches_of: dict[SessionKey, _Fetch] = {}  # one for each session
         self.held_bytes = 0
         self.sessions = ShareSessions(max_sessions=settings.max_share_sessions)
 
@@ -159,32 +206,33 @@ class ShareService:
             self._drop(served)
 
     def follow_image(self, old: Image, new: Image) -> None:
-        """Drop what is not led any more, or was reset; wake fetches for new records."""
+        """Drop what is not led any more, or was reset; wake fetches of partitions that have changed."""
         for topic_id, of_topic in list(self._by_topic.items()):
-            is_same_topic = old.topic_by_id.get(topic_id) is new.topic_by_id.get(topic_id)
+            before, after = old.topic_by_id.get(topic_id), new.topic_by_id.get(topic_id)
             for served in list(of_topic.values()):
-                group = served.key[0]
-                if is_same_topic and old.shares.get(group) is new.shares.get(group):
+                group, _, number = served.key
+                states, states_before = new.shares.get(group, _NO_STATES), old.shares.get(group, _NO_STATES)
+                place = topic_id, number
+                is_same_state = states is states_before or states.get(place) is states_before.get(place)
+                if is_same_state and (
+                    before is after or _partition_of(before, number) is _partition_of(after, number)
+                ):
                     continue
-                self._follow(served, old, new)
+                self._follow(served, new, is_same_state=is_same_state)
 
-    def _follow(self, served: _Served, old: Image, new: Image) -> None:
+    def _follow(self, served: _Served, new: Image, *, is_same_state: bool) -> None:
         group, topic_id, number = served.key
         state = new.shares.get(group, {}).get((topic_id, number))
-        topic = new.topic_by_id.get(topic_id)
-        if topic is None or number >= len(topic.partitions) or not self._is_current(served, state, new):
+        partition = _partition_of(new.topic_by_id.get(topic_id), number)
+        if partition is None or not self._still_leads(served, state, new):
             self._drop(served)
             return
-        assert state is not None, "_is_current"
-        partition = topic.partitions[number]
-        before = served.partition.state
-        if state is not old.shares.get(group, {}).get((topic_id, number)) or (
-            partition.log_start_offset > before.start_offset
-        ):
+        assert state is not None, "_still_leads"
+        if not is_same_state or partition.log_start_offset > served.partition.state.start_offset:
             served.partition.follow(share_after(state, (), log_start_offset=partition.log_start_offset))
         self._wake(served)
 
-    def _is_current(self, served: _Served, state: ShareState | None, image: Image) -> bool:
+    def _still_leads(self, served: _Served, state: ShareState | None, image: Image) -> bool:
         leader = self._leadership.leader_of(image.partition_of(*served.key[1:]))
         partition = served.partition
         return (
@@ -233,45 +281,82 @@ class ShareService:
 
         Their bytes count as held until `give_back`.
         """
-        group, member = session.key
         deadline_ms = self._clock.monotonic_ms() + request.max_wait_ms
-        while True:
-            places = session.rotated()
-            errors = await self._serve(group, places)
-            event = asyncio.Event()
-            watched = [found for place in places if (found := self._served.get((group, *place))) is not None]
-            for served in watched:
-                served.waiting.add(event)
-            try:
-                answers = await self._acquire_from(watched, member, request, event)
-                answers += [PartitionShare(place=place, error=error) for place, error in errors.items()]
+        fetch = self._begin_fetch(session, request)
+        places: Sequence[SharePlace] = session.rotated()
+        try:
+            while True:
+                fetch.event.clear()
+                answers = await self._watch(fetch, places)
+                answers += await self._acquire_from(fetch)
                 left_ms = deadline_ms - self._clock.monotonic_ms()
-                if answers or left_ms <= 0 or not self._role.is_in_charge:
+                if answers or left_ms <= 0 or fetch.is_over or not self._role.is_in_charge:
                     return answers
+                places, fetch.gone = fetch.gone, []
                 if self.held_bytes >= HELD_BYTES:
                     await asyncio.sleep(min(left_ms, CROWDED_MS) / 1000)
                     continue
                 try:
                     async with asyncio.timeout(left_ms / 1000):
-                        await event.wait()
+                        await fetch.event.wait()
                 except TimeoutError:
                     return []
-            finally:
-                for served in watched:
-                    served.waiting.discard(event)
+        finally:
+            self._end_fetch(fetch)
 
-    async def _acquire_from(
-        self, watched: Sequence[_Served], member: str, request: ShareFetchRequest, event: asyncio.Event
-    ) -> list[PartitionShare]:
-        found: list[PartitionShare] = []
+    def _begin_fetch(self, session: ShareSession, request: ShareFetchRequest) -> _Fetch:
+        """Return the session's fetch. One that waits on another connection, where it was before, ends."""
+        self._stop_fetch(session)
+        fetch = self._fetches_of[session.key] = _Fetch(session, request)
+        return fetch
+
+    def _stop_fetch(self, session: ShareSession) -> None:
+        fetch = self._fetches_of.get(session.key)
+        if fetch is not None:
+            fetch.is_over = True
+            fetch.event.set()
+
+    def _end_fetch(self, fetch: _Fetch) -> None:
+        if self._fetches_of.get(fetch.session.key) is fetch:
+            del self._fetches_of[fetch.session.key]
+        for served in fetch.watched:
+            served.waiting.discard(fetch)
+
+    async def _watch(self, fetch: _Fetch, places: Sequence[SharePlace]) -> list[PartitionShare]:
+        """Have the fetch look at partitions now, and whenever they change; the errors of others."""
+        if not places:
+            return []
+        group = fetch.session.key[0]
+        errors = await self._serve(group, places)
+        for place in places:
+            served = self._served.get((group, *place))
+            if served is not None:
+                served.waiting.add(fetch)
+                fetch.watched.add(served)
+                fetch.note(served)
+            elif place not in errors:  # dropped while others began
+                errors[place] = ErrorCode.not_leader_or_follower
+        return [PartitionShare(place=place, error=error) for place, error in errors.items()]
+
+    def _is_current(self, served: _Served) -> bool:
+        return self._served.get(served.key) is served
+
+    async def _acquire_from(self, fetch: _Fetch) -> list[PartitionShare]:
+        """Acquire records of the partitions that have changed since the fetch last looked at them."""
+        request, found = fetch.request, list[PartitionShare]()
+        limits = self._limits(fetch.session.key[0])
         left_records, left_bytes = request.max_records, request.max_bytes
-        for served in watched:
+        while fetch.changed and not fetch.is_over:
             is_enough = left_records <= 0 or (left_bytes <= 0 and found)
             if is_enough or self.held_bytes >= HELD_BYTES:
                 break
-            if served.is_reading or self._served.get(served.key) is not served:
+            served = fetch.next_changed()
+            if not self._is_current(served):
+                fetch.forget(served)
                 continue
-            first = self._next_free(served)
+            if served.is_reading or served.key[1:] not in fetch.session.partitions:
+                continue  # who reads it wakes the others
+            first = self._next_free(served, limits)
             if first is None:
                 continue
             served.is_reading = True
@@ -285,9 +370,9 @@ class ShareService:
             finally:
                 self.held_bytes -= reserved
                 served.is_reading = False
-                self._wake(served, but=event)
+                self._wake(served, but=fetch)
             if isinstance(got, _Read):
-                share = self._acquired(served, got, member, request.mode, left_records)
+                share = self._acquired(served, got, fetch, left_records, limits)
             else:
                 share = PartitionShare(place=served.key[1:], error=got) if got else None
             if share is not None:
@@ -301,13 +386,12 @@ class ShareService:
         """Count the bytes of an answer no more: it counts by itself, or is not sent."""
         self.held_bytes -= sum(len(one.data) for one in shares)
 
-    def _next_free(self, served: _Served) -> int | None:
-        group, topic_id, number = served.key
-        state, _ = self._led(topic_id, number)
+    def _next_free(self, served: _Served, limits: ShareLimits) -> int | None:
+        state, _ = self._found(*served.key[1:])
         if state is None:
             self._drop(served)
             return None
-        return served.partition.next_free(state.log_end_offset, self._limits(group))
+        return served.partition.next_free(state.log_end_offset, limits)
 
     async def _read(self, served: _Served, first: int, max_bytes: int) -> _Read | ErrorCode:
         """Read from an offset on; NONE: there is nothing to be read now."""
@@ -338,17 +422,18 @@ class ShareService:
         return _Read(data, spans)
 
     def _acquired(
-        self, served: _Served, read: _Read, member: str, mode: AcquireMode, max_records: int
+        self, served: _Served, read: _Read, fetch: _Fetch, max_records: int, limits: ShareLimits
     ) -> PartitionShare | None:
-        if self._served.get(served.key) is not served:
-            return None  # not led any more
+        session = fetch.session
+        if fetch.is_over or not self._is_current(served) or served.key[1:] not in session.partitions:
+            return None  # since it began to read
         acquired = served.partition.acquire(
-            member,
+            session.key[1],
             [(one.first, one.last) for one in read.spans],
             max_records=max_records,
-            mode=mode,
+            mode=fetch.request.mode,
             now_ms=self._clock.monotonic_ms(),
-            limits=self._limits(served.key[0]),
+            limits=limits,
         )
         if not acquired:
             return None
@@ -360,10 +445,11 @@ class ShareService:
         """Have these partitions served, which may begin the group there; the errors of others."""
         errors: dict[SharePlace, ErrorCode] = {}
         missing: list[SharePlace] = []
+        is_in_charge = self._role.is_in_charge
         for place in places:
-            state, error = self._led(*place)
-            if state is None:
-                errors[place] = error
+            state, error = self._found(*place)
+            if state is None or not is_in_charge:
+                errors[place] = error or ErrorCode.not_leader_or_follower
             elif (group, *place) not in self._served:
                 missing.append(place)
         if missing:
@@ -398,14 +484,21 @@ class ShareService:
         return {}
 
     def _led(self, topic_id: str, number: int) -> tuple[PartitionState | None, ErrorCode]:
-        """Return the partition if this broker leads it, or the error."""
+        """Return the partition if this broker leads it, and may answer for it, or the error."""
+        state, error = self._found(topic_id, number)
+        if state is not None and not self._role.is_in_charge:
+            return None, ErrorCode.not_leader_or_follower
+        return state, error
+
+    def _found(self, topic_id: str, number: int) -> tuple[PartitionState | None, ErrorCode]:
+        """Return the partition if the image says that this broker leads it, or the error."""
         topic = self._root.image.topic_by_id.get(topic_id)
         if topic is None:
             return None, ErrorCode.unknown_topic_id
         if not 0 <= number < len(topic.partitions):
             return None, ErrorCode.unknown_topic_or_partition
         state = topic.partitions[number]
-        if not self._role.is_in_charge or not self._leadership.leads(state):
+        if not self._leadership.leads(state):
             return None, ErrorCode.not_leader_or_follower
         return state, ErrorCode.none
 
@@ -446,6 +539,7 @@ class ShareService:
         """
         if session is None:
             return
+        self._stop_fetch(session)
         group, member = session.key
         for place in session.partitions:
             served = self._served.get((group, *place))
@@ -580,6 +674,7 @@ class ShareService:
         def ring() -> None:
             served.alarm = None
             self._expire(served)
+            self._wake(served)  # what a write that failed has left is looked at again
 
         if served.alarm is not None:
             served.alarm.cancel()
@@ -593,10 +688,14 @@ class ShareService:
         else:
             self._set_alarm(served)
 
-    def _wake(self, served: _Served, but: asyncio.Event | None = None) -> None:
-        for event in served.waiting:
-            if event is not but:
-                event.set()
+    def _wake(self, served: _Served, but: _Fetch | None = None) -> None:
+        for fetch in served.waiting:
+            if fetch is not but:
+                fetch.note(served)
+
+
+def _partition_of(topic: Topic | None, number: int) -> PartitionState | None:
+    return topic.partitions[number] if topic is not None and number < len(topic.partitions) else None
 
 
 def _begin_error(error: SparklogError) -> ErrorCode:

@@ -77,7 +77,10 @@ class ShareSessions:
             return session
         if epoch != session.epoch:
             return ErrorCode.invalid_share_session_epoch
-        if session.owner != owner and self._is_full(owner):
+        if session.owner != owner and (
+            self._is_full(owner)
+            or self._partitions_of(owner) + len(session.partitions) > MAX_PARTITIONS_OF_CONNECTION
+        ):
             return ErrorCode.share_session_limit_reached
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         if session.owner != owner:
@@ -92,10 +95,9 @@ class ShareSessions:
         """Add and then remove partitions; False: they are too many, and none was added."""
         new = {place: None for place in added if place not in session.partitions}
         if new:
-            of_connection = sum(len(self._sessions[key].partitions) for key in self._of_owner[session.owner])
             if (
                 self.partition_count + len(new) > MAX_PARTITIONS
-                or of_connection + len(new) > MAX_PARTITIONS_OF_CONNECTION
+                or self._partitions_of(session.owner) + len(new) > MAX_PARTITIONS_OF_CONNECTION
             ):
                 return False
             session.partitions.update(new)
@@ -121,6 +123,9 @@ class ShareSessions:
 
     def _is_full(self, owner: int) -> bool:
         return len(self._of_owner.get(owner, ())) >= MAX_OF_CONNECTION
+
+    def _partitions_of(self, owner: int) -> int:
+        return sum(len(self._sessions[key].partitions) for key in self._of_owner.get(owner, ()))
 
     def _disown(self, session: ShareSession) -> None:
         owned = self._of_owner.get(session.owner)

@@ -1,6 +1,6 @@
 """A worker of a share group, at the level of requests."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sparklog_server.protocol.responses import topic_uuid
@@ -13,6 +13,7 @@ SHARE_SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "sparklog.shutdown.timeout.ms": "600000",
     "group.share.record.lock.duration.ms": "30000",
+    "group.share.assignment.interval.ms": "0",
 }
 Ranges = Sequence[tuple[int, int, int | tuple[int, ...]]]  # first, last, type or types
 
@@ -66,6 +67,14 @@ class Worker:
 
     def fetch_all(self, said: Mapping[int, Ranges] | None = None, **more: Any) -> Any:
         """The whole answer; the session goes on."""
+        epoch = more.get("epoch", self.epoch)
+        answer = self.sent(said, **more)()
+        if answer.error_code.name == "none" and epoch == self.epoch:
+            self.epoch += 1
+        return answer
+
+    def sent(self, said: Mapping[int, Ranges] | None = None, **more: Any) -> Callable[[], Any]:
+        """Send a fetch; return what waits for the answer."""
         epoch = more.pop("epoch", self.epoch)
         is_first = self.epoch == 0
         fields = {
@@ -76,7 +85,7 @@ class Worker:
             "batch_size": 500,
             **more,
         }
-        answer = self.asker.ask(
+        self.asker.send(
             SHARE_FETCH,
             self.version,
             group_id=self.group,
@@ -85,9 +94,7 @@ class Worker:
             topics=self.request(said or {}, self.partitions if is_first else (), kind="Fetch"),
             **fields,
         )
-        if answer.error_code.name == "none" and epoch == self.epoch:
-            self.epoch += 1
-        return answer
+        return lambda: self.asker.receive(SHARE_FETCH, self.version)[1]
 
     def fetch(self, said: Mapping[int, Ranges] | None = None, **more: Any) -> list[Got]:
         """What was acquired, in all partitions."""

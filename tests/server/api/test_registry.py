@@ -56,6 +56,7 @@ def test_only_produce_is_pipelined_and_only_those_wait_that_wait_for_others() ->
     assert {entry.key for entry in entries if entry.counts} == {
         ApiKey.FIND_COORDINATOR,
         ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_FETCH,
         ApiKey.SHARE_ACKNOWLEDGE,
     }
 

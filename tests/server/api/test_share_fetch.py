@@ -5,8 +5,17 @@ import pytest
 
 import sparklog
 from sparklog.metadata import AdvanceLogStart
+from sparklog_server.runtime.budget import Held
 from sparklog_server.share.service import HELD_BYTES
-from tests.server.api.share_requests import ACCEPT, RELEASE, SHARE_SETTINGS, Got, Worker, set_group
+from tests.server.api.share_requests import (
+    ACCEPT,
+    RELEASE,
+    SHARE_SETTINGS,
+    Got,
+    Worker,
+    acquired_of,
+    set_group,
+)
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
@@ -128,6 +137,29 @@ def test_bytes_that_are_held_have_a_bound(
     running_broker.call_soon(setattr, shares, "held_bytes", 0)
     assert worker.fetch(max_wait=10_000) == [Got(0, 4, 1)]
     assert shares.held_bytes == 0
+
+
+def test_what_a_fetch_names_counts_until_it_waits_for_records(
+    worker: Worker, log: sparklog.SparkLog, running_broker: RunningBroker
+) -> None:
+    """Its acknowledgements wait for room. A fetch that waits for records keeps none from others."""
+    append(log, 100)
+    assert worker.fetch(max_wait=10_000) == [Got(0, 99, 1)]
+    work = running_broker.broker.dispatcher.work
+    running_broker.call_soon(work.overdraw, 2 * work.limit_bytes)
+    blocker = Held(work)
+    running_broker.call(blocker.take(1))  # it has the overdraft
+    fetching = worker.sent({0: [(offset, offset, ACCEPT) for offset in range(100)]}, max_wait=60_000)
+    until(lambda: work.waiting == 1, what="it waits for room")
+    running_broker.call_soon(work.overdraw, -2 * work.limit_bytes)
+    running_broker.call_soon(blocker.release)
+    topic_id = worker.topic_id
+    until(
+        lambda: log.refresh().shares["workers"][topic_id, 0].start_offset == 100, what="it has acknowledged"
+    )
+    until(lambda: work.used_bytes == 0, what="it waits for records")
+    append(log, 1)
+    assert acquired_of(fetching()) == [Got(100, 100, 1)]
 
 
 def test_what_is_released_comes_again(worker: Worker, log: sparklog.SparkLog) -> None:

@@ -56,6 +56,31 @@ def test_what_names_thousands_waits_for_those_before_it(run: Run, kind: dict[str
     run(main)
 
 
+def test_what_waits_for_long_gives_its_room_back_before(run: Run) -> None:
+    """Ten ShareFetches that name thousands wait for records at the same time."""
+    begun: list[int] = []
+    gate = asyncio.Event()
+
+    async def handler(_asked: Any, context: Any, _broker: Any) -> Response:
+        begun.append(context.correlation_id)
+        context.end_work()
+        await gate.wait()
+        return Response(chunks=[b"x"])
+
+    async def main() -> None:
+        async with serving(handler, waits=True, counts=True) as served:
+            large = [await served.connect() for _ in range(10)]
+            for number, (_, writer) in enumerate(large):
+                writer.write(request(number, topics(MANY)))
+            await until(lambda: len(begun) == len(large))
+            assert served.dispatcher.work.used_bytes == served.dispatcher.work.waiting == 0
+            gate.set()
+            for number, (reader, _) in enumerate(large):
+                assert (await response(reader))[0] == number
+
+    run(main)
+
+
 def test_it_is_given_back_whatever_becomes_of_the_request(run: Run) -> None:
     async def handler(asked: Any, context: Any, _broker: Any) -> Response | None:
         match context.correlation_id:

@@ -74,6 +74,20 @@ def test_a_connection_has_few_sessions() -> None:
     assert sessions.next(KEY, 1, 2) is other
 
 
+def test_a_connection_takes_over_no_more_partitions_than_it_may_have(
+    sessions: ShareSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_PARTITIONS_OF_CONNECTION", 4)
+    session, other = begun(sessions), begun(sessions, ("g", "n"), owner=2)
+    assert sessions.change(session, PLACES, ())
+    assert sessions.change(other, PLACES[:2], ())
+    assert sessions.next(KEY, 1, 2) is ErrorCode.share_session_limit_reached
+    assert (session.owner, session.epoch) == (1, 1)  # nothing has changed
+    assert sessions.change(other, (), PLACES[:1])
+    assert sessions.next(KEY, 1, 2) is session
+    assert not sessions.change(other, PLACES[:1], ())
+
+
 def test_partitions_come_in_turn(sessions: ShareSessions) -> None:
     session = begun(sessions)
     assert sessions.change(session, [*PLACES, PLACES[0]], [PLACES[1], ("t", 9)])
