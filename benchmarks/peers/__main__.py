@@ -112,6 +112,26 @@ def start_sides(
     return sides
 
 
+def compare_brokers(kafka: Jars, parent: Path, results: Results, chosen: argparse.Namespace) -> None:
+    """Run the parts that need no Spark."""
+    parts = chosen.only.split(",")
+    if "perf" in parts:
+        codecs = [codec for codec in chosen.codecs if codec != "snappy"]
+        sizes = {100: chosen.perf_records, 1000: chosen.perf_records // 5}
+        perf_tools.run(
+            kafka, parent, results, sizes=sizes, codecs=codecs,
+            repetitions=chosen.repetitions, warm_turns=chosen.warm_turns,
+        )  # fmt: skip
+    if "transactions" in parts:
+        count = chosen.transaction_records
+        transactions.run(
+            kafka, parent, results, records=count, producers=(1, 8), repetitions=chosen.repetitions
+        )
+    if "queue" in parts:
+        count = chosen.queue_records
+        queues.run(kafka, parent, results, records=count, members=(1, 4), repetitions=chosen.repetitions)
+
+
 def main() -> int:
     chosen = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended then, too
@@ -157,19 +177,8 @@ def main() -> int:
                     growth.run(
                         sides, results, parent, cache, records=chosen.growth_records, repetitions=repetitions
                     )
-        if "perf" in parts and kafka is not None:
-            codecs = [codec for codec in chosen.codecs if codec != "snappy"]
-            sizes = {100: chosen.perf_records, 1000: chosen.perf_records // 5}
-            perf_tools.run(
-                kafka, parent, results, sizes=sizes, codecs=codecs,
-                repetitions=repetitions, warm_turns=chosen.warm_turns,
-            )  # fmt: skip
-        if "transactions" in parts and kafka is not None:
-            count = chosen.transaction_records
-            transactions.run(kafka, parent, results, records=count, producers=(1, 8), repetitions=repetitions)
-        if "queue" in parts and kafka is not None:
-            count = chosen.queue_records
-            queues.run(kafka, parent, results, records=count, members=(1, 4), repetitions=repetitions)
+        if kafka is not None:
+            compare_brokers(kafka, parent, results, chosen)
     finally:
         shutil.rmtree(parent, ignore_errors=True)
         results.write(REPOSITORY / "bench-output", settings(chosen))
