@@ -41,6 +41,7 @@ from sparklog.metadata.loading import (
 from sparklog.metadata.model.action import new_id
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
+from sparklog.metadata.model.isolation import plan_isolation
 from sparklog.metadata.model.settings import validate_writable
 from sparklog.metadata.upkeep import Inline, LogUpkeep, MetadataSettings, Runner
 from sparklog.storage import AdvisoryLock, Store
@@ -601,6 +602,8 @@ class MetadataLog:
                 candidate = make_candidate(
                     image, (*self.combiner.fencing_actions(image), *actions), self._clock.now_ms()
                 )
+                # A publisher that does not know the feature would publish them without requiring it.
+                shared = None if plan_isolation(image, actions) else shared
             except Exception:
                 # "Exists already" is an answer, too: it must rest on the newest commits, and on durable ones.
                 if refresh:
