@@ -743,6 +743,8 @@ class LogWriter:
             if segment.file.position >= INDEXED_BYTES:
                 segment.index.put()
             self._leave(segment)
+        elif is_isolated(segment.lane) and segment.is_removed:
+            self._leave(segment)  # its topic was deleted: no append would find out, and it keeps its space
         if self._active.get(segment.lane) is not segment:
             segment.close_quietly()
 
