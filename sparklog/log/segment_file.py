@@ -67,8 +67,9 @@ _PARTITIONS = re.compile(
     r"\.(?:log|index|timeindex)",
     re.ASCII,
 )
+# Not the directory of an isolated topic, whose access list would go with it.
 _OWN_DIRECTORIES = re.compile(
-    rf"(?:{_ISOLATED}/)?(?:segments/[0-9a-f]{{32}}|{_PARTITION})|{_ISOLATED}(?:/segments)?", re.ASCII
+    rf"(?:{_ISOLATED}/)?(?:segments/[0-9a-f]{{32}}|{_PARTITION})|{_ISOLATED}/segments", re.ASCII
 )
 _WALKED = re.compile(
     rf"(?:{_ISOLATED}/)?(?:segments(?:/[^/]+)?|{_PARTITION})|{ISOLATED}(?:/{_TOPIC})?", re.ASCII
