@@ -250,7 +250,8 @@ def posix_commands(url: str, granted: Document) -> list[str]:
         join(_METADATA_GROUP)
         directories = f"{shlex.quote(root)} {shlex.quote(f'{root}/{ISOLATED}')}"
         commands.append(f"mkdir -p {shlex.quote(f'{root}/{ISOLATED}')}")
-        commands.append(f"setfacl --modify group:{_METADATA_GROUP}:x {directories}")
+        # Also to be read: a process syncs the directories above what it opens and writes.
+        commands.append(f"setfacl --modify group:{_METADATA_GROUP}:rx {directories}")
         properties = shlex.quote(f"{root}/meta.properties")
         commands.append(f"setfacl --modify group:{_METADATA_GROUP}:r {properties}")
         open_up(_METADATA_GROUP, "rX", f"{root}/{_METADATA}")

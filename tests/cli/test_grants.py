@@ -166,7 +166,7 @@ def test_groups_of_the_directory_of_a_topic(run: Run, run_json: RunJson, root: P
         run("acls", "add", "--allow-principal", "User:eve", "--operation", operation, "--topic", "orders")
     shown = run("grants", "--posix").stdout
     assert "#   read and write topic orders\n" in shown
-    assert f"setfacl --modify group:sparklog-metadata:x {root} {root}/isolated\n" in shown
+    assert f"setfacl --modify group:sparklog-metadata:rx {root} {root}/isolated\n" in shown
     assert f"setfacl --recursive --modify group:sparklog-metadata:rX {root}/__cluster_metadata\n" in shown
     assert f"setfacl --recursive --modify group:sparklog-read-orders:rX {root}/isolated/orders\n" in shown
     default = "setfacl --recursive --default --modify group:sparklog-write-orders:rwX"
