@@ -599,9 +599,8 @@ class MetadataLog:
                 self.combiner.note_commits(self._follower.followed, has_lost=losses > 0)
             try:
                 actions = tuple(plan(image))
-                candidate = make_candidate(
-                    image, (*self.combiner.fencing_actions(image), *actions), self._clock.now_ms()
-                )
+                fenced = (*self.combiner.fencing_actions(image), *actions)
+                candidate = make_candidate(image, fenced, self._clock.now_ms())
                 # A publisher that does not know the feature would publish them without requiring it.
                 shared = None if plan_isolation(image, actions) else shared
             except Exception:
