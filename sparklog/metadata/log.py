@@ -601,8 +601,7 @@ class MetadataLog:
                 actions = tuple(plan(image))
                 fenced = (*self.combiner.fencing_actions(image), *actions)
                 candidate = make_candidate(image, fenced, self._clock.now_ms())
-                # A publisher that does not know the feature would publish them without requiring it.
-                shared = None if plan_isolation(image, actions) else shared
+                shared = None if plan_isolation(image, actions) else shared  # others may not know it
             except Exception:
                 # "Exists already" is an answer, too: it must rest on the newest commits, and on durable ones.
                 if refresh:
