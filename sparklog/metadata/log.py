@@ -599,9 +599,9 @@ class MetadataLog:
                 self.combiner.note_commits(self._follower.followed, has_lost=losses > 0)
             try:
                 actions = tuple(plan(image))
-                fenced = (*self.combiner.fencing_actions(image), *actions)
-                candidate = make_candidate(image, fenced, self._clock.now_ms())
-                shared = None if plan_isolation(image, actions) else shared  # others may not know it
+                candidate = make_candidate(
+                    image, (*self.combiner.fencing_actions(image), *actions), self._clock.now_ms()
+                )
             except Exception:
                 # "Exists already" is an answer, too: it must rest on the newest commits, and on durable ones.
                 if refresh:
@@ -615,7 +615,7 @@ class MetadataLog:
                     return result(image.commit, (), image), False
                 refresh = True
                 continue
-            if shared is not None and self.combiner.contention.is_worth_posting(shared):
+            if shared is not None and self._may_post(shared, image, actions):
                 settled = self.combiner.publish(image, plan, shared, deadline_ms)
                 if settled is not None:
                     self._install_durably(settled.image)
@@ -652,6 +652,12 @@ class MetadataLog:
     def _may_combine(self) -> bool:
         """True if other processes may publish for this one."""
         return self._is_remote and self._settings.combine
+
+    def _may_post(self, shared: SharedPlan, image: Image, actions: Sequence[Action]) -> bool:
+        """True if others are to publish the actions. Not if they would need a feature that others may not
+        know: they would publish them without requiring it.
+        """
+        return self.combiner.contention.is_worth_posting(shared) and not plan_isolation(image, actions)
 
     def after_fork_in_child(self) -> None:
         """Replace the locks, which another thread of the parent may have held. The image is whole."""
