@@ -20,7 +20,7 @@ After a crash: a commit exists whole or not at all; opening again shows which.
 import contextlib
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 

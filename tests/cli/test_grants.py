@@ -133,7 +133,7 @@ def matches(policy: Any, action: str, key: str) -> bool:
 
 
 def test_a_policy_for_topics_opens_their_directories_and_the_metadata_log_only() -> None:
-    policy = iam_policy("s3://bucket/logs", granted_to([READS, WRITES], "User:eve", ISOLATED))
+    policy: Any = iam_policy("s3://bucket/logs", granted_to([READS, WRITES], "User:eve", ISOLATED))
     orders, segment = "logs/isolated/orders", f"segments/{'a' * 32}/00000000.1.log"
     for key in (f"{orders}/{segment}", "logs/meta.properties", "logs/__cluster_metadata/1.json"):
         assert matches(policy, "s3:GetObject", key)
