@@ -29,7 +29,7 @@ from sparklog.metadata.model.extent_list import (
     why_illegal_extent,
 )
 from sparklog.metadata.model.image import Image, PartitionState, ProducerState
-from sparklog.metadata.model.isolation import is_isolated, refuse_foreign
+from sparklog.metadata.model.isolation import has_isolated, refuse_foreign
 from sparklog.metadata.model.sequences import (
     SequenceCheck,
     check_sequence,
@@ -82,7 +82,7 @@ class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=Tru
     @property
     def isolates(self) -> bool:
         """True if an extent is in the segment of an isolated topic."""
-        return any(is_isolated(extent.segment) for extent in self.added)
+        return has_isolated({extent.segment for extent in self.added})
 
 
 class AdvanceLogStart(ActionBase, tag="advance_log_start", frozen=True, kw_only=True):
@@ -107,8 +107,9 @@ def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
     state = partition.flushed()
     start, removed = _replaced_range(state, action, _rewriting_where(action))
     _refuse_unordered(action, _rewriting_where(action))
-    refuse_expired(draft, (extent.segment for extent in action.added))
-    refuse_foreign(draft, action.added)
+    segments = {extent.segment for extent in action.added}
+    refuse_expired(draft, segments)
+    refuse_foreign(draft, action.added, segments)
     draft.count_removed(removed)
     added = ExtentList(action.topic_id, action.partition).appended(action.added)
     draft.count_removed(added.columns(), back=True)  # compaction may have split one: its bytes are still live
@@ -281,7 +282,7 @@ class AppendExtents(ActionBase, tag="append_extents", frozen=True, kw_only=True)
     @property
     def isolates(self) -> bool:
         """True if an extent is in the segment of an isolated topic."""
-        return any(is_isolated(extent.segment) for extent in self.extents)
+        return has_isolated({extent.segment for extent in self.extents})
 
     @property
     def extent_count(self) -> int:
@@ -304,8 +305,9 @@ def count_replayed(actions: Sequence[ActionBase]) -> int:
 
 def append_extents(draft: ImageDraft, action: AppendExtents) -> None:
     """Apply: each extent becomes the last of its partition."""
-    refuse_expired(draft, (extent.segment for extent in action.extents))
-    refuse_foreign(draft, action.extents)
+    segments = {extent.segment for extent in action.extents}
+    refuse_expired(draft, segments)
+    refuse_foreign(draft, action.extents, segments)
     for extent in action.extents:
         _append(draft, extent)
 

@@ -17,7 +17,7 @@ Concurrency: pure functions.
 Sources: FORMAT.md#segments-and-extents; adr/0044.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError
 from sparklog.metadata.model.draft import ImageDraft
@@ -40,14 +40,26 @@ def is_isolated(name: str) -> bool:
     return name.startswith(_ISOLATED)
 
 
-def refuse_foreign(draft: ImageDraft, extents: Iterable[Extent | DraftExtent]) -> None:
+def has_isolated(segments: Iterable[str]) -> bool:
+    """True if one of these segments is below the directory of an isolated topic."""
+    return any(segment.startswith(_ISOLATED) for segment in segments)
+
+
+def refuse_foreign(
+    draft: ImageDraft, extents: Iterable[Extent | DraftExtent], segments: Collection[str]
+) -> None:
     """Raise ActionRefusedError if an extent is in the directory of another topic.
 
     Whoever the storage lets read that topic would read these records, and whoever it lets write that topic
     could change them.
+
+    Args:
+        segments: those of the extents, which are few.
     """
+    if not has_isolated(segments):
+        return
     for extent in extents:
-        if not extent.segment.startswith(_ISOLATED):
+        if not is_isolated(extent.segment):
             continue
         name = draft.topic(extent.topic_id).name
         if not extent.segment.startswith(isolated_prefix(name)):
