@@ -5,11 +5,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import Result
 
+import sparklog
 from sparklog.cli.grants import granted_to, iam_policy, topic_group
+from sparklog.client import SparkLog
+from sparklog.client.appender import StagedAppend
+from sparklog.errors import StorageError
 from sparklog.metadata import Acl
+from tests.seaweed import BUCKET, JOB_ACTIONS, JOB_KEY, JOB_ROOT, JOB_SECRET, SeaweedServer
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -177,3 +183,47 @@ def test_groups_of_the_directory_of_a_topic(run: Run, run_json: RunJson, root: P
     (eve,) = document["principals"]
     assert (eve["access"], eve["topics"]) == ("none", [{"topic": "orders", "rights": ["read", "write"]}])
     assert len(document["notes"]) == 4
+
+
+# --- a store that keeps to it ------------------------------------------------------------------------
+
+
+def seaweed_actions(policy: Any) -> set[str]:
+    """The statements of a policy as SeaweedFS has them; its patterns end with a star."""
+    lists, *others = policy["Statement"]
+    names = {"s3:GetObject": "Read", "s3:PutObject": "Write"}
+    found = {f"List:{BUCKET}/{prefix}" for prefix in lists["Condition"]["StringLike"]["s3:prefix"]}
+    for one in others:
+        for path in (resource.removeprefix("arn:aws:s3:::") for resource in one["Resource"]):
+            found |= {f"{names[name]}:{path.rstrip('*')}*" for name in one["Action"] if name in names}
+    return found
+
+
+def stage(log: SparkLog, topic: str) -> StagedAppend:
+    with log.appender() as appender:
+        appender.add(pa.table({"value": ["staged"]}), topic)
+        return appender.finish()
+
+
+def test_a_job_with_the_policy_reads_and_stages_its_topic_and_no_other(s3_server: SeaweedServer) -> None:
+    """What it stages is published by a process that may write the metadata log."""
+    policy = iam_policy(JOB_ROOT, granted_to([READS, WRITES], "User:eve", ISOLATED))
+    assert seaweed_actions(policy) == set(JOB_ACTIONS)
+    isolated = {"sparklog.segment.isolation": "true"}
+    with sparklog.open(JOB_ROOT) as owner:
+        for topic, configs in (("orders", isolated), ("orders-eu", isolated), ("shared", {})):
+            owner.create_topic(topic, 1, configs)
+            owner.append(topic, pa.table({"value": [topic]}))
+        options = {"key": JOB_KEY, "secret": JOB_SECRET, "endpoint_url": s3_server.endpoint_url}
+        with sparklog.open(JOB_ROOT, create=False, storage_options=options) as job:
+            assert job.read("orders", 0, 0)["value"].to_pylist() == [b"orders"]
+            for topic in ("orders-eu", "shared"):
+                with pytest.raises(StorageError, match=r"STORAGE_REFUSED.*403"):
+                    job.read(topic, 0, 0)
+                with pytest.raises(StorageError, match=r"STORAGE_REFUSED.*cannot put"):
+                    stage(job, topic)
+            staged = stage(job, "orders")
+            with pytest.raises(StorageError, match=r"STORAGE_REFUSED.*__cluster_metadata"):
+                job.publish([staged])
+        owner.publish([staged])
+        assert owner.read("orders", 0, 0)["value"].to_pylist() == [b"orders", b"staged"]
