@@ -74,6 +74,7 @@ from sparklog.metadata import (
     Image,
     MetadataLog,
     ReplaceExtents,
+    is_isolated,
     new_id,
     replacement,
     sequenced,
@@ -412,7 +413,7 @@ class _Merging(Job[MergeWork, list[ReplaceExtents]]):
     def publish(self, work: MergeWork, result: list[ReplaceExtents]) -> Outcome:
         """Publish the replacements that reduce the extents, or move them; all of them to empty segments."""
         is_fewer = [
-            self._segments is not None or piece.moves or len(made.added) < made.removed_count
+            self._segments is not None or len(made.added) < made.removed_count or _moves(piece, made)
             for piece, made in zip(work.pieces, result, strict=True)
         ]
         wanted = list(compress(result, is_fewer))
@@ -448,6 +449,10 @@ class _Merging(Job[MergeWork, list[ReplaceExtents]]):
         counts.merged_bytes += piece.size
         counts.added_extents += len(made.added)
         counts.added_bytes += sum(extent.size for extent in made.added)
+
+
+def _moves(piece: Piece, made: ReplaceExtents) -> bool:
+    return piece.moves and all(is_isolated(extent.segment) for extent in made.added)
 
 
 def _extents(image: Image, name: str) -> int:
