@@ -26,6 +26,16 @@ from tests.support.ports import reserved_port
 BUCKET = "sparklog-tests"
 KEY, SECRET = "tests-key", "tests-secret-0123456789"
 READER_KEY, READER_SECRET = "reader-key", "reader-secret-0123456789"
+# What `sparklog grants` gives to a principal that may read and write one isolated topic of a root, `orders`.
+JOB_KEY, JOB_SECRET = "job-key", "job-secret-0123456789"
+JOB_ROOT = f"s3://{BUCKET}/granted/log"
+JOB_ACTIONS = [
+    f"List:{BUCKET}/granted/log/__cluster_metadata/*",
+    f"Read:{BUCKET}/granted/log/meta.properties*",
+    f"Read:{BUCKET}/granted/log/__cluster_metadata/*",
+    f"Read:{BUCKET}/granted/log/isolated/orders/*",
+    f"Write:{BUCKET}/granted/log/isolated/orders/*",
+]
 _PORTS = (
     "master.port",
     "master.port.grpc",
@@ -182,5 +192,10 @@ _IDENTITIES = [
         "name": "reader",
         "credentials": [{"accessKey": READER_KEY, "secretKey": READER_SECRET}],
         "actions": ["Read", "List"],
+    },
+    {
+        "name": "job",
+        "credentials": [{"accessKey": JOB_KEY, "secretKey": JOB_SECRET}],
+        "actions": JOB_ACTIONS,
     },
 ]

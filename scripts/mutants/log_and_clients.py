@@ -52,6 +52,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/log/test_writer_removed_segments.py",
     ),
     edit(
+        "Without room for another segment of an isolated topic one is left open: a process has any number.",
+        "sparklog/log/writer.py",
+        "            self._bound_isolated()",
+        "            pass",
+        "tests/log/test_writer_isolated.py",
+    ),
+    edit(
+        "A segment that was closed to make room was not made durable, and its drafts are published.",
+        "sparklog/log/writer.py",
+        "self._sync_error = self._sync_error or error",
+        "pass",
+        "tests/log/test_writer_isolated.py",
+    ),
+    edit(
+        "The segment of a deleted isolated topic stays open: its bytes are never freed.",
+        "sparklog/log/writer.py",
+        "elif is_isolated(segment.lane) and segment.is_removed:",
+        "elif False:",
+        "tests/log/test_writer_isolated.py",
+    ),
+    edit(
         "A writer publishes extents of a segment that was removed.",
         "sparklog/log/writer.py",
         "if segment.file.is_removed:",

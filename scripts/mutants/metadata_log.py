@@ -3,6 +3,28 @@
 from scripts.mutants.mutant import Mutant, edit, patch
 
 MUTANTS: tuple[Mutant, ...] = (
+    # An isolated topic's directory holds its own records only, in roots that need the feature.
+    edit(
+        "Records are published in the directory of another topic, whose readers read them.",
+        "sparklog/metadata/model/isolation.py",
+        "if not extent.segment.startswith(isolated_prefix(name)):",
+        "if False:",
+        "tests/metadata/test_isolation.py",
+    ),
+    edit(
+        "Older software opens a root with isolated topics, and merges them into shared segments.",
+        "sparklog/metadata/creating.py",
+        "[*plan_isolation(image, actions), *actions]",
+        "[*actions]",
+        "tests/metadata/test_isolation.py",
+    ),
+    edit(
+        "A publisher of older software publishes the first isolated topic, and requires no feature.",
+        "sparklog/metadata/log.py",
+        " and not plan_isolation(image, actions)",
+        "",
+        "tests/metadata/test_isolation.py",
+    ),
     # Dense and immutable; a damaged commit stops the log.
     edit(
         "A taken number counts as ours whatever its UUID: a lost race is acknowledged.",

@@ -125,7 +125,7 @@ MUTANTS: tuple[Mutant, ...] = (
     edit(
         "What was staged so long ago that a sweep may have removed it is committed.",
         "sparklog/metadata/model/staging.py",
-        "refuse_expired(draft, (extent.segment for extent in action.extents))",
+        "refuse_expired(draft, segments)",
         "pass",
         OF_TRANSACTIONS,
     ),

@@ -12,6 +12,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/maintenance/test_sweep.py",
     ),
     edit(
+        "A file system that ignores case shows a live segment in another topic's directory: it goes.",
+        "sparklog/maintenance/sweep.py",
+        'return segment.split("/", 2)[2] if is_isolated(segment) else segment',
+        "return segment",
+        "tests/maintenance/test_sweep_isolated.py",
+    ),
+    edit(
+        "A merge puts records of an isolated topic where readers of other topics read them.",
+        "sparklog/maintenance/merging.py",
+        "if piece.config.segment_isolation else SHARED",
+        "if False else SHARED",
+        "tests/maintenance/test_merging_isolated.py",
+    ),
+    edit(
         "Vacuum judges by an image from before its horizon: what was published between is removed.",
         "sparklog/maintenance/sweep.py",
         "classifier = Classifier(self._with_horizon(horizon), past)",

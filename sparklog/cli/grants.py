@@ -2,10 +2,13 @@
 
 ACLs bind the clients of brokers. A process that can read the root reads every topic, and one that can write
 it may change and remove everything: a segment holds many topics, and there is one metadata log. So the
-storage can give a root to a principal, or not; it cannot give a topic.
+storage can give a principal the root, or an isolated topic, whose segments are in a directory of their own.
 
-    read     a principal that may read every topic
-    write    a principal that may do everything with every topic and group, and with the cluster
+    the root: read     a principal that may read every topic
+    the root: write    a principal that may do everything with every topic and group, and with the cluster
+    a topic: read      a principal that may read this isolated topic: its directory, and the metadata log
+    a topic: write     a principal that may write it: its directory. Not the metadata log, without which
+                       nothing is published: that would be the right to change and delete every topic
 
 All others go through brokers, Spark with `format("kafka")`.
 Not here: users, roles and their credentials; nothing is changed.
@@ -14,7 +17,8 @@ Not here: users, roles and their credentials; nothing is changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import zlib
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,12 +27,25 @@ from sparklog.cli.framework import Command, current
 from sparklog.cli.output import Document, show_json, tell
 
 if TYPE_CHECKING:
-    from sparklog.metadata import Acl
+    from sparklog.metadata import Acl, Image
 
 _EVERYTHING = ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID")
 _NOT_WORD = re.compile(r"[^A-Za-z0-9]+")
 _READ_ACTIONS = ("s3:GetObject",)
 _WRITE_ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+_TOPIC_WRITE_ACTIONS = ("s3:PutObject", "s3:AbortMultipartUpload")
+_METADATA_GROUP = "sparklog-metadata"
+_GROUP = re.compile(r"[a-z0-9_-]{1,32}", re.ASCII)
+_GROUP_CHARACTERS = 8  # of a topic's name beside its checksum
+
+
+_METADATA = "__cluster_metadata"
+_SEES = f"""who may read {_METADATA} sees the names, sizes, times and settings of all topics, the ACLs, and
+the SCRAM credentials of users, on which passwords can be guessed"""
+_PUBLISHES = f"""who may write {_METADATA} may append to, change and delete every topic. So what a principal
+writes into a topic's directory has to be published by a process that may do that: a Spark driver, a broker"""
+_OTHERS = "committed offsets, and topics that are not isolated, are read and written through brokers"
+_NOTES = tuple(" ".join(note.split()) for note in (_SEES, _PUBLISHES, _OTHERS))
 
 
 @click.command("grants", cls=Command)
@@ -44,27 +61,66 @@ def grants(how: str | None, principals: tuple[str, ...]) -> None:
         raise click.UsageError(f"give --iam or --posix; for {log.url} it is --{scheme}.")
     if how != scheme:
         raise click.UsageError(f"--{how} is not for {log.url}: give --{scheme}.")
-    found = [granted_to(acls, one) for one in sorted({acl.principal for acl in acls} - {"User:*"})]
+    isolated = isolated_topics(log.image)
+    known = sorted({acl.principal for acl in acls} - {"User:*"})
+    found = [granted_to(acls, one, isolated) for one in known]
     if principals:
         found = [one for one in found if one["principal"] in principals]
     for one in found:
-        if one["access"] != "none":
+        if one["access"] != "none" or one["topics"]:
             one["policy" if how == "iam" else "commands"] = (
-                iam_policy(log.url, one) if how == "iam" else _commands(log.url, one)
+                iam_policy(log.url, one) if how == "iam" else posix_commands(log.url, one)
             )
+    outside = [
+        f"topic {name}: {count} extents are not in its directory yet: run `sparklog optimize {name}`, then "
+        "vacuum"
+        for name, count in isolated.items()
+        if count
+    ]
+    notes = [*outside, *(_NOTES if isolated else ())]
     if current().json:
-        show_json({"root": log.url, "principals": found})
+        show_json({"root": log.url, "principals": found, "notes": notes})
         return
-    _show(log.url, how, found)
+    _show(log.url, how, found, notes)
 
 
-def granted_to(acls: Sequence[Acl], principal: str) -> Document:
-    """Return what the root can give to a principal, and what of its ACLs that does not express."""
+def isolated_topics(image: Image) -> dict[str, int]:
+    """Return the isolated topics, with the number of their extents outside of their directories."""
+    from sparklog.log.config import TopicConfig
+    from sparklog.metadata import isolated_prefix
+
+    found = {}
+    for name, topic in sorted(image.topics.items()):
+        if TopicConfig.parse(topic.configs, image.configs).segment_isolation:
+            prefix = isolated_prefix(name)
+            segments = (extent.segment for state in topic.partitions for extent in state.extents)
+            found[name] = sum(not segment.startswith(prefix) for segment in segments)
+    return found
+
+
+def granted_to(acls: Sequence[Acl], principal: str, isolated: Iterable[str] = ()) -> Document:
+    """Return what the root can give to a principal, and what of its ACLs that does not express.
+
+    Args:
+        isolated: the names of the isolated topics.
+    """
     own = [acl for acl in acls if acl.principal in {principal, "User:*"}]
     is_writer = all(_has_all(own, kind, "ALL") for kind in _EVERYTHING)
     is_reader = is_writer or _has_all(own, "TOPIC", "READ")
     access = "write" if is_writer else "read" if is_reader else "none"
-    return {"principal": principal, "access": access, "not_expressed": _not_expressed(own, access)}
+    topics: list[Document] = []
+    for name in () if is_writer else isolated:
+        rights = [right for right in ("READ", "WRITE") if _has_topic(own, name, right)]
+        rights = [right.lower() for right in rights if right == "WRITE" or not is_reader]
+        if rights:
+            topics.append({"topic": name, "rights": rights})
+    expressed = {(one["topic"], right.upper()) for one in topics for right in one["rights"]}  # type: ignore[attr-defined]
+    return {
+        "principal": principal,
+        "access": access,
+        "topics": topics,
+        "not_expressed": _not_expressed(own, access, expressed),
+    }
 
 
 def _has_all(acls: Sequence[Acl], kind: str, operation: str) -> bool:
@@ -84,12 +140,33 @@ def _has_all(acls: Sequence[Acl], kind: str, operation: str) -> bool:
     )
 
 
-def _not_expressed(acls: Sequence[Acl], access: str) -> list[str]:
+def _has_topic(acls: Sequence[Acl], topic: str, operation: str) -> bool:
+    """True if an operation is allowed on a topic, from everywhere, and no DENY takes it back anywhere."""
+    matching = [acl for acl in acls if acl.operation in {operation, "ALL"} and _is_of_topic(acl, topic)]
+    if any(acl.permission == "DENY" for acl in matching):
+        return False
+    return any(acl.host == "*" for acl in matching)
+
+
+def _is_of_topic(acl: Acl, topic: str) -> bool:
+    if acl.resource_type != "TOPIC":
+        return False
+    if acl.pattern_type == "PREFIXED":
+        return topic.startswith(acl.name)
+    return acl.name in {topic, "*"}
+
+
+def _not_expressed(acls: Sequence[Acl], access: str, expressed: Collection[tuple[object, str]]) -> list[str]:
+    """Return the ACLs that no statement expresses. Patterns are among them: topics may be created later."""
     if access == "write":
         return []
     found = []
     for acl in acls:
         if access == "read" and acl.resource_type == "TOPIC" and acl.operation in {"READ", "DESCRIBE"}:
+            continue
+        is_plain = acl.pattern_type == "LITERAL" and acl.permission == "ALLOW" and acl.host == "*"
+        right = "READ" if acl.operation == "DESCRIBE" else acl.operation
+        if is_plain and acl.resource_type == "TOPIC" and (acl.name, right) in expressed:
             continue
         star = "*" if acl.pattern_type == "PREFIXED" else ""
         host = "" if acl.host == "*" else f" from {acl.host}"
@@ -98,50 +175,108 @@ def _not_expressed(acls: Sequence[Acl], access: str) -> list[str]:
     return found
 
 
+def _topics_with(granted: Document, right: str) -> list[str]:
+    topics: Any = granted["topics"]
+    return [one["topic"] for one in topics if right in one["rights"]]
+
+
+# --- policies of S3 ----------------------------------------------------------------------------------
+
+
 def iam_policy(url: str, granted: Document) -> Document:
     """Return a policy of AWS for a principal."""
+    from sparklog.metadata import isolated_prefix
     from sparklog.storage.root_rules import parse_s3_url
 
     bucket, prefix = parse_s3_url(url)
     folder = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
     name = "".join(word.title() for word in _NOT_WORD.split(str(granted["principal"])))
-    actions = _WRITE_ACTIONS if granted["access"] == "write" else _READ_ACTIONS
-    statements: list[dict[str, Any]] = [
-        {
-            "Sid": f"List{name}",
-            "Effect": "Allow",
-            "Action": ["s3:ListBucket"],
-            "Resource": [f"arn:aws:s3:::{bucket}"],
-            "Condition": {"StringLike": {"s3:prefix": [f"{folder}*"]}},
-        },
-        {
-            "Sid": f"{str(granted['access']).title()}{name}",
-            "Effect": "Allow",
-            "Action": list(actions),
-            "Resource": [f"arn:aws:s3:::{bucket}/{folder}*"],
-        },
-    ]
+
+    def statement(what: str, actions: Sequence[str], paths: Iterable[str]) -> Document:
+        resources = [f"arn:aws:s3:::{bucket}/{folder}{path}" for path in paths]
+        return {"Sid": f"{what}{name}", "Effect": "Allow", "Action": list(actions), "Resource": resources}
+
+    has_root = granted["access"] != "none"
+    lists: Document = {
+        "Sid": f"List{name}",
+        "Effect": "Allow",
+        "Action": ["s3:ListBucket"],
+        "Resource": [f"arn:aws:s3:::{bucket}"],
+        "Condition": {"StringLike": {"s3:prefix": [f"{folder}*" if has_root else f"{folder}{_METADATA}/*"]}},
+    }
+    statements = [lists]
+    if has_root:
+        actions = _WRITE_ACTIONS if granted["access"] == "write" else _READ_ACTIONS
+        statements.append(statement(str(granted["access"]).title(), actions, ["*"]))
+    else:
+        reads = [f"{isolated_prefix(topic)}*" for topic in _topics_with(granted, "read")]
+        statements.append(statement("Read", _READ_ACTIONS, ["meta.properties", f"{_METADATA}/*", *reads]))
+    writes = [f"{isolated_prefix(topic)}*" for topic in _topics_with(granted, "write")]
+    if writes:
+        statements.append(statement("WriteTopics", _TOPIC_WRITE_ACTIONS, writes))
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-def _commands(url: str, granted: Document) -> list[str]:
-    """Return commands that put a principal's user into a group, to which the directory is open."""
+# --- groups of a directory ---------------------------------------------------------------------------
+
+
+def posix_commands(url: str, granted: Document) -> list[str]:
+    """Return commands that put a principal's user into groups, and open directories to these."""
     import shlex
 
+    from sparklog.metadata import ISOLATED, isolated_prefix
     from sparklog.storage.root_rules import local_path
 
-    path = shlex.quote(local_path(url))
+    root = local_path(url)
     user = _NOT_WORD.sub("-", str(granted["principal"]).partition(":")[2]).strip("-").lower()
-    group, rights = ("sparklog-write", "rwX") if granted["access"] == "write" else ("sparklog-read", "rX")
-    return [
-        f"groupadd --force {group}",
-        f"usermod --append --groups {group} {shlex.quote(user)}",
-        f"setfacl --recursive --modify group:{group}:{rights} {path}",
-        f"setfacl --recursive --default --modify group:{group}:{rights} {path}",
-    ]
+    commands = []
+
+    def join(group: str) -> None:
+        commands.extend(
+            [f"groupadd --force {group}", f"usermod --append --groups {group} {shlex.quote(user)}"]
+        )
+
+    def open_up(group: str, rights: str, path: str) -> None:
+        commands.extend(
+            f"setfacl {option} --modify group:{group}:{rights} {shlex.quote(path)}"
+            for option in ("--recursive", "--recursive --default")
+        )
+
+    if granted["access"] != "none":
+        group, rights = ("sparklog-write", "rwX") if granted["access"] == "write" else ("sparklog-read", "rX")
+        join(group)
+        open_up(group, rights, root)
+    elif granted["topics"]:
+        join(_METADATA_GROUP)
+        directories = f"{shlex.quote(root)} {shlex.quote(f'{root}/{ISOLATED}')}"
+        commands.append(f"mkdir -p {shlex.quote(f'{root}/{ISOLATED}')}")
+        # Also to be read: a process syncs the directories above what it opens and writes.
+        commands.append(f"setfacl --modify group:{_METADATA_GROUP}:rx {directories}")
+        properties = shlex.quote(f"{root}/meta.properties")
+        commands.append(f"setfacl --modify group:{_METADATA_GROUP}:r {properties}")
+        open_up(_METADATA_GROUP, "rX", f"{root}/{_METADATA}")
+    for right, rights in (("read", "rX"), ("write", "rwX")):
+        for topic in _topics_with(granted, right):
+            group, path = topic_group(right, topic), f"{root}/{isolated_prefix(topic)}".rstrip("/")
+            join(group)
+            commands.append(f"mkdir -p {shlex.quote(path)}")
+            open_up(group, rights, path)
+    return commands
 
 
-def _show(url: str, how: str, found: Sequence[Document]) -> None:
+def topic_group(right: str, topic: str) -> str:
+    """Return the group of a topic: at most 32 characters, and another one for each topic."""
+    group = f"sparklog-{right}-{topic}"
+    if _GROUP.fullmatch(group):
+        return group
+    plain = _NOT_WORD.sub("-", topic).lower()[:_GROUP_CHARACTERS]
+    return f"sparklog-{right}-{plain}-{zlib.crc32(topic.encode()):08x}"
+
+
+# --- output ------------------------------------------------------------------------------------------
+
+
+def _show(url: str, how: str, found: Sequence[Document], notes: Sequence[str]) -> None:
     from sparklog.cli.framework import json_text
 
     if not found:
@@ -149,6 +284,8 @@ def _show(url: str, how: str, found: Sequence[Document]) -> None:
     for one in found:
         access = str(one["access"])
         tell(f"# {one['principal']}: {'no access to' if access == 'none' else access} {url}")
+        for topic in one["topics"]:  # type: ignore[attr-defined]
+            tell(f"#   {' and '.join(topic['rights'])} topic {topic['topic']}")
         if how == "iam" and "policy" in one:
             for line in json_text(one["policy"], indent=2).splitlines():
                 tell(line)
@@ -156,4 +293,6 @@ def _show(url: str, how: str, found: Sequence[Document]) -> None:
             tell(command)
         for reason in one["not_expressed"]:  # type: ignore[attr-defined]
             tell(f"#   not expressed: {reason}")
-    tell("# The storage gives a whole root or nothing: others go through brokers (docs/acls.md).")
+    for note in notes:
+        tell(f"# Note: {note}.")
+    tell("# The storage gives a whole root, or isolated topics: others go through brokers (docs/acls.md).")

@@ -405,7 +405,7 @@ class PartitionedAppender:
         return draft if self._sequencer is None else self._sequencer.written(draft, extends)
 
     def _lane(self, target: TopicTarget) -> str:
-        return self._writer.lane_of(target.name, target.config)
+        return self._writer.lane_of(target.name, target.topic_id, target.config)
 
     def _encode_options(self, target: TopicTarget, base_sequence: int) -> EncodeOptions:
         config = target.config

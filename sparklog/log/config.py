@@ -26,6 +26,7 @@ from sparklog.log.setting import (
 )
 from sparklog.metadata import (
     DEFAULT_MAX_PARTITIONS,
+    ISOLATION_KEY,
     MAX_PARTITIONS_KEY,
 )
 
@@ -447,6 +448,15 @@ class TopicConfig:
         maximum=INT_MAX,
         doc="""A writer rolls its segment at this size. Larger: fewer files; smaller: retention and
         compaction free space sooner.""",
+    )
+    segment_isolation: bool = setting(
+        ISOLATION_KEY,
+        default=False,
+        doc="""true: the topic's segments are in `isolated/<topic>/`, which no other topic uses. So a policy
+        of the storage can name the topic, and the next sweep after its deletion frees its bytes. Later
+        batches follow a change; the next merge moves earlier ones into the directory. It costs one more file
+        and sync (on an object store one more object) for each publish that also writes to other topics.
+        Software that does not know the setting can no longer open the root.""",
     )
     segment_index_bytes: int = setting(
         "segment.index.bytes",

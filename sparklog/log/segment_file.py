@@ -34,6 +34,7 @@ from sparklog.format.index import (
     parse_time_entries,
 )
 from sparklog.format.record_batch import HEADER, LENGTH_END, BatchHeader, corrupt, header_error
+from sparklog.metadata import ISOLATED, is_isolated, isolated_prefix
 from sparklog.storage import ReadFile, Store
 
 # --- names -------------------------------------------------------------------------------------------
@@ -42,6 +43,7 @@ from sparklog.storage import ReadFile, Store
 #
 #     segments/<writer id>/<8 digits>.<born>.log      a process's own, extents of many partitions
 #     <topic>-<p>/<20 digits>.<born>-<id>.log         merged, one partition, absolute offsets
+#     isolated/<topic>/...                            the same, of an isolated topic
 #
 # The version <born> (metadata/model/sweeping.py) may be missing: the first sparklogs wrote none. Kafka's
 # tools take the part before the first dot for the first offset, so it is a number.
@@ -54,24 +56,43 @@ SEGMENTS = "segments"
 INDEXED_BYTES = 4 << 20
 _MERGED = re.compile(r"/(\d{20})[.-][^/]+\.log$")
 # All names that sparklog has ever given, and no others; the first names with <born> have a dash, not a dot.
-_PARTITION = r"[A-Za-z0-9._-]{1,249}-(?:0|[1-9]\d{0,5})"
-_WRITERS = re.compile(r"(segments/[0-9a-f]{32}/\d{8}(?:[.-]\d{1,18})?)\.(?:log|index)", re.ASCII)
-_PARTITIONS = re.compile(
-    rf"({_PARTITION}/\d{{20}}(?:[.-]\d{{1,18}})?-[A-Za-z0-9_-]{{22}})\.(?:log|index|timeindex)", re.ASCII
+_TOPIC = r"[A-Za-z0-9._-]{1,249}"
+_PARTITION = rf"{_TOPIC}-(?:0|[1-9]\d{{0,5}})"
+_ISOLATED = rf"{ISOLATED}/{_TOPIC}"
+_WRITERS = re.compile(
+    rf"((?:{_ISOLATED}/)?segments/[0-9a-f]{{32}}/\d{{8}}(?:[.-]\d{{1,18}})?)\.(?:log|index)", re.ASCII
 )
-_OWN_DIRECTORIES = re.compile(rf"segments/[0-9a-f]{{32}}|{_PARTITION}", re.ASCII)
-_WALKED = re.compile(rf"segments(?:/[^/]+)?|{_PARTITION}", re.ASCII)
+_PARTITIONS = re.compile(
+    rf"((?:{_ISOLATED}/)?{_PARTITION}/\d{{20}}(?:[.-]\d{{1,18}})?-[A-Za-z0-9_-]{{22}})"
+    r"\.(?:log|index|timeindex)",
+    re.ASCII,
+)
+# Not the directory of an isolated topic, whose access list would go with it.
+_OWN_DIRECTORIES = re.compile(
+    rf"(?:{_ISOLATED}/)?(?:segments/[0-9a-f]{{32}}|{_PARTITION})|{_ISOLATED}/segments", re.ASCII
+)
+_WALKED = re.compile(
+    rf"(?:{_ISOLATED}/)?(?:segments(?:/[^/]+)?|{_PARTITION})|{ISOLATED}(?:/{_TOPIC})?", re.ASCII
+)
 
 
-def segment_name(writer_id: str, number: int, born: int | None = None) -> str:
-    """Return the name of a process's segment; `born`: the newest commit it has seen, if any."""
+def segment_name(writer_id: str, number: int, born: int | None = None, *, prefix: str = "") -> str:
+    """Return the name of a process's segment.
+
+    Args:
+        born: the newest commit it has seen, if any.
+        prefix: of an isolated topic.
+    """
     birth = "" if born is None or born < 0 else f".{born}"
-    return f"{SEGMENTS}/{writer_id}/{number:08d}{birth}.log"
+    return f"{prefix}{SEGMENTS}/{writer_id}/{number:08d}{birth}.log"
 
 
-def merged_segment_name(topic: str, partition: int, base_offset: int, born: int, unique: str) -> str:
+def merged_segment_name(
+    topic: str, partition: int, base_offset: int, born: int, unique: str, *, isolated: bool = False
+) -> str:
     """Return the name of a segment of one partition with absolute offsets; `unique`: an id."""
-    return f"{topic}-{partition}/{base_offset:020d}.{born}-{unique}.log"
+    prefix = isolated_prefix(topic) if isolated else ""
+    return f"{prefix}{topic}-{partition}/{base_offset:020d}.{born}-{unique}.log"
 
 
 def index_name(segment: str) -> str:
@@ -107,6 +128,8 @@ def is_merged(segment: str) -> bool:
 
 def is_dense(segment: str) -> bool:
     """True if the segment's batches have no gaps between their offsets, as before compaction."""
+    if is_isolated(segment):
+        return segment.split("/", 3)[2] == SEGMENTS
     return segment.startswith(f"{SEGMENTS}/")
 
 

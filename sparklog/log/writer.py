@@ -11,6 +11,8 @@ Invariants:
 Stores whose files end with their sync (object stores): each sync ends the segment, and the next append begins
     another. flush.messages and flush.ms would only make objects small, and are ignored. The index is one more
     object, worth its request only for a segment of INDEXED_BYTES or more.
+Isolated topics: a segment of one holds batches of this topic id only. At most MAX_ISOLATED of them are open;
+    the least recently used one is synced and closed to make room, since it must not be shared instead.
 Rolling: before an append that would exceed segment.bytes, segment.ms or segment.index.bytes of any topic in
     the segment (the strictest applies), or to a segment with a version before the sweep horizon, or whose
     file was removed. One append is never split over two segments.
@@ -28,7 +30,7 @@ import dataclasses
 import os
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -48,7 +50,7 @@ from sparklog.format.encode_partitions import EncodedPartitions
 from sparklog.format.index import encode_offset_entries
 from sparklog.log.config import INT_MAX, TopicConfig
 from sparklog.log.segment_file import INDEXED_BYTES, index_name, segment_name
-from sparklog.metadata import DraftExtent, born_of, is_internal
+from sparklog.metadata import DraftExtent, born_of, is_internal, is_isolated, isolated_prefix
 from sparklog.storage import AppendFile, Store, StoreTraits
 
 # --- lanes -------------------------------------------------------------------------------------------
@@ -61,22 +63,38 @@ from sparklog.storage import AppendFile, Store, StoreTraits
 # each flush would cost more than it frees, and merging separates them. With sparklog.segment.apart a topic
 # shares segments only with topics of the same retention.
 #
-# Concurrency: a pure function.
+# The lane of an isolated topic is the prefix of its segments, and its id: the segments of a topic that is
+# created again do not keep the bytes of the deleted one.
+#
+# Concurrency: pure functions.
 
 
 SHARED = ""
 INTERNAL = "internal"
 MAX_LANES = 16  # open segments of a process; further lanes share the first
+MAX_ISOLATED = 64  # open segments of isolated topics; MAX_LANES on object stores, where each has a buffer
 
 
-def lane_of(topic: str, config: TopicConfig, traits: StoreTraits) -> str:
-    """Return the lane of a topic with this name and these settings."""
+def lane_of(topic: str, topic_id: str, config: TopicConfig, traits: StoreTraits) -> str:
+    """Return the lane of a topic with this name, id and settings."""
+    if config.segment_isolation:
+        return isolated_lane(topic, topic_id)
     if is_internal(topic):
         return INTERNAL if traits.appends_after_sync else SHARED
     if not config.segment_apart:
         return SHARED
     policy = ",".join(sorted(config.cleanup_policy))
     return f"{policy} {config.retention_ms} {config.retention_bytes}"
+
+
+def isolated_lane(topic: str, topic_id: str) -> str:
+    """Return the lane of an isolated topic."""
+    return f"{isolated_prefix(topic)}{topic_id}"
+
+
+def _prefix_of(lane: str) -> str:
+    """Return the prefix of the names of a lane's segments."""
+    return lane[: lane.rindex("/") + 1] if is_isolated(lane) else ""
 
 
 # --- synced segments ---------------------------------------------------------------------------------
@@ -386,6 +404,7 @@ class LogWriter:
         self._number = 0
         self._active: dict[str, OpenSegment] = {}  # by lane
         self._rolled: list[OpenSegment] = []  # full, but not all synced
+        self._sync_error: StorageError | RetriableError | None = None  # for the end of the next sync
         self._synced = SyncedSegments()
         self._pid = os.getpid()
 
@@ -432,7 +451,7 @@ class LogWriter:
             )
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
-            lane = self._open_lane(lane)
+            lane = self._open_lane(lane, [topic_id])
             segment = self._segment_for(encoded.size_bytes, config, lane)
             if extends is not None and (segment is None or not segment.is_end(extends)):
                 return None
@@ -461,7 +480,7 @@ class LogWriter:
         """
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
-            lane = self._open_lane(lane)
+            lane = self._open_lane(lane, [topic_id])
             if not self._has_room(encoded.batches.size_bytes, encoded.batches.batch_count, config, lane):
                 # Some of them begin another segment: `append` rolls it.
                 parts = zip(partitions, encoded.split(), strict=True)
@@ -486,7 +505,7 @@ class LogWriter:
         size, batches = (sum(column) for column in zip(*map(_room_of, appends), strict=True))
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
-            lane = self._open_lane(lane)
+            lane = self._open_lane(lane, (appended.topic_id for appended in appends))
             if not all(self._has_room(size, batches, config, lane) for config in configs):
                 drafts = [
                     self.append(
@@ -517,20 +536,10 @@ class LogWriter:
             RetriableError: STAGING_EXPIRED, the file was removed: append again.
         """
         with self._lock:
-            first_error: BaseException | None = None
             for segment in [*self._rolled, *self._active.values()]:
-                try:
-                    self._sync_segment(segment)
-                except (StorageError, RetriableError) as error:
-                    first_error = first_error or error
-                    if isinstance(error, AlreadyExistsError):
-                        self._rename()
-                    self._drop(segment)
-                except BaseException:
-                    if self._ends_with_sync:  # the file takes no more
-                        self._drop(segment)
-                    raise
+                self._try_sync(segment)
             self._rolled.clear()
+            first_error, self._sync_error = self._sync_error, None
             if first_error is not None:
                 raise first_error
             for draft in drafts:
@@ -552,12 +561,18 @@ class LogWriter:
         with self._lock:
             return any(segment.is_end(draft) for segment in self._active.values())
 
-    def lane_of(self, topic: str, config: TopicConfig) -> str:
+    def lane_of(self, topic: str, topic_id: str, config: TopicConfig) -> str:
         """Return the lane of a topic's batches."""
-        return lane_of(topic, config, self._store.traits)
+        return lane_of(topic, topic_id, config, self._store.traits)
 
-    def _open_lane(self, lane: str) -> str:
-        return lane if lane in self._active or len(self._active) < MAX_LANES else SHARED
+    def _open_lane(self, lane: str, appended: Iterable[str]) -> str:
+        """Return the lane to use for batches of these topic ids: an isolated one is never shared."""
+        if is_isolated(lane):
+            assert all(lane.endswith(f"/{topic_id}") for topic_id in appended), f"{lane}: another topic's"
+            return lane
+        if lane in self._active or len(self._active) < MAX_LANES:
+            return lane
+        return lane if sum(not is_isolated(known) for known in self._active) < MAX_LANES else SHARED
 
     def _segment_for(self, size_bytes: int, config: TopicConfig, lane: str) -> OpenSegment | None:
         """Return the active segment, rolled if it has no room for the bytes; None if there is none."""
@@ -575,6 +590,8 @@ class LogWriter:
             self._retire(segment)
             return None
         segment.narrow(config)
+        if is_isolated(lane):
+            self._active[lane] = self._active.pop(lane)  # the most recently used one
         return segment
 
     def _is_over(self, segment: OpenSegment) -> bool:
@@ -622,7 +639,9 @@ class LogWriter:
         return start
 
     def _create(self, config: TopicConfig, lane: str) -> OpenSegment:
-        name, file = self._create_file()
+        if is_isolated(lane):
+            self._bound_isolated()
+        name, file = self._create_file(_prefix_of(lane))
         now_ms = self._clock.now_ms()
         limit_ms = config.segment_ms if self._segment_ms is None else min(config.segment_ms, self._segment_ms)
         self._active[lane] = segment = OpenSegment(
@@ -638,18 +657,31 @@ class LogWriter:
         )
         return segment
 
-    def _create_file(self) -> tuple[str, AppendFile]:
+    def _bound_isolated(self) -> None:
+        """Make room for one more segment of an isolated topic: sync and close the least recently used ones.
+
+        The sync comes no earlier than it must: before these batches are published. If it fails, the next
+        `sync` raises the error, and none of them is published.
+        """
+        limit = MAX_LANES if self._ends_with_sync else MAX_ISOLATED
+        isolated = [segment for lane, segment in self._active.items() if is_isolated(lane)]
+        for segment in isolated[: max(0, len(isolated) + 1 - limit)]:
+            self._retire(segment)
+            self._try_sync(segment)
+            self._rolled = [rolled for rolled in self._rolled if rolled is not segment]
+
+    def _create_file(self, prefix: str) -> tuple[str, AppendFile]:
         try:
-            name = self._next_name()
+            name = self._next_name(prefix)
             return name, self._store.append_file(name)
         except AlreadyExistsError:
             self._rename()
-            name = self._next_name()
+            name = self._next_name(prefix)
             return name, self._store.append_file(name)
 
-    def _next_name(self) -> str:
+    def _next_name(self, prefix: str) -> str:
         born = None if self._seen is None else self._seen()[0]
-        name = segment_name(self.writer_id, self._number, born)
+        name = segment_name(self.writer_id, self._number, born, prefix=prefix)
         self._number += 1  # also if creating fails: a name is tried only once
         return name
 
@@ -680,6 +712,20 @@ class LogWriter:
         if segment.unsynced_records >= config.flush_messages or age_ms >= config.flush_ms:
             self.sync()
 
+    def _try_sync(self, segment: OpenSegment) -> None:
+        """Sync a segment; the first error is kept for the end of `sync`."""
+        try:
+            self._sync_segment(segment)
+        except (StorageError, RetriableError) as error:
+            self._sync_error = self._sync_error or error
+            if isinstance(error, AlreadyExistsError):
+                self._rename()
+            self._drop(segment)
+        except BaseException:
+            if self._ends_with_sync:  # the file takes no more
+                self._drop(segment)
+            raise
+
     def _sync_segment(self, segment: OpenSegment) -> None:
         if segment.file.position > segment.synced_position:
             position = segment.file.position
@@ -697,6 +743,8 @@ class LogWriter:
             if segment.file.position >= INDEXED_BYTES:
                 segment.index.put()
             self._leave(segment)
+        elif is_isolated(segment.lane) and segment.is_removed:
+            self._leave(segment)  # its topic was deleted: no append would find out, and it keeps its space
         if self._active.get(segment.lane) is not segment:
             segment.close_quietly()
 

@@ -3,7 +3,8 @@
 Merging. `fan_in` extents of about the same size are merged, so that a byte is rewritten once each time its
 extent becomes `fan_in` times as large: with 256, and segments of 1 GiB, at most twice from extents of 8 KiB
 on. Extents of at least half of segment.bytes are done; smaller ones, down to a 256th of that, are a size
-class; and so on. A run that fills half a segment is merged as well.
+class; and so on. A run that fills half a segment is merged as well. Extents of an isolated topic outside its
+directory, from before it was isolated, are always due.
 
 Compaction. A partition's log is its clean part, which earlier rounds have compacted, and its dirty part. An
 extent of the dirty part may be compacted if it
@@ -46,6 +47,7 @@ from sparklog.metadata import (
     PartitionState,
     Topic,
     is_internal,
+    isolated_prefix,
     mergeable,
 )
 
@@ -87,6 +89,11 @@ class Piece:
     def size(self) -> int:
         """Stored bytes."""
         return int(self.extents.column("size").sum())
+
+    @property
+    def moves(self) -> bool:
+        """True if its extents are outside the directory of its topic, which is isolated."""
+        return bool(_misplaced(self.topic, self.config, self.extents).any())
 
     @property
     def start_offset(self) -> int:
@@ -297,8 +304,8 @@ def choose_merges(
     Args:
         topics: None: all.
         since: an older image; extents after its log ends are not merged. None: no such limit.
-        segments: None: merges that reduce the extents are due; else all replaceable extents in these
-            segments.
+        segments: None: merges that reduce the extents are due, and those that move them into the directory
+            of an isolated topic; else all replaceable extents in these segments.
     """
     wanted = None if segments is None else np.array(sorted(segments), object)
     return _in_works(
@@ -333,10 +340,14 @@ def _in_works(pieces: Iterable[Piece]) -> Iterator[MergeWork]:
 def _pieces(image: Image, topic: Topic, limits: MergeLimits, since: Image) -> Iterator[Piece]:
     config = TopicConfig.parse(topic.configs, image.configs)
     target = min(limits.target_bytes or config.segment_bytes, config.segment_bytes, _indexed_bytes(config))
-    for state, columns in _partitions(topic, limits.skip, since, limits.fan_in or 2):
+    least_extents = 1 if config.segment_isolation else limits.fan_in or 2
+    for state, columns in _partitions(topic, limits.skip, since, least_extents):
+        may_change = mergeable(state, columns)
+        moves = _misplaced(topic.name, config, columns) & may_change
         # An extent that must not change separates its neighbours, as a done one does.
-        size = np.where(mergeable(state, columns), columns.column("size"), target)
-        for start, stop in runs_to_merge(size, target, limits.fan_in):
+        size = np.where(may_change & ~moves, columns.column("size"), target)
+        runs = [*runs_to_merge(size, target, limits.fan_in), *_marked_runs(moves, columns, config)]
+        for start, stop in sorted(runs):
             yield _piece(image, topic, state, config, columns.slice(start, stop), limits)
 
 
@@ -345,13 +356,27 @@ def _pieces_within(
 ) -> Iterator[Piece]:
     config = TopicConfig.parse(topic.configs, image.configs)
     for state, columns in _partitions(topic, limits.skip, image):
-        edges = np.diff(
-            np.isin(columns.segment, segments) & mergeable(state, columns), prepend=False, append=False
-        )
-        for start, stop in np.flatnonzero(edges).reshape(-1, 2).tolist():
-            for low, high in cut(columns.column("size")[start:stop], config.segment_bytes):
-                extents = columns.slice(start + low, start + high)
-                yield _piece(image, topic, state, config, extents, limits)
+        marked = np.isin(columns.segment, segments) & mergeable(state, columns)
+        for start, stop in _marked_runs(marked, columns, config):
+            yield _piece(image, topic, state, config, columns.slice(start, stop), limits)
+
+
+def _misplaced(topic: str, config: TopicConfig, columns: ExtentColumns) -> npt.NDArray[np.bool_]:
+    """Return which extents are outside the directory of their topic, if it is isolated."""
+    if not config.segment_isolation:
+        return np.zeros(len(columns), np.bool_)
+    prefix = isolated_prefix(topic)
+    return np.array([not segment.startswith(prefix) for segment in columns.segment.tolist()], np.bool_)
+
+
+def _marked_runs(
+    marked: npt.NDArray[np.bool_], columns: ExtentColumns, config: TopicConfig
+) -> Iterator[tuple[int, int]]:
+    """Yield all marked extents, in runs [start, stop) of at most segment.bytes."""
+    edges = np.diff(marked, prepend=False, append=False)
+    for start, stop in np.flatnonzero(edges).reshape(-1, 2).tolist():
+        for low, high in cut(columns.column("size")[start:stop], config.segment_bytes):
+            yield start + low, start + high
 
 
 def _piece(

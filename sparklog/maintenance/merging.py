@@ -1,7 +1,8 @@
 """Merging: replaces the extents of a work by as few as possible.
 
 Small pieces share a new segment, sorted by partition, in a writer's layout; the others get their own
-segments, in Kafka's layout.
+segments, in Kafka's layout. Pieces of an isolated topic share segments with each other only, in its
+directory.
 Invariants: the result may be published: the bytes are durable, and have the records of the replaced extents,
     offset for offset.
 Not here: which extents (choose.py), rewriting of batches (rewrite.py), the loop (work_loop.py).
@@ -36,7 +37,7 @@ from sparklog.log.segment_file import (
     merged_segment_name,
     time_index_name,
 )
-from sparklog.log.writer import LogWriter
+from sparklog.log.writer import SHARED, LogWriter, isolated_lane
 from sparklog.maintenance.budget import NO_LIMIT, Meter
 from sparklog.maintenance.choose import (
     MergeLimits,
@@ -73,6 +74,7 @@ from sparklog.metadata import (
     Image,
     MetadataLog,
     ReplaceExtents,
+    is_isolated,
     new_id,
     replacement,
     sequenced,
@@ -83,7 +85,7 @@ from sparklog.storage import AppendFile, Store
 #
 # A merged segment: one partition, absolute offsets, Kafka's layout, with its .index and .timeindex.
 #
-#     <topic>-<p>/<20 digits of the first offset>-<born>-<id>.log
+#     <topic>-<p>/<20 digits of the first offset>-<born>-<id>.log      isolated: in isolated/<topic>/
 #
 # Invariants: the segment is durable, with its name, before `finish` returns its extent; the indexes are
 #     hints, and are complete or absent. A batch is never split over two segments.
@@ -104,7 +106,14 @@ class MergedSegment:
         self._store, self._piece = store, piece
         self.base_offset = base_offset
         self.next_offset = base_offset
-        self.name = merged_segment_name(piece.topic, piece.partition, base_offset, piece.born, new_id())
+        self.name = merged_segment_name(
+            piece.topic,
+            piece.partition,
+            base_offset,
+            piece.born,
+            new_id(),
+            isolated=piece.config.segment_isolation,
+        )
         self._file: AppendFile = store.append_file(self.name)
         self._max_timestamp_ms = -1
         self._columns: list[tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]] = []
@@ -281,7 +290,8 @@ def _merge_shared(
 def _append_piece(writer: LogWriter, source: Source, piece: Piece) -> DraftExtent:
     """Append all batches of a piece that fits into one extent."""
     made = list(rewritten(source, piece, origin=piece.start_offset))
-    draft = writer.append(piece.topic_id, piece.partition, join_batches(made), piece.config)
+    lane = isolated_lane(piece.topic, piece.topic_id) if piece.config.segment_isolation else SHARED
+    draft = writer.append(piece.topic_id, piece.partition, join_batches(made), piece.config, lane=lane)
     assert draft is not None  # it extends nothing
     return draft
 
@@ -401,8 +411,11 @@ class _Merging(Job[MergeWork, list[ReplaceExtents]]):
         )
 
     def publish(self, work: MergeWork, result: list[ReplaceExtents]) -> Outcome:
-        """Publish the replacements that reduce the extents, or all of them to empty segments."""
-        is_fewer = [self._segments is not None or len(made.added) < made.removed_count for made in result]
+        """Publish the replacements that reduce the extents, or move them; all of them to empty segments."""
+        is_fewer = [
+            self._segments is not None or len(made.added) < made.removed_count or _moves(piece, made)
+            for piece, made in zip(work.pieces, result, strict=True)
+        ]
         wanted = list(compress(result, is_fewer))
         published = set(publish_replacements(self._metadata, wanted).actions)
         for piece, made in zip(work.pieces, result, strict=True):
@@ -436,6 +449,10 @@ class _Merging(Job[MergeWork, list[ReplaceExtents]]):
         counts.merged_bytes += piece.size
         counts.added_extents += len(made.added)
         counts.added_bytes += sum(extent.size for extent in made.added)
+
+
+def _moves(piece: Piece, made: ReplaceExtents) -> bool:
+    return piece.moves and all(is_isolated(extent.segment) for extent in made.added)
 
 
 def _extents(image: Image, name: str) -> int:

@@ -46,6 +46,7 @@ from sparklog.metadata import (
     MetadataLog,
     RetireSegments,
     born_of,
+    is_isolated,
     plan_move_sweep_horizon,
     plan_retire_segments,
     plan_set_configs,
@@ -146,10 +147,13 @@ def live_bytes_of(image: Image) -> dict[str, int]:
 
 
 def _key(segment: str) -> str:
-    """Return the key for comparisons. The names of merged segments have a unique id, so their directories are
-    left out: a file system that ignores case may show them as another topic's.
+    """Return the key for comparisons. The names of merged segments have a unique id, and a writer gives a
+    number once, so the directories of topics are left out: a file system that ignores case may show them as
+    another topic's.
     """
-    return segment.rpartition("/")[2] if is_merged(segment) else segment
+    if is_merged(segment):
+        return segment.rpartition("/")[2]
+    return segment.split("/", 2)[2] if is_isolated(segment) else segment
 
 
 @dataclass(slots=True)

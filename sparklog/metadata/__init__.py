@@ -92,6 +92,7 @@ from sparklog.metadata.model.image import (
     why_illegal_topic_name,
     why_no_new_topic_name,
 )
+from sparklog.metadata.model.isolation import is_isolated, isolated_prefix
 from sparklog.metadata.model.registry import (
     ActAsBroker,
     AssignReplicas,
@@ -118,7 +119,7 @@ from sparklog.metadata.model.registry import (
     validate_controller,
 )
 from sparklog.metadata.model.restoring import RestoreRoot, plan_restore_root
-from sparklog.metadata.model.retired import born_of
+from sparklog.metadata.model.retired import ISOLATED, born_of
 from sparklog.metadata.model.sequences import (
     AllocateProducerIds,
     ExpireProducers,
@@ -132,7 +133,13 @@ from sparklog.metadata.model.sequences import (
     plan_allocate_producer_ids,
     plan_expire_producers,
 )
-from sparklog.metadata.model.settings import RequireFeatures, SetConfigs, plan_set_configs, validate_writable
+from sparklog.metadata.model.settings import (
+    ISOLATION_KEY,
+    RequireFeatures,
+    SetConfigs,
+    plan_set_configs,
+    validate_writable,
+)
 from sparklog.metadata.model.share_values import (
     DeliveryState,
     SharePlace,
@@ -236,6 +243,8 @@ __all__ = [
     "CLUSTER_NAME",
     "DEFAULT_MAX_PARTITIONS",
     "IP",
+    "ISOLATED",
+    "ISOLATION_KEY",
     "LAST_PRODUCER_EPOCH",
     "MAX_ACLS",
     "MAX_PARTITIONS_KEY",
@@ -367,6 +376,8 @@ __all__ = [
     "empty_image",
     "in_sync",
     "is_internal",
+    "is_isolated",
+    "isolated_prefix",
     "last_batch",
     "last_sequence",
     "leadership_of",

@@ -34,6 +34,7 @@ from sparklog.metadata.model.action import ActionRefusedError, new_id
 from sparklog.metadata.model.actions import Action, ImageBuilder
 from sparklog.metadata.model.extents import count_replayed
 from sparklog.metadata.model.image import Image
+from sparklog.metadata.model.isolation import plan_isolation
 from sparklog.metadata.model.settings import validate_writable
 from sparklog.storage import IndefinitePutError, Store
 
@@ -66,6 +67,7 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
         UnsupportedVersionError: the root needs a feature for writing that this version lacks.
     """
     validate_writable(image)
+    actions = [*plan_isolation(image, actions), *actions]
     commit, uuid = image.commit + 1, new_id()
     builder = ImageBuilder(image)
     try:

@@ -20,7 +20,7 @@ After a crash: a commit exists whole or not at all; opening again shows which.
 import contextlib
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -41,6 +41,7 @@ from sparklog.metadata.loading import (
 from sparklog.metadata.model.action import new_id
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
+from sparklog.metadata.model.isolation import plan_isolation
 from sparklog.metadata.model.settings import validate_writable
 from sparklog.metadata.upkeep import Inline, LogUpkeep, MetadataSettings, Runner
 from sparklog.storage import AdvisoryLock, Store
@@ -614,7 +615,7 @@ class MetadataLog:
                     return result(image.commit, (), image), False
                 refresh = True
                 continue
-            if shared is not None and self.combiner.contention.is_worth_posting(shared):
+            if shared is not None and self._may_post(shared, image, actions):
                 settled = self.combiner.publish(image, plan, shared, deadline_ms)
                 if settled is not None:
                     self._install_durably(settled.image)
@@ -651,6 +652,12 @@ class MetadataLog:
     def _may_combine(self) -> bool:
         """True if other processes may publish for this one."""
         return self._is_remote and self._settings.combine
+
+    def _may_post(self, shared: SharedPlan, image: Image, actions: Sequence[Action]) -> bool:
+        """True if others are to publish the actions. Not if they would need a feature that others may not
+        know: they would publish them without requiring it.
+        """
+        return self.combiner.contention.is_worth_posting(shared) and not plan_isolation(image, actions)
 
     def after_fork_in_child(self) -> None:
         """Replace the locks, which another thread of the parent may have held. The image is whole."""

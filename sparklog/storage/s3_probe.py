@@ -47,8 +47,8 @@ from sparklog.storage.s3_client import (
 
 # The same forms as in log/segment_file.py, which this layer cannot import; a test compares them.
 _OF_SEGMENTS = re.compile(
-    r"(?:segments/[0-9a-f]{32}/\d{8}(?:[.-]\d{1,18})?"
-    r"|[A-Za-z0-9._-]{1,249}-(?:0|[1-9]\d{0,5})/\d{20}(?:[.-]\d{1,18})?-[A-Za-z0-9_-]{22})"
+    r"(?:(?:isolated/[A-Za-z0-9._-]{1,249}/)?(?:segments/[0-9a-f]{32}/\d{8}(?:[.-]\d{1,18})?"
+    r"|[A-Za-z0-9._-]{1,249}-(?:0|[1-9]\d{0,5})/\d{20}(?:[.-]\d{1,18})?-[A-Za-z0-9_-]{22}))"
     r"\.(?:log|index|timeindex)"
     rf"|{re.escape(TEMPORARY_DIRECTORY)}/probe-[0-9a-f]{{16}}/1",
     re.ASCII,

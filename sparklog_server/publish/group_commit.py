@@ -322,7 +322,7 @@ class GroupCommitter:
                 image.partition_of(part.topic_id, part.partition)  # or UnknownTopicError
                 config = self._config_of(image.topic_by_id[part.topic_id])
                 one = Append(part.topic_id, part.partition, part.encoded, config)
-                lane = self._log.writer.lane_of(part.topic, config)
+                lane = self._log.writer.lane_of(part.topic, part.topic_id, config)
                 drafts += self._log.writer.append_together([one], lane=lane)
             try:
                 self._log.writer.sync(drafts)
@@ -435,7 +435,7 @@ class GroupCommitter:
             config = self._config_of(image.topic_by_id[run.first.topic_id])
             appends.append(Append(run.first.topic_id, run.first.partition, run.encoded(), config))
         lanes = [
-            self._log.writer.lane_of(run.first.topic, one.config)
+            self._log.writer.lane_of(run.first.topic, one.topic_id, one.config)
             for run, one in zip(runs, appends, strict=True)
         ]
         drafts, error = self._append_all(lanes, appends)

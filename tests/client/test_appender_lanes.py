@@ -98,4 +98,4 @@ def test_drafts_are_continued_within_their_lane() -> None:
             appender.add(ONE, topic, state=is_internal(topic))
         drafts = appender.finish().drafts
     assert [log.writer.is_end(draft) for draft in drafts] == [True, True]
-    assert log.writer.lane_of("t", TopicConfig()) == ""
+    assert log.writer.lane_of("t", "T" * 22, TopicConfig()) == ""

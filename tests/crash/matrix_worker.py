@@ -47,6 +47,7 @@ from tests.history.recorder import HistoryWriter
 from tests.server.publish.batches import batch, part
 
 PARTITIONS = 2
+ISOLATED = {"sparklog.segment.isolation": "true"}
 ROWS = 3  # of each operation in each partition
 SWEEP_OLDER_MS = 2_000  # nothing of ours takes longer; what is younger may be somebody's
 FATAL, FENCED = 3, 4  # exit codes: a failed fsync; another broker has taken over
@@ -344,9 +345,10 @@ def _create(root: str, topics: Sequence[str]) -> None:
     with sparklog.open(root, create=True) as log:
         log.alter_root({"offsets.topic.num.partitions": "1"})
         for topic in topics:
-            log.create_topic(topic, PARTITIONS)
+            configs = {} if topic == "embedded" else ISOLATED  # its maintenance merges all of them
+            log.create_topic(topic, PARTITIONS, configs)
             if topic in TABLES:
-                log.create_topic(table_of(topic), 1, CONFIGS)
+                log.create_topic(table_of(topic), 1, CONFIGS | configs)
 
 
 if __name__ == "__main__":

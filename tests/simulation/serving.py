@@ -21,6 +21,7 @@ from tests.simulation.setting import TOPICS
 from tests.simulation.world import SimProcess
 
 _STEPS_OF_A_REST = 10
+_CONFIGS = {TOPICS[1]: {"sparklog.segment.isolation": "true"}}
 
 
 @dataclass
@@ -71,7 +72,7 @@ class ServingBroker(Node):
             if self.setting.members:
                 partitions |= {TOPICS[1]: self.setting.partitions, OFFSETS_TOPIC: OFFSETS_PARTITIONS}
             return [
-                plan_create_topic(image, topic, count, topic_id=new_id())
+                plan_create_topic(image, topic, count, topic_id=new_id(), configs=_CONFIGS.get(topic))
                 for topic, count in partitions.items()
                 if topic not in image.topics
             ]

@@ -30,6 +30,8 @@ NOT_OURS = (
     f"elsewhere/{OURS}",
     "events-0/part-00000.parquet",
     "t-0/00000000000000000000.log",
+    f"isolated/{OURS}",
+    f"isolated/t/isolated/t/{OURS}",
 )
 
 
@@ -119,6 +121,11 @@ def test_one_that_ended_meanwhile_is_no_error() -> None:
         index_name(MERGED),
         time_index_name(MERGED),
         "t-0/00000000000000000000-" + "A" * 22 + ".log",
+        f"isolated/t/{OURS}",
+        f"isolated/a.b-c_d/{MERGED}",
+        f"isolated/t/{index_name(OURS)}",
+        f"isolated/t/{time_index_name(MERGED)}",
+        f"isolated/t u/{OURS}",
         *NOT_OURS,
     ],
 )

@@ -63,6 +63,11 @@ class ActionBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return False
 
     @property
+    def isolates(self) -> bool:
+        """True if it isolates a topic, or refers to a segment of one (isolation.py)."""
+        return False
+
+    @property
     def extent_count(self) -> int:
         """How many extents it appends or stages."""
         return 0

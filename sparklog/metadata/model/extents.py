@@ -29,6 +29,7 @@ from sparklog.metadata.model.extent_list import (
     why_illegal_extent,
 )
 from sparklog.metadata.model.image import Image, PartitionState, ProducerState
+from sparklog.metadata.model.isolation import has_isolated, refuse_foreign
 from sparklog.metadata.model.sequences import (
     SequenceCheck,
     check_sequence,
@@ -78,6 +79,11 @@ class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=Tru
         """The removed extents are checked in calls that cost more than the few extents that it adds."""
         return _REPLAYED_EXTENTS
 
+    @property
+    def isolates(self) -> bool:
+        """True if an extent is in the segment of an isolated topic."""
+        return has_isolated({extent.segment for extent in self.added})
+
 
 class AdvanceLogStart(ActionBase, tag="advance_log_start", frozen=True, kw_only=True):
     """Records below log_start_offset are removed; extents wholly below it are dropped."""
@@ -101,7 +107,9 @@ def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
     state = partition.flushed()
     start, removed = _replaced_range(state, action, _rewriting_where(action))
     _refuse_unordered(action, _rewriting_where(action))
-    refuse_expired(draft, (extent.segment for extent in action.added))
+    segments = {extent.segment for extent in action.added}
+    refuse_expired(draft, segments)
+    refuse_foreign(draft, action.added, segments)
     draft.count_removed(removed)
     added = ExtentList(action.topic_id, action.partition).appended(action.added)
     draft.count_removed(added.columns(), back=True)  # compaction may have split one: its bytes are still live
@@ -272,6 +280,11 @@ class AppendExtents(ActionBase, tag="append_extents", frozen=True, kw_only=True)
     extents: tuple[Extent, ...]
 
     @property
+    def isolates(self) -> bool:
+        """True if an extent is in the segment of an isolated topic."""
+        return has_isolated({extent.segment for extent in self.extents})
+
+    @property
     def extent_count(self) -> int:
         """All of them."""
         return len(self.extents)
@@ -292,7 +305,9 @@ def count_replayed(actions: Sequence[ActionBase]) -> int:
 
 def append_extents(draft: ImageDraft, action: AppendExtents) -> None:
     """Apply: each extent becomes the last of its partition."""
-    refuse_expired(draft, (extent.segment for extent in action.extents))
+    segments = {extent.segment for extent in action.extents}
+    refuse_expired(draft, segments)
+    refuse_foreign(draft, action.extents, segments)
     for extent in action.extents:
         _append(draft, extent)
 

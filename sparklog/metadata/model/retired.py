@@ -28,10 +28,13 @@ MAX_COUNTED = 50_000
 MAX_RANGES = 10_000
 NEVER_CHECKED_MS = -1
 NO_BIRTH = -1  # of names without a version: before all others
+ISOLATED = "isolated"  # the directory of the isolated topics (isolation.py)
+_TOPIC = rf"(?:{ISOLATED}/[^/]+/)?"
 # The first names with versions have a dash instead of the dot.
-_OWN = re.compile(r"segments/[^/]+/\d{8}[.-](\d{1,18})\.log")
-_MERGED = re.compile(r"[^/]+/\d{20}[.-](\d{1,18})-[A-Za-z0-9_-]{22}\.log")  # an id of 22
-_NUMBERED = re.compile(r"(segments/[^/]+)/(\d{8})(?:[.-]\d{1,18})?\.log")
+_OWN = re.compile(_TOPIC + r"segments/[^/]+/\d{8}[.-](\d{1,18})\.log")
+_MERGED = re.compile(_TOPIC + r"[^/]+/\d{20}[.-](\d{1,18})-[A-Za-z0-9_-]{22}\.log")  # an id of 22
+# A writer gives a number once, in whatever directory: ranges of its numbers stay few.
+_NUMBERED = re.compile(_TOPIC + r"(segments/[^/]+)/(\d{8})(?:[.-]\d{1,18})?\.log")
 
 
 def born_of(segment: str) -> int:

@@ -31,9 +31,10 @@ from sparklog.metadata.model.image import Image
 # Sources: FORMAT.md#versions-and-features; adr/0034; Delta's protocol, table features.
 
 
-# The supported features: scram (users.py); acls and quotas (access.py); share-groups (sharing.py).
-READER_FEATURES: frozenset[str] = frozenset({"acls", "quotas", "scram", "share-groups"})
-WRITER_FEATURES: frozenset[str] = frozenset({"acls", "quotas"})
+# The supported features: scram (users.py); acls and quotas (access.py); share-groups (sharing.py);
+# isolated-topics (isolation.py).
+READER_FEATURES: frozenset[str] = frozenset({"acls", "isolated-topics", "quotas", "scram", "share-groups"})
+WRITER_FEATURES: frozenset[str] = frozenset({"acls", "isolated-topics", "quotas"})
 MAX_FEATURES = 100
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,62}", re.ASCII)
 
@@ -87,6 +88,8 @@ def _validate(needed: Collection[str], known: Collection[str], what: str) -> Non
 
 # --- settings ----------------------------------------------------------------------------------------
 
+ISOLATION_KEY = "sparklog.segment.isolation"  # a setting of topics; declared in log/config.py
+
 
 class SetConfigs(ActionBase, tag="set_configs", frozen=True, kw_only=True):
     """Settings of a topic, or of the root when topic_id is null; null deletes a setting."""
@@ -99,10 +102,20 @@ class SetConfigs(ActionBase, tag="set_configs", frozen=True, kw_only=True):
         """Retention settings, and vacuum's note of lost commits."""
         return True
 
+    @property
+    def isolates(self) -> bool:
+        """True if it isolates a topic, or all of the root."""
+        return is_isolating(self.configs)
+
 
 def why_illegal_configs(configs: Mapping[str, str | None]) -> str | None:
     """Settings have names."""
     return "a setting has an empty name" if "" in configs else None
+
+
+def is_isolating(configs: Mapping[str, str | None]) -> bool:
+    """True if these settings isolate a topic."""
+    return (configs.get(ISOLATION_KEY) or "").strip().lower() == "true"
 
 
 def set_configs(draft: ImageDraft, action: SetConfigs) -> None:

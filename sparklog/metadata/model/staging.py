@@ -38,6 +38,7 @@ from sparklog.metadata.model.draft import ImageDraft, OpenTransaction, Partition
 from sparklog.metadata.model.extent_list import NO_PRODUCER_ID, DraftExtent, why_illegal_extent
 from sparklog.metadata.model.extents import sequence_refusal, sequenced
 from sparklog.metadata.model.image import Image, PartitionState, ProducerState
+from sparklog.metadata.model.isolation import has_isolated, refuse_foreign
 from sparklog.metadata.model.sequences import (
     SequenceCheck,
     appended_offset,
@@ -83,6 +84,11 @@ class StageExtents(ActionBase, tag="stage_extents", frozen=True, kw_only=True):
     opens_ms: Column = NEVER_OPENS
 
     @property
+    def isolates(self) -> bool:
+        """True if an extent is in the segment of an isolated topic."""
+        return has_isolated({extent.segment for extent in self.extents})
+
+    @property
     def extent_count(self) -> int:
         """All of them."""
         return len(self.extents)
@@ -107,7 +113,9 @@ def stage_extents(draft: ImageDraft, action: StageExtents) -> None:
     """Apply: each extent becomes its transaction's last in its partition."""
     if not action.extents:
         raise ActionRefusedError("nothing is staged")
-    refuse_expired(draft, (extent.segment for extent in action.extents))
+    segments = {extent.segment for extent in action.extents}
+    refuse_expired(draft, segments)
+    refuse_foreign(draft, action.extents, segments)
     opens = expanded(action.opens_ms, len(action.extents), "opens_ms")
     for extent, opens_ms in zip(action.extents, opens, strict=True):
         _stage(draft, extent, opens_ms)

@@ -17,7 +17,7 @@ from sparklog.metadata.model.image import (
     why_illegal_topic_name,
     why_no_new_topic_name,
 )
-from sparklog.metadata.model.settings import validate_configs, why_illegal_configs
+from sparklog.metadata.model.settings import is_isolating, validate_configs, why_illegal_configs
 
 # --- capacity ----------------------------------------------------------------------------------------
 #
@@ -64,6 +64,11 @@ class CreateTopic(ActionBase, tag="create_topic", frozen=True, kw_only=True):
     name: str
     partitions: Int64
     configs: dict[str, str] = {}  # noqa: RUF012 - of a msgspec.Struct, which copies it
+
+    @property
+    def isolates(self) -> bool:
+        """True if the topic is isolated."""
+        return is_isolating(self.configs)
 
 
 class DeleteTopic(ActionBase, tag="delete_topic", frozen=True, kw_only=True):
