@@ -126,7 +126,8 @@ def test_many_that_died_together_hold_nobody_up_for_long(
         store.put_hint(file.name, store.read(file.name).replace(damage, b'"version":99'))
     start_ms = clock.monotonic_ms()
     one.publish("a", check=False)
-    assert clock.monotonic_ms() - start_ms < (2 * MAX_TIMED_OUT + 1) * QUEUE_TIMEOUT_MS
+    # Each is waited for twice as long at most, by chance, and for once more where the store seems slow.
+    assert clock.monotonic_ms() - start_ms < (3 * MAX_TIMED_OUT + 1) * QUEUE_TIMEOUT_MS
     applied = {"a"} if damage else {"a", *(f"dead {number}" for number in range(100))}
     assert set(one.log.image.configs) == applied
     start_ms = clock.monotonic_ms()
