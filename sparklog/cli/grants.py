@@ -45,6 +45,10 @@ the SCRAM credentials of users, on which passwords can be guessed"""
 _PUBLISHES = f"""who may write {_METADATA} may append to, change and delete every topic. So what a principal
 writes into a topic's directory has to be published by a process that may do that: a Spark driver, a broker"""
 _OTHERS = "committed offsets, and topics that are not isolated, are read and written through brokers"
+# Readers ask for the next commit, which is not there yet. Not seen here: no test reaches Amazon.
+_MISSING = """Amazon S3 answers 403 instead of 404 for a missing object to who may not list the bucket, and
+may do so because of the condition on s3:prefix. If readers end with STORAGE_REFUSED, leave the Condition out:
+then they may list the names of the whole bucket"""
 _NOTES = tuple(" ".join(note.split()) for note in (_SEES, _PUBLISHES, _OTHERS))
 
 
@@ -77,7 +81,7 @@ def grants(how: str | None, principals: tuple[str, ...]) -> None:
         for name, count in isolated.items()
         if count
     ]
-    notes = [*outside, *(_NOTES if isolated else ())]
+    notes = [*outside, *(_NOTES if isolated else ()), *([" ".join(_MISSING.split())] if how == "iam" else ())]
     if current().json:
         show_json({"root": log.url, "principals": found, "notes": notes})
         return
