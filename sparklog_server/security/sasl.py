@@ -253,7 +253,7 @@ class Authenticator:
             raise AuthenticationError(
                 f"Cannot change principals during re-authentication from {session.principal}: {principal}"
             )
-        limit_ms = self._listeners[session.listener].settings.connections_max_reauth_ms
+        limit_ms = self._listeners[session.listener].max_reauth_ms(session.mechanism)
         limits = [limit_ms] if limit_ms else []
         if exchange.expires_at_ms is not None:
             limits.append(max(exchange.expires_at_ms - self._clock.now_ms(), 0))

@@ -76,9 +76,9 @@ class ServerConfig:
         """Return typed settings; missing keys have their defaults."""
         own: dict[str, dict[str, Any]] = {}
         shared = {key: text for key, text in configs.items() if not key.startswith(PREFIX)}
-        for key, text in configs.items():
+        for key in sorted(configs, key=len):  # what names a mechanism as well is longer, and wins
             if key.startswith(PREFIX):
-                name, field, value = parse_override(key, text)
+                name, field, value = parse_override(key, configs[key])
                 own.setdefault(name, {})[field] = value
         validate_settings(shared, SETTINGS, "broker")
         areas = {name: parse_settings(area, shared, {}) for name, area in _AREAS.items()}

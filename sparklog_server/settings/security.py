@@ -126,6 +126,7 @@ SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS = (*SCRAM_MECHANISMS, PLAIN, OAUTHBEARER)
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 PREFIX = "listener.name."
+_REAUTH_KEY, _OAUTH_PREFIX = "connections.max.reauth.ms", "sasl.oauthbearer."
 _CONVERSIONS = {
     "JKS": "keytool -importkeystore -srckeystore STORE.jks -destkeystore STORE.p12 -deststoretype PKCS12, "
     "then openssl pkcs12 -in STORE.p12 -out STORE.pem",
@@ -211,7 +212,7 @@ class ListenerSecurity:
         only on SASL_SSL: elsewhere passwords and tokens could be read on the way.""",
     )
     connections_max_reauth_ms: int = setting(
-        "connections.max.reauth.ms",
+        _REAUTH_KEY,
         default=0,
         minimum=0,
         maximum=LONG_MAX,
@@ -296,11 +297,20 @@ class ListenerSecurity:
 def parse_override(key: str, text: str) -> tuple[str, str, Any]:
     """Return listener, field and value of a key that begins with PREFIX.
 
+    Some may name a mechanism as well, as in Kafka: `listener.name.l.oauthbearer.sasl.oauthbearer...` is the
+    listener's own; of `connections.max.reauth.ms` the field is preceded by the mechanism and a dot.
+
     Raises:
         InvalidRequestError: UNKNOWN_CONFIG, INVALID_CONFIG_VALUE, CONFIG_OUT_OF_BOUNDS.
     """
     name, _, bare = key.removeprefix(PREFIX).partition(".")
     declared = declared_settings(ListenerSecurity)
+    mechanism, _, rest = bare.partition(".")
+    if mechanism.upper() in MECHANISMS and rest == _REAUTH_KEY:
+        field, one = declared[rest]
+        return name.upper(), f"{mechanism.upper()}.{field}", dataclasses.replace(one, key=key).parse(text)
+    if mechanism.upper() == OAUTHBEARER and rest.startswith(_OAUTH_PREFIX):
+        bare = rest
     if bare not in declared and (why := _why_refused(bare)) is not None:
         raise InvalidRequestError("UNKNOWN_CONFIG", f"found {key}: {why}", fix=f"remove {key}")
     field, one = declared[bare] if bare in declared else ("", lookup_setting(bare, declared, "listener"))
@@ -360,10 +370,15 @@ class SecuritySettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SecuredListener:
-    """A listener's protocol, with the settings that are in force on it."""
+    """A listener's protocol, with the settings that are in force on it.
+
+    Fields:
+        reauth_ms: connections.max.reauth.ms of mechanisms that have their own.
+    """
 
     protocol: SecurityProtocol
     settings: ListenerSecurity
+    reauth_ms: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -372,9 +387,15 @@ class SecuredListener:
         """Apply a listener's own settings; `own`: by field."""
         if protocol is SecurityProtocol.SASL_SSL and "ssl_client_auth" not in own:
             own = {**own, "ssl_client_auth": "none"}
-        found = cls(protocol=protocol, settings=dataclasses.replace(shared, **own))
+        of_mechanisms = {field.partition(".")[0]: value for field, value in own.items() if "." in field}
+        own = {field: value for field, value in own.items() if "." not in field}
+        found = cls(protocol=protocol, settings=dataclasses.replace(shared, **own), reauth_ms=of_mechanisms)
         found._validate(name)
         return found
+
+    def max_reauth_ms(self, mechanism: str) -> int:
+        """Return within how long a client of a mechanism has to authenticate again; 0: never."""
+        return self.reauth_ms.get(mechanism, self.settings.connections_max_reauth_ms)
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

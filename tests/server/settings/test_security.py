@@ -41,9 +41,31 @@ def test_listeners_may_differ() -> None:
     assert found["SSL"].settings.ssl_client_auth == "required"
 
 
+def test_settings_of_a_mechanism_on_a_listener() -> None:
+    """As Kafka's documentation and its users write them."""
+    listener = "listener.name.sasl_ssl"
+    config = ServerConfig.parse(
+        {
+            **PEM,
+            "listeners": "SASL_SSL://:1",
+            "connections.max.reauth.ms": "1",
+            f"{listener}.scram-sha-512.connections.max.reauth.ms": "5000",
+            f"{listener}.oauthbearer.sasl.oauthbearer.expected.audience": "of the mechanism",
+            f"{listener}.sasl.oauthbearer.expected.audience": "of the listener",
+        }
+    )
+    found = config.secured_listeners()["SASL_SSL"]
+    assert [found.max_reauth_ms(one) for one in ("SCRAM-SHA-256", "SCRAM-SHA-512")] == [1, 5000]
+    assert found.settings.oauth_expected_audience == "of the mechanism"
+
+
 @pytest.mark.parametrize(
     ("configs", "message"),
     [
+        (
+            {"listeners": "SASL_SSL://:1", "listener.name.sasl_ssl.scram-sha-512.ssl.client.auth": "none"},
+            "unknown",
+        ),
         ({"listeners": "SSL://:1"}, "listener SSL .SSL.: ssl.keystore.location is missing"),
         ({"listeners": "SSL://:1", "ssl.keystore.type": "JKS"}, "keytool -importkeystore"),
         ({"ssl.keystore.type": "PKCS12"}, "openssl pkcs12 -in"),
