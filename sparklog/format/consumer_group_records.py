@@ -5,8 +5,8 @@
         8   a member's current assignment 16  the topics that match a regular expression
 
 Invariants: writes value version 0, with the tagged fields of Kafka 4.3 (hash of the topics, epochs of
-    assigned partitions, what members of the classic protocol say); unknown tagged fields are skipped, unknown versions refused. A reader allocates
-    nothing larger than the data.
+    assigned partitions, what members of the classic protocol say); unknown tagged fields are skipped, unknown
+    versions refused. A reader allocates nothing larger than the data.
 Not here: offsets, and groups of the classic protocol (consumer_offsets.py); what the records mean (the
     broker's coordinator).
 Concurrency: pure functions, immutable values.
@@ -80,7 +80,7 @@ class GroupEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMember:
-    """What a member of the classic protocol says beyond that. `protocols`: names, and what it sent for each."""
+    """What a member of the classic protocol says besides. `protocols`: names, and what it sent for each."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]

@@ -91,7 +91,7 @@ def _assigned(types: ModuleType, assigned: AssignedPartitions) -> list[Any]:
 
 _MEMBER_BYTES: Final = 1_500  # while the answer is made, without what it has sent itself
 _PARTITION_BYTES: Final = 20
-_OF_THE_NEW_PROTOCOL: Final = 1
+_CLASSIC_TYPE, _CONSUMER_TYPE = 0, 1
 
 
 @api(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(2))
@@ -182,7 +182,7 @@ def _described_member(types: ModuleType, member: ConsumerMember, target: Partiti
         subscribed_topic_regex=said.regex,
         assignment=_named(types, member.current.assigned, image),
         target_assignment=_named(types, target, image),
-        member_type=_OF_THE_NEW_PROTOCOL,
+        member_type=_CLASSIC_TYPE if member.is_classic else _CONSUMER_TYPE,
     )
 
 

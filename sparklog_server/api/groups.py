@@ -175,14 +175,14 @@ async def handle_leave_group(request: Any, context: RequestContext, services: Se
     """
     types = context.types
     if context.api_version < _MEMBERS_SINCE:
-        error, errors = services.groups.leave(request.group_id, [Leaving(member_id=request.member_id)])
+        error, errors = await services.groups.leave(request.group_id, [Leaving(member_id=request.member_id)])
         return make(types.LeaveGroupResponse, error_code=error or errors[0])
     leaving = list(
         dict.fromkeys(
             Leaving(member_id=one.member_id, instance_id=one.group_instance_id) for one in request.members
         )
     )
-    error, errors = services.groups.leave(request.group_id, leaving)
+    error, errors = await services.groups.leave(request.group_id, leaving)
     return make(
         types.LeaveGroupResponse,
         error_code=error,
