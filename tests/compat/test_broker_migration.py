@@ -57,15 +57,17 @@ class Ledger:
 
 
 class Member:
-    """A consumer that commits what it has read; it polls in a thread of its own."""
+    """A consumer; it polls in a thread of its own."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, ledger: Ledger, protocol: str, **more: str) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, ledger: Ledger, protocol: str, **more: str
+    ) -> None:
         self.name, self.protocol = f"{protocol}-{next(_numbers)}", protocol
         config = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
+            "auto.commit.interval.ms": 100,
             "fetch.wait.max.ms": 50,
             **more,
         }
@@ -103,7 +105,6 @@ class Member:
             message = self._consumer.poll(0.05)
             if message is not None and message.error() is None:
                 self._ledger.read.add((message.partition() or 0, message.value() or b""))
-                self._consumer.commit(message=message, asynchronous=True)
         self._consumer.close()
 
 
@@ -150,9 +151,7 @@ class Fleet:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def start(self, protocol: str, **more: str) -> None:
-        self.members.append(
-            Member(self._bootstrap, self._group, self._topic, self.ledger, protocol, **more)
-        )
+        self.members.append(Member(self._bootstrap, self._group, self._topic, self.ledger, protocol, **more))
 
     def settle(self) -> None:
         share = PARTITIONS // len(self.members)
@@ -177,6 +176,7 @@ class Fleet:
         """Let the members read all that there is, and leave."""
         self.writing.end()
         until(lambda: self.ledger.read >= self.writing.acknowledged, 60, "all is read")
+        assert self.ledger.twice == []
         self.close()
 
     def close(self) -> None:
@@ -204,8 +204,31 @@ def test_a_fleet_is_rolled_to_the_consumer_protocol_and_back(fleet: Fleet, assig
     assert fleet.group_type() is ConsumerGroupType.CONSUMER
     fleet.roll(assignor)
     assert fleet.group_type() is ConsumerGroupType.CLASSIC
-    fleet.end()
-    assert len(fleet.writing.acknowledged) > PARTITIONS
-    assert fleet.ledger.twice == []
     if assignor == COOPERATIVE:
         assert fleet.ledger.fewest >= PARTITIONS // 2, "the whole group has stopped"
+    fleet.end()
+    assert len(fleet.writing.acknowledged) > PARTITIONS
+
+
+def test_static_members_change_their_protocol_in_their_place(fleet: Fleet) -> None:
+    for number in range(FLEET):
+        fleet.start(COOPERATIVE, **{"group.instance.id": f"i-{number}"})
+    fleet.settle()
+    fleet.roll("consumer", is_static=True)
+    assert fleet.group_type() is ConsumerGroupType.CONSUMER
+    fleet.roll(COOPERATIVE, is_static=True)
+    assert fleet.group_type() is ConsumerGroupType.CLASSIC
+    fleet.end()
+
+
+def test_a_fleet_is_restarted_without_waiting(fleet: Fleet) -> None:
+    """Members join while the group rebalances, and while it changes its protocol."""
+    for _ in range(FLEET):
+        fleet.start(COOPERATIVE)
+    for protocol in ("consumer", COOPERATIVE):
+        for _ in range(FLEET):
+            fleet.members.pop(0).end()
+            fleet.start(protocol)
+    fleet.settle()
+    assert fleet.group_type() is ConsumerGroupType.CLASSIC
+    fleet.end()

@@ -57,7 +57,12 @@ class ClassicClient:
     """A member of the classic protocol as its consumer sees it; each call of `run` is one step of it."""
 
     def __init__(
-        self, name: str, instance_id: str | None = None, *, eager: bool = False, topics: tuple[str, ...] = ("t",)
+        self,
+        name: str,
+        instance_id: str | None = None,
+        *,
+        eager: bool = False,
+        topics: tuple[str, ...] = ("t",),
     ) -> None:
         self.name, self.instance_id, self.topics, self.is_eager = name, instance_id, topics, eager
         self.member_id = ""
@@ -142,7 +147,9 @@ class ClassicClient:
 class Migrating(World):
     """A group of either protocol over a log that is durable at once."""
 
-    def __init__(self, topics: Mapping[str, int] | None = None, *, interval_ms: int = 0, size: int = 100) -> None:
+    def __init__(
+        self, topics: Mapping[str, int] | None = None, *, interval_ms: int = 0, size: int = 100
+    ) -> None:
         super().__init__(topics, interval_ms=interval_ms)
         self.limits = ConsumerGroupLimits(
             max_size=100,

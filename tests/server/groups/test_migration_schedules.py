@@ -1,4 +1,4 @@
-"""Random schedules of a fleet that changes its protocol: no partition has two owners, all have one in the end."""
+"""Random schedules of a fleet that changes its protocol: a partition has one owner at most, and one in the end."""
 
 from random import Random
 
