@@ -196,7 +196,7 @@ def test_a_member_that_is_behind_joins_before_it_syncs() -> None:
 
 
 def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
-    world, a = mixed()
+    world, _ = mixed()
     b = ClassicClient("b", "i")
     b.run(world)
     world.pass_time(REBALANCE_MS - 1)

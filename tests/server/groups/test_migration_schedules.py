@@ -1,4 +1,4 @@
-"""Random schedules of a fleet that changes its protocol: a partition has one owner at most, and one in the end."""
+"""Random schedules of a fleet that changes its protocol: no partition has two owners, and all have one."""
 
 from random import Random
 
@@ -35,8 +35,12 @@ class Schedule:
         self.check()
 
     @property
+    def _clients(self) -> list[ClassicClient | Client]:
+        return [*self.classic, *self.consumers]
+
+    @property
     def _held(self) -> set[str | None]:
-        return {one.instance_id for one in [*self.classic, *self.consumers]}
+        return {one.instance_id for one in self._clients}
 
     def _name(self) -> tuple[str, str | None]:
         self.next_name += 1
@@ -120,7 +124,7 @@ class Schedule:
 
     def check(self) -> None:
         owners: dict[tuple[str, int], str] = {}
-        for client in [*self.classic, *self.consumers]:
+        for client in self._clients:
             for place in client.owned:
                 assert owners.setdefault(place, client.name) == client.name, f"{place} has two owners"
 
@@ -131,12 +135,11 @@ class Schedule:
         for _ in range(200):
             self.wait()
             self.check()
-        clients = [*self.classic, *self.consumers]
         state = self.world.group.state if self.world.classic is None else self.world.classic.state
         assert state in {ConsumerGroupState.STABLE, GroupState.STABLE}
         subscribed = {name for one in self.classic for name in one.topics}
         subscribed |= {name for one in self.consumers for name in one.fields["topics"]}
-        owned = {place for client in clients for place in client.owned}
+        owned = {place for client in self._clients for place in client.owned}
         assert owned == {(topic_id(name), p) for name in subscribed for p in range(self.world.topics[name])}
         assert (self.world.classic is None) is bool(self.consumers)
 
