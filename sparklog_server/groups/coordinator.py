@@ -310,14 +310,16 @@ class GroupCoordinator:
         first: list[Record] = [GroupRecord(GroupKey(group=group_id), None)] if group.generation_id else []
         if group.state is GroupState.EMPTY and not (group.members.pending or group.writes.held_bytes):
             return None, first, None
-        refused = self._refuse_upgrade(group)
-        if refused is not None:
-            return refused, [], None
         upgrade = Upgrade(group, self.consumers.catalogs.current())
-        if upgrade.refused is not None:
-            return upgrade.refused, [], None
+        refused = self._refuse_upgrade(group) or upgrade.refused
+        if refused is not None:
+            _log.info("group %r stays a classic group: %s", group_id, refused.message)
+            return refused, [], None
         follows = upgrade.group(self.consumers.limits(group_id), self.table.now())
-        return follows.refuse(request), [*first, *upgrade.records], follows
+        refused = follows.refuse(request)
+        if refused is None:
+            _log.info("group %r becomes a consumer group: %s joins", group_id, request.member_id)
+        return refused, [*first, *upgrade.records], follows
 
     def _refuse_upgrade(self, group: Group) -> HeartbeatAnswer | None:
         """Return why a classic group with members may not become a consumer group."""

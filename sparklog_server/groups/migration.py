@@ -16,6 +16,7 @@ Sources: Kafka GroupMetadataManager (convertToConsumerGroup, convertToClassicGro
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from sparklog.format.consumer_group_records import (
     ClassicMember,
@@ -52,6 +53,9 @@ from sparklog_server.groups.members import Member, Members
 from sparklog_server.groups.messages import CONSUMER_PROTOCOL_TYPE, Instant
 from sparklog_server.protocol.apis import ErrorCode
 
+# Those of Kafka's clients. User data of their assignments is of no use to members: librdkafka's leader returns
+# what a member has sent to it, with cooperative-sticky. (Kafka refuses any user data.)
+KNOWN_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 _Place = tuple[str, int]
 
 # --- upgrade -----------------------------------------------------------------------------------------
@@ -75,7 +79,7 @@ class Upgrade:
             if said is None or given is None:
                 self.refused = _not_upgraded("its members' subscriptions or assignments cannot be read")
                 return
-            if given.user_data:
+            if given.user_data and classic.protocol not in KNOWN_ASSIGNORS:
                 self.refused = _not_upgraded(
                     "an assignor of its members' own would lose what it has assigned"
                 )

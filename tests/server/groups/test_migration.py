@@ -104,6 +104,17 @@ def test_members_that_cannot_be_understood_stay(said: bytes, assignment: bytes) 
     assert len(world.classic.members) == 1
 
 
+def test_user_data_of_a_known_assignor_is_its_own_word() -> None:
+    """librdkafka's leader returns it with cooperative-sticky."""
+    b = ClassicClient("b")
+    world = fleet(b)
+    assert world.classic is not None
+    (member,) = world.classic.members
+    world.classic.members.assign(member, member.assignment[:-4] + b"\0\0\0\1x")
+    assert world.beat(Client("a")).error is ErrorCode.none
+    assert b.member_id in owned_by(world)
+
+
 def test_members_that_wait_are_to_join_again() -> None:
     b, c = ClassicClient("b"), ClassicClient("c")
     world = fleet(b)
