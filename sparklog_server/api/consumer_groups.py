@@ -30,9 +30,9 @@ async def handle_consumer_group_heartbeat(request: Any, context: RequestContext,
 
     Does: members join (epoch 0), go on, leave (-1), or leave for a moment (-2, static members); they learn
         their assignment by the answers. Assignors `uniform` and `range`. Regular expressions match whole
-        names of topics, and no internal ones. An empty classic group becomes a consumer group; one with
-        members is GROUP_ID_NOT_FOUND, as in Kafka without migration. Answered when what it says is durable.
-    Does not: members of both protocols in one group.
+        names of topics, and no internal ones. A classic group becomes a consumer group when a member joins,
+        if it is empty, or group.consumer.migration.policy allows it and its members are consumers; else it
+        is GROUP_ID_NOT_FOUND. Answered when what it says is durable.
     Versions: 1 the member makes its id (KIP-1082), regular expressions.
     """
     is_of_first_version = context.api_version < _MEMBER_MAKES_ID_SINCE

@@ -53,8 +53,8 @@ from sparklog_server.groups.members import Member, Members
 from sparklog_server.groups.messages import CONSUMER_PROTOCOL_TYPE, Instant
 from sparklog_server.protocol.apis import ErrorCode
 
-# Those of Kafka's clients. User data of their assignments is of no use to members: librdkafka's leader returns
-# what a member has sent to it, with cooperative-sticky. (Kafka refuses any user data.)
+# Those of Kafka's clients. User data of their assignments is of no use to members: librdkafka's leader
+# returns what a member has sent to it, with cooperative-sticky. (Kafka refuses any user data.)
 KNOWN_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 _Place = tuple[str, int]
 
