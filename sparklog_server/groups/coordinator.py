@@ -310,11 +310,13 @@ class GroupCoordinator:
         first: list[Record] = [GroupRecord(GroupKey(group=group_id), None)] if group.generation_id else []
         if group.state is GroupState.EMPTY and not (group.members.pending or group.writes.held_bytes):
             return None, first, None
-        upgrade = Upgrade(group, self.consumers.catalogs.current())
-        refused = self._refuse_upgrade(group) or upgrade.refused
+        refused = self._refuse_upgrade(group)
         if refused is not None:
-            _log.info("group %r stays a classic group: %s", group_id, refused.message)
             return refused, [], None
+        upgrade = Upgrade(group, self.consumers.catalogs.current())
+        if upgrade.refused is not None:
+            _log.debug("group %r stays a classic group: %s", group_id, upgrade.refused.message)
+            return upgrade.refused, [], None
         follows = upgrade.group(self.consumers.limits(group_id), self.table.now())
         refused = follows.refuse(request)
         if refused is None:
