@@ -229,3 +229,19 @@ def test_a_fleet_is_restarted_without_waiting(fleet: Fleet) -> None:
     fleet.settle()
     assert fleet.group_type() is ConsumerGroupType.CLASSIC
     fleet.end()
+
+
+def test_a_broker_that_is_killed_finds_a_group_of_both_protocols(fleet: Fleet, server: BrokerProcess) -> None:
+    for _ in range(FLEET):
+        fleet.start(COOPERATIVE)
+    fleet.settle()
+    for protocol in ("consumer", COOPERATIVE):
+        for number in range(FLEET):
+            fleet.members.pop(0).end()
+            if number % 2:
+                server.kill()  # in the rebalance
+                server.start()
+            fleet.start(protocol)
+            fleet.settle()
+    assert fleet.group_type() is ConsumerGroupType.CLASSIC
+    fleet.end()
