@@ -68,6 +68,7 @@ from sparklog_server.settings.groups import GroupSettings
 
 _log = logging.getLogger("sparklog_server.coordinator")
 MAX_CLIENT_ID_CHARACTERS: Final = 255  # of a member id; it must fit into a record
+MAX_MEMBER_ID_CHARACTERS: Final = MAX_CLIENT_ID_CHARACTERS + len(f"-{uuid.UUID(int=0)}")  # that is given here
 MAX_INSTANCE_ID_CHARACTERS: Final = 249  # Kafka's own limit, as for topics
 DELETED_AT_ONCE: Final = 1_000  # groups and offsets, some 20 ms
 MAX_PROTOCOLS: Final = (
@@ -373,8 +374,11 @@ class GroupCoordinator:
                 error = ErrorCode.unknown_member_id
             elif not (error := await self._end_consumer_group(group_id, handle)) and not handle.group.members:
                 return None
+        is_known = request.member_id in handle.group.members
         if not error and not self._settings.may_mix:
             error = ErrorCode.inconsistent_group_protocol
+        elif not error and not is_known and len(request.member_id) > MAX_MEMBER_ID_CHARACTERS:
+            error = ErrorCode.unknown_member_id  # one that was given is kept nowhere, so it could be any
         if error:
             return JoinResult(error=error, member_id=request.member_id)
         return await self.consumers.join(handle, request, self.table.held_bytes)

@@ -322,6 +322,9 @@ def test_members_beyond_the_bounds_are_refused(roots: Roots) -> None:
         group = host.groups.find_consumers("g")
         assert group is not None
         classic = next(name for name in group.members if name != "a")
+        given = host.groups.new_member_id("c" * 1_000, None)
+        assert (await joins(host, given)).error is full
+        assert (await joins(host, f"{given}x")).error is ErrorCode.unknown_member_id
         long = subscription([f"{number:0200}" for number in range(6_000)], {})
         joined = await host.joins("g", classic, protocols=(("cooperative-sticky", long),))
         assert joined.error is full
