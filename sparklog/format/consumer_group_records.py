@@ -5,8 +5,8 @@
         8   a member's current assignment 16  the topics that match a regular expression
 
 Invariants: writes value version 0, with the tagged fields of Kafka 4.3 (hash of the topics, epochs of
-    assigned partitions); unknown tagged fields are skipped, unknown versions refused. A reader allocates
-    nothing larger than the data.
+    assigned partitions, what members of the classic protocol say); unknown tagged fields are skipped, unknown
+    versions refused. A reader allocates nothing larger than the data.
 Not here: offsets, and groups of the classic protocol (consumer_offsets.py); what the records mean (the
     broker's coordinator).
 Concurrency: pure functions, immutable values.
@@ -26,6 +26,7 @@ from sparklog.format.consumer_offsets import TOPIC, FieldReader, encode_string
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _TOPIC_ID_BYTES: Final = 16
 _VALUE_VERSION: Final = 0
+_PRESENT: Final = b"\1"  # before a structure that may be null
 NO_TIME: Final = -1
 
 
@@ -78,8 +79,16 @@ class GroupEpoch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMember:
+    """What a member of the classic protocol says besides. `protocols`: names, and what it sent for each."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member says of itself."""
+    """What a member says of itself. `classic`: None for a member of the new protocol."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -89,6 +98,7 @@ class Subscription:
     regex: str | None = None
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
+    classic: ClassicMember | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +164,7 @@ def encode_consumer_group_value(value: ConsumerGroupValue) -> bytes:
                 _text(value.regex),
                 _INT32.pack(value.rebalance_timeout_ms),
                 _text(value.assignor),
-                b"\0",
+                _tagged({} if value.classic is None else {0: _classic(value.classic)}),
             )
         case TargetEpoch():
             parts += (_INT32.pack(value.epoch), b"\0")
@@ -175,6 +185,11 @@ def encode_consumer_group_value(value: ConsumerGroupValue) -> bytes:
                 b"\0",
             )
     return b"".join(parts)
+
+
+def _classic(classic: ClassicMember) -> bytes:
+    protocols = [_text(name) + _blob(data) + b"\0" for name, data in classic.protocols]
+    return _PRESENT + _INT32.pack(classic.session_timeout_ms) + _array(protocols) + b"\0"
 
 
 def _topic(topic_id: str, partitions: frozenset[int]) -> bytes:
@@ -202,9 +217,10 @@ def _tagged(fields: Mapping[int, bytes]) -> bytes:
 
 
 def _text(text: str | None) -> bytes:
-    if text is None:
-        return b"\0"
-    data = text.encode()
+    return b"\0" if text is None else _blob(text.encode())
+
+
+def _blob(data: bytes) -> bytes:
     return _uvarint(len(data) + 1) + data
 
 
@@ -251,6 +267,12 @@ class _FlexibleReader:
             return self.take(size).decode()
         except UnicodeDecodeError as error:
             raise self.corrupt(f"a string that is not UTF-8 ({error.reason})") from error
+
+    def blob(self) -> bytes:
+        size = self.uvarint() - 1
+        if size < 0:
+            raise self.corrupt("no bytes")
+        return self.take(size)
 
     def count(self, least_bytes: int) -> int:
         """Read the size of an array whose elements take at least this many bytes each."""
@@ -344,7 +366,7 @@ def _read_member(fields: _FlexibleReader) -> Subscription:
     client_id, client_host = fields.text() or "", fields.text() or ""
     topics, regex = fields.texts(), fields.text()
     rebalance_timeout_ms, assignor = fields.number(_INT32), fields.text()
-    fields.tagged()  # a member of the classic protocol, in Kafka's online migration
+    classic = fields.tagged().get(0)
     return Subscription(
         instance_id=instance_id,
         rack_id=rack_id,
@@ -354,7 +376,20 @@ def _read_member(fields: _FlexibleReader) -> Subscription:
         regex=regex,
         rebalance_timeout_ms=rebalance_timeout_ms,
         assignor=assignor,
+        classic=None if classic is None else _read_classic(classic),
     )
+
+
+def _read_classic(data: bytes) -> ClassicMember | None:
+    fields = _FlexibleReader(data, "a member of the classic protocol")
+    if fields.take(1) != _PRESENT:
+        return None
+    session_timeout_ms, protocols = fields.number(_INT32), []
+    for _ in range(fields.count(3)):
+        protocols.append((fields.text() or "", fields.blob()))
+        fields.tagged()
+    fields.tagged()
+    return ClassicMember(session_timeout_ms=session_timeout_ms, protocols=tuple(protocols))
 
 
 def _read_target(fields: _FlexibleReader) -> TargetEpoch:

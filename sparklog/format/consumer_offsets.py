@@ -129,7 +129,7 @@ GROUP_VALUE_FIELDS: Final = (  # name, type, meaning
     ("protocol_type", "string", "what the members are, such as consumer; empty if nobody ever joined"),
     ("generation_id", "i32", "number of the last rebalance"),
     ("protocol", "nullable string", "the chosen assignor; null while the group is empty"),
-    ("leader", "nullable string", "member id of the leader; null while the group is empty"),
+    ("leader", "nullable string", "member id of the leader; null: none yet, or the group is empty"),
     ("state_timestamp_ms", "i64", "since when the group is in this state, -1 if unknown"),
     ("members", "i32, then so many members", "none: the group is empty"),
 )

@@ -30,9 +30,9 @@ async def handle_consumer_group_heartbeat(request: Any, context: RequestContext,
 
     Does: members join (epoch 0), go on, leave (-1), or leave for a moment (-2, static members); they learn
         their assignment by the answers. Assignors `uniform` and `range`. Regular expressions match whole
-        names of topics, and no internal ones. An empty classic group becomes a consumer group; one with
-        members is GROUP_ID_NOT_FOUND, as in Kafka without migration. Answered when what it says is durable.
-    Does not: members of both protocols in one group.
+        names of topics, and no internal ones. A classic group becomes a consumer group when a member joins,
+        if it is empty, or group.consumer.migration.policy allows it and its members are consumers; else it
+        is GROUP_ID_NOT_FOUND. Answered when what it says is durable.
     Versions: 1 the member makes its id (KIP-1082), regular expressions.
     """
     is_of_first_version = context.api_version < _MEMBER_MAKES_ID_SINCE
@@ -91,7 +91,7 @@ def _assigned(types: ModuleType, assigned: AssignedPartitions) -> list[Any]:
 
 _MEMBER_BYTES: Final = 1_500  # while the answer is made, without what it has sent itself
 _PARTITION_BYTES: Final = 20
-_OF_THE_NEW_PROTOCOL: Final = 1
+_CLASSIC_TYPE, _CONSUMER_TYPE = 0, 1
 
 
 @api(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(2))
@@ -182,7 +182,7 @@ def _described_member(types: ModuleType, member: ConsumerMember, target: Partiti
         subscribed_topic_regex=said.regex,
         assignment=_named(types, member.current.assigned, image),
         target_assignment=_named(types, target, image),
-        member_type=_OF_THE_NEW_PROTOCOL,
+        member_type=_CLASSIC_TYPE if member.is_classic else _CONSUMER_TYPE,
     )
 
 

@@ -45,10 +45,10 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
     """JoinGroup (key 11), versions 0-9.
 
     Does: dynamic and static members, choice of protocol by votes, election of a leader; answers when the
-        rebalance is over. An empty consumer group (KIP-848) becomes a classic one; one with members refuses
-        with INCONSISTENT_GROUP_PROTOCOL.
-    Does not: members of both protocols in one group (group.consumer.migration.policy is `disabled`); share
-        groups (INCONSISTENT_GROUP_PROTOCOL).
+        rebalance is over. An empty consumer group (KIP-848) becomes a classic one; one with members takes
+        members of the classic protocol, unless group.consumer.migration.policy is `disabled`
+        (INCONSISTENT_GROUP_PROTOCOL), and answers when the member is durable.
+    Does not: share groups (INCONSISTENT_GROUP_PROTOCOL).
     Versions: 1 rebalance timeout; 4 a member id is required (KIP-394); 5 static members (KIP-345); 6
         flexible; 7 protocol type; 8 reason; 9 SkipAssignment.
     """
@@ -115,7 +115,8 @@ _PROTOCOL_SINCE = 5
 async def handle_sync_group(request: Any, context: RequestContext, services: Services) -> Any:
     """SyncGroup (key 14), versions 0-5.
 
-    Does: stores the leader's assignment durably, and gives every member its part.
+    Does: stores the leader's assignment durably, and gives every member its part; in a consumer group
+        (KIP-848) what the coordinator has assigned.
     Versions: 3 static members (KIP-345); 4 flexible; 5 protocol type and name, which are then required.
     """
     protocol_type, protocol = field(request, "protocol_type"), field(request, "protocol_name")
@@ -170,19 +171,20 @@ _MEMBERS_SINCE = 3
 async def handle_leave_group(request: Any, context: RequestContext, services: Services) -> Any:
     """LeaveGroup (key 13), versions 0-5.
 
-    Does: removes members, static ones also by their instance id alone (an administrator).
+    Does: removes members, static ones also by their instance id alone (an administrator); in consumer groups
+        (KIP-848) members of both protocols.
     Versions: 3 several members in one request (KIP-345); 4 flexible; 5 reason.
     """
     types = context.types
     if context.api_version < _MEMBERS_SINCE:
-        error, errors = services.groups.leave(request.group_id, [Leaving(member_id=request.member_id)])
+        error, errors = await services.groups.leave(request.group_id, [Leaving(member_id=request.member_id)])
         return make(types.LeaveGroupResponse, error_code=error or errors[0])
     leaving = list(
         dict.fromkeys(
             Leaving(member_id=one.member_id, instance_id=one.group_instance_id) for one in request.members
         )
     )
-    error, errors = services.groups.leave(request.group_id, leaving)
+    error, errors = await services.groups.leave(request.group_id, leaving)
     return make(
         types.LeaveGroupResponse,
         error_code=error,

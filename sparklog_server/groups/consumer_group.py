@@ -6,13 +6,14 @@
 
 Three epochs: the group's grows with each change of members, subscriptions or topics; the target assignment
 is computed for one group epoch; members follow, each by its own heartbeats (consumer_members.py).
+Members may be of the classic protocol, too: their requests are those of classic_members.py.
 Invariants: a partition is in the assignment, or among those to be given up, of at most one member
     (`owners`). An instance id belongs to one member. Everything that an answer says follows from records that
     were taken before it.
 Beyond Kafka: an assignment that is due is computed without waiting for a heartbeat, and at most a tenth of
     the time is spent on a group's assignments.
-Not here: computing assignments (assignors.py), evaluating regular expressions, futures, writing, timers
-    (consumer_table.py); offsets (offsets.py).
+Not here: computing assignments (assignors.py), becoming a classic group (migration.py), evaluating regular
+    expressions, futures, writing, timers (consumer_table.py); offsets (offsets.py).
 Concurrency: none; the coordinator calls from one thread. Only an AssignmentTask may run in another.
 After a crash: `restore` from the records.
 Sources: Kafka GroupMetadataManager, ConsumerGroup; KIP-848, KIP-1251, KIP-1263.
@@ -62,6 +63,7 @@ from sparklog_server.groups.pacing import MAX_INLINE_WEIGHT, AssignmentPace
 from sparklog_server.protocol.apis import ErrorCode
 
 _UNSEEN: Final = -2  # no version of a catalog
+_OF_MEMBERS: Final = (RecordKind.MEMBER_ASSIGNMENT, RecordKind.MEMBER_TARGET, RecordKind.MEMBER)
 
 
 class ConsumerGroup:
@@ -76,7 +78,10 @@ class ConsumerGroup:
         "_records",
         "_unreconciled",
         "_votes",
+        "classic_count",
+        "classic_votes",
         "empty_since_ms",
+        "ends_as_classic",
         "epoch",
         "group_id",
         "held_bytes",
@@ -105,6 +110,9 @@ class ConsumerGroup:
         self.empty_since_ms = 0  # of the wall clock; 0: since before it was loaded
         self.is_assigning = False  # a task is running
         self.held_bytes = 0  # what clients have it hold
+        self.classic_count = 0  # members of the classic protocol
+        self.classic_votes: Counter[str] = Counter()  # its protocols -> how many of these know it
+        self.ends_as_classic = False  # its last member of the new protocol is gone: see migration.py
         self._names: Counter[str] = Counter()  # subscribed topics
         self._patterns: Counter[str] = Counter()
         self._votes: Counter[str] = Counter()  # for assignors
@@ -126,24 +134,33 @@ class ConsumerGroup:
         """Answer a member. `resolved`: topics of `patterns_to_resolve`, as far as they could be looked up."""
         if request.member_epoch < JOIN:
             return self._leave(request, now)
-        refused = self._refuse(request)
+        refused = self.refuse(request)
         if refused is not None:
             return refused
         for pattern, regex in resolved.items():
             self._resolve(pattern, regex)
-        member = self.members.get(request.member_id) or self._join(request)
-        assigned_before = member.current.assigned
-        changes_topics = self._update(member, request)
-        self._refresh(catalog, must_bump=changes_topics)
-        self._assign_if_due(catalog, now)
-        self._reconcile(member, request.owned, catalog, now, must_check=changes_topics)
-        self._touch(member, now)
+        before = self.members.get(request.member_id)
+        assigned_before = None if before is None else before.current.assigned
+        member = self.follow(request, catalog, now)
         is_told = request.is_full or member.current.assigned is not assigned_before
         return HeartbeatAnswer(
             member_id=member.member_id,
             member_epoch=member.epoch,
             assigned=member.current.assigned if is_told else None,
         )
+
+    def follow(self, request: HeartbeatRequest, catalog: Catalog, now: Instant) -> ConsumerMember:
+        """Take in what a member says, which may be new, and let it go on to the target assignment."""
+        was_mixed = not self._is_classic
+        member = self.members.get(request.member_id) or self._join(request)
+        changes_topics = self._update(member, request)
+        if was_mixed and self._may_end_as_classic:
+            self.ends_as_classic = True  # a static member has come back with the other protocol
+        self._refresh(catalog, must_bump=changes_topics)
+        self._assign_if_due(catalog, now)
+        self._reconcile(member, request.owned, catalog, now, must_check=changes_topics)
+        self.touch(member, now)
+        return member
 
     def check_commit(
         self, member_id: str, epoch: int, places: Collection[tuple[str, int]] = (), *, is_staged: bool = False
@@ -164,15 +181,16 @@ class ConsumerGroup:
             return ErrorCode.unknown_member_id
         if epoch == member.epoch:
             return ErrorCode.none
+        stale = ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
         if epoch > member.epoch or not places:
-            return ErrorCode.stale_member_epoch
+            return stale
         current = member.current
         for topic_id, partition in places:
             since = current.assigned.get(topic_id, {}).get(partition)
             if since is None:
                 since = current.pending_revocation.get(topic_id, {}).get(partition)
             if since is None or epoch < since:
-                return ErrorCode.stale_member_epoch
+                return stale
         return ErrorCode.none
 
     def patterns_to_resolve(self, request: HeartbeatRequest, version: int) -> list[str]:
@@ -195,20 +213,16 @@ class ConsumerGroup:
         """Time has passed: sessions end, partitions were not given up in time, an assignment is due."""
         if self.wake_at_ms is None or now.monotonic_ms < self.wake_at_ms:
             return
-        for member in list(self.members.values()):
-            revocation_ms = member.revocation_deadline_ms
-            is_late = revocation_ms is not None and revocation_ms <= now.monotonic_ms
-            if is_late or member.session_deadline_ms <= now.monotonic_ms:
-                self._remove(member, now)
+        self.remove([member for member in self.members.values() if member.is_late(now.monotonic_ms)], now)
         self._assign_if_due(catalog, now)
         self.wake_at_ms = min(self._deadlines(now), default=None)
 
     def begin_sessions(self, now: Instant) -> None:
         """Start the sessions of all members: none could send a heartbeat until now."""
         for member in self.members.values():
-            self._touch(member, now)
+            self.touch(member, now)
             if member.current.state is MemberState.UNREVOKED_PARTITIONS:
-                self._expect_revocation(member, now)
+                self.expect(member, now)
 
     # Assigning
 
@@ -300,8 +314,9 @@ class ConsumerGroup:
         return frozenset(name for name in topics if name in self._names or name in of_patterns)
 
     def tombstones(self) -> list[ConsumerRecord]:
-        """Return the records that delete the group; it has no members."""
-        keys = [ConsumerGroupKey(RecordKind.REGEX, self.group_id, name) for name in self.regexes]
+        """Return the records that delete the group, with its members."""
+        keys = [ConsumerGroupKey(kind, self.group_id, name) for name in self.members for kind in _OF_MEMBERS]
+        keys += [ConsumerGroupKey(RecordKind.REGEX, self.group_id, name) for name in self.regexes]
         keys += [ConsumerGroupKey(kind, self.group_id) for kind in (RecordKind.TARGET, RecordKind.GROUP)]
         return [ConsumerRecord(key, None) for key in keys]
 
@@ -343,13 +358,15 @@ class ConsumerGroup:
 
     # Joining and leaving
 
-    def _refuse(self, request: HeartbeatRequest) -> HeartbeatAnswer | None:
+    def refuse(self, request: HeartbeatRequest) -> HeartbeatAnswer | None:
+        """Return the answer to a member that may not join, or go on."""
         member = self.members.get(request.member_id)
         held_by = None if request.instance_id is None else self.static.get(request.instance_id)
         joins = request.member_epoch == JOIN
         if request.instance_id is not None:
             if joins and held_by is not None and held_by != request.member_id:
-                if self.members[held_by].epoch != LEAVE_FOR_NOW:
+                holder = self.members[held_by]
+                if holder.epoch != LEAVE_FOR_NOW and not holder.is_classic:
                     return refusal(
                         ErrorCode.unreleased_instance_id, f"the instance id is held by member {held_by}"
                     )
@@ -450,24 +467,45 @@ class ConsumerGroup:
                 pending_revocation={},
             )
             self._move(member, left)
-            member.revocation_deadline_ms = None
+            member.rebalance_deadline_ms = None
         else:
-            self._remove(member, now)
+            self.remove([member], now)
         return HeartbeatAnswer(member_id=request.member_id, member_epoch=request.member_epoch)
 
-    def _remove(self, member: ConsumerMember, now: Instant) -> None:
-        """Go on without this member."""
-        self._forget(member)
-        self.targets.pop(member.member_id, None)
-        instance_id = member.subscription.instance_id
-        if instance_id is not None:
-            self.static.pop(instance_id, None)
+    def remove(self, members: Collection[ConsumerMember], now: Instant) -> None:
+        """Go on without these members."""
+        for member in members:
+            self._forget(member)
+            self.targets.pop(member.member_id, None)
+            instance_id = member.subscription.instance_id
+            if instance_id is not None:
+                self.static.pop(instance_id, None)
+        if not members:
+            return
         self._drop_unused_patterns()
-        self._begin_epoch()
+        if self._may_end_as_classic:
+            self.ends_as_classic = True  # in the epoch that its members know as their generation
+        else:
+            self._begin_epoch()
         if self.members:
             self._wake_by(now.monotonic_ms)  # it is assigned anew without waiting for a heartbeat
         else:
             self.empty_since_ms = now.wall_ms
+
+    def stay(self, now: Instant) -> None:
+        """Go on as a consumer group: it cannot become a classic one."""
+        self.ends_as_classic = False
+        self._begin_epoch()
+        self._wake_by(now.monotonic_ms)
+
+    @property
+    def _is_classic(self) -> bool:
+        """True if no member is of the new protocol."""
+        return self.classic_count == len(self.members)
+
+    @property
+    def _may_end_as_classic(self) -> bool:
+        return self._is_classic and 0 < len(self.members) <= self.limits.max_classic_size
 
     def _forget(self, member: ConsumerMember) -> None:
         self._disown(member)
@@ -475,7 +513,7 @@ class ConsumerGroup:
         del self.members[member.member_id]
         self.held_bytes -= member.held_bytes
         self._unreconciled.discard(member.member_id)
-        for kind in (RecordKind.MEMBER_ASSIGNMENT, RecordKind.MEMBER_TARGET, RecordKind.MEMBER):
+        for kind in _OF_MEMBERS:
             self._write(kind, member.member_id, None)
 
     # Subscriptions
@@ -483,6 +521,8 @@ class ConsumerGroup:
     def _subscribe(self, member: ConsumerMember, subscription: Subscription) -> None:
         before, size = member.subscription, member.held_bytes
         member.subscription = subscription
+        self._count_classic(before, -1)
+        self._count_classic(subscription, 1)
         self.held_bytes += member.held_bytes - size
         if before.topics != subscription.topics:
             self._names.subtract(before.topics)
@@ -500,6 +540,14 @@ class ConsumerGroup:
                     del self._patterns[before.regex]
             if subscription.regex is not None:
                 self._patterns[subscription.regex] += 1
+
+    def _count_classic(self, subscription: Subscription, by: int) -> None:
+        if subscription.classic is not None:
+            self.classic_count += by
+            for name, _ in subscription.classic.protocols:
+                self.classic_votes[name] += by
+                if not self.classic_votes[name]:
+                    del self.classic_votes[name]
 
     def _resolve(self, pattern: str, regex: ResolvedRegex) -> None:
         """Take in the topics of a regular expression."""
@@ -574,9 +622,9 @@ class ConsumerGroup:
             return
         self._move(member, following)
         if following.state is MemberState.UNREVOKED_PARTITIONS:
-            self._expect_revocation(member, now)
+            self.expect(member, now)
         else:
-            member.revocation_deadline_ms = None
+            member.rebalance_deadline_ms = None
 
     def _move(self, member: ConsumerMember, current: CurrentAssignment) -> None:
         if current.assigned == member.current.assigned:
@@ -607,14 +655,18 @@ class ConsumerGroup:
 
     # Time and records
 
-    def _touch(self, member: ConsumerMember, now: Instant) -> None:
-        member.session_deadline_ms = now.monotonic_ms + self.limits.session_timeout_ms
+    def touch(self, member: ConsumerMember, now: Instant) -> None:
+        """A member is alive."""
+        classic = member.subscription.classic
+        session_timeout_ms = self.limits.session_timeout_ms if classic is None else classic.session_timeout_ms
+        member.session_deadline_ms = now.monotonic_ms + session_timeout_ms
         self._wake_by(member.session_deadline_ms)
 
-    def _expect_revocation(self, member: ConsumerMember, now: Instant) -> None:
+    def expect(self, member: ConsumerMember, now: Instant) -> None:
+        """Have a member do what it is told within its rebalance timeout; else it is removed."""
         timeout_ms = max(0, member.subscription.rebalance_timeout_ms)
-        member.revocation_deadline_ms = now.monotonic_ms + timeout_ms
-        self._wake_by(member.revocation_deadline_ms)
+        member.rebalance_deadline_ms = now.monotonic_ms + timeout_ms
+        self._wake_by(member.rebalance_deadline_ms)
 
     def _wake_by(self, deadline_ms: int) -> None:
         # Heartbeats move deadlines back, never the alarm: `tick` looks again when it rings.
@@ -624,8 +676,8 @@ class ConsumerGroup:
     def _deadlines(self, now: Instant) -> Iterator[int]:
         for member in self.members.values():
             yield member.session_deadline_ms
-            if member.revocation_deadline_ms is not None:
-                yield member.revocation_deadline_ms
+            if member.rebalance_deadline_ms is not None:
+                yield member.rebalance_deadline_ms
         if self.members and self.needs_assignment:
             yield max(self._pace.next_ms, now.monotonic_ms)
 

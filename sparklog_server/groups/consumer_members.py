@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from sparklog.format.consumer_group_records import (
     AssignedPartitions,
+    ClassicMember,
     ConsumerGroupKey,
     ConsumerGroupValue,
     CurrentAssignment,
@@ -28,6 +29,7 @@ from sparklog.format.consumer_group_records import (
     Subscription,
 )
 from sparklog_server.groups.assignors import ASSIGNORS, AssignedMember, Assignment, TopicShape
+from sparklog_server.groups.members import protocols_bytes
 from sparklog_server.protocol.apis import ErrorCode
 
 JOIN, LEAVE, LEAVE_FOR_NOW = 0, -1, -2  # member epochs of requests
@@ -53,6 +55,7 @@ class HeartbeatRequest:
     Fields:
         topics, regex: the subscription; an empty regex ends one.
         owned: partitions that the member has now, by topic id.
+        classic: of a JoinGroup: what a member of the classic protocol says.
     """
 
     member_id: str
@@ -66,6 +69,7 @@ class HeartbeatRequest:
     regex: str | None = None
     assignor: str | None = None
     owned: Partitions | None = None
+    classic: ClassicMember | None = None
 
     @property
     def is_full(self) -> bool:
@@ -90,20 +94,32 @@ class HeartbeatAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """The topics that there are. `version`: differs whenever any of them may have changed."""
+    """The topics that there are.
+
+    Fields:
+        version: differs whenever any of them may have changed.
+        name_of: of a topic id.
+    """
 
     version: int
     find: Callable[[str], TopicShape | None]
+    name_of: Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupLimits:
-    """Settings of a group; `assignors`: the first one is the default."""
+    """Settings of a group.
+
+    Fields:
+        assignors: the first one is the default.
+        max_classic_size: members that it may have when it becomes a classic group; 0: it never does.
+    """
 
     max_size: int
     session_timeout_ms: int
     assignment_interval_ms: int
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
+    max_classic_size: int = 0
 
 
 class ConsumerRecord(NamedTuple):
@@ -177,18 +193,35 @@ _NOTHING: Final = CurrentAssignment(epoch=0, previous_epoch=0, state=MemberState
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ConsumerMember:
-    """A member. Deadlines are monotonic; `revocation_deadline_ms`: None while it has nothing to give up."""
+    """A member. Deadlines are monotonic.
+
+    Fields:
+        rebalance_deadline_ms: by when it must have given up partitions, or, of the classic protocol, have
+            joined again or synced; None: nothing is expected.
+    """
 
     member_id: str
     subscription: Subscription = field(default_factory=Subscription)
     current: CurrentAssignment = _NOTHING
     session_deadline_ms: int = 0
-    revocation_deadline_ms: int | None = None
+    rebalance_deadline_ms: int | None = None
 
     @property
     def epoch(self) -> int:
         """The epoch that its next request must have."""
         return self.current.epoch
+
+    @property
+    def is_classic(self) -> bool:
+        """True if it is of the classic protocol."""
+        return self.subscription.classic is not None
+
+    def is_late(self, monotonic_ms: int) -> bool:
+        """True if its session is over, or it has not done in time what was expected of it."""
+        expected_ms = self.rebalance_deadline_ms
+        return self.session_deadline_ms <= monotonic_ms or (
+            expected_ms is not None and expected_ms <= monotonic_ms
+        )
 
     @property
     def held_bytes(self) -> int:
@@ -199,7 +232,8 @@ class ConsumerMember:
 def held_bytes(subscription: Subscription) -> int:
     """Return about what a member with this subscription takes."""
     topics = sum(map(len, subscription.topics)) + _TOPIC_BYTES * len(subscription.topics)
-    return MEMBER_BYTES + topics + len(subscription.regex or "")
+    classic = 0 if subscription.classic is None else protocols_bytes(subscription.classic.protocols)
+    return MEMBER_BYTES + topics + len(subscription.regex or "") + classic
 
 
 def changed_subscription(subscription: Subscription, request: HeartbeatRequest) -> Subscription:
@@ -219,6 +253,8 @@ def changed_subscription(subscription: Subscription, request: HeartbeatRequest) 
         changes["regex"] = request.regex or None
     if request.assignor is not None and request.assignor != subscription.assignor:
         changes["assignor"] = request.assignor
+    if request.classic != subscription.classic:
+        changes["classic"] = request.classic
     return replace(subscription, **changes) if changes else subscription  # type: ignore[arg-type]
 
 

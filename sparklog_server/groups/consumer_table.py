@@ -19,13 +19,15 @@ Sources: Kafka CoordinatorRuntime, GroupMetadataManager.
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.format.consumer_group_records import ResolvedRegex, Subscription
+from sparklog.format.consumer_offsets import GroupKey
 from sparklog.log.config import group_configs
 from sparklog.metadata import Image, Topic
 from sparklog_server.coordination.internal_topic import Host, LogStatus
+from sparklog_server.groups import classic_members
 from sparklog_server.groups.assignors import TopicShape
 from sparklog_server.groups.consumer_group import ConsumerGroup
 from sparklog_server.groups.consumer_members import (
@@ -39,8 +41,17 @@ from sparklog_server.groups.consumer_members import (
     held_bytes,
     refusal,
 )
-from sparklog_server.groups.messages import Instant
-from sparklog_server.groups.offsets import GroupShards, Record, Shard
+from sparklog_server.groups.members import protocols_bytes
+from sparklog_server.groups.messages import (
+    Instant,
+    JoinRequest,
+    JoinResult,
+    Leaving,
+    SyncRequest,
+    SyncResult,
+)
+from sparklog_server.groups.migration import downgraded
+from sparklog_server.groups.offsets import GroupRecord, GroupShards, Record, Shard
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.runtime.lifecycle import Background
 from sparklog_server.runtime.timing import TimerEntry
@@ -59,11 +70,17 @@ class ConsumerHandle:
         self.shard = shard
         self.held_bytes = 0  # as it counts in the table's sum
         self.is_remade = False  # from the log: it answers nothing meanwhile
+        self.is_ending = False  # so that a classic group follows: nor does it meanwhile
         self.is_writing = False
         self.pending: list[Record] = []
         self.waiting: list[asyncio.Future[ErrorCode]] = []
         self.alarm: TimerEntry | None = None
         self.alarm_at_ms = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """True if the group answers nothing now."""
+        return self.is_remade or self.is_ending
 
     def cancel_alarm(self) -> None:
         """Let it not ring."""
@@ -86,13 +103,17 @@ class Catalogs:
         image = self._host.root.image
         if self._image is None or image.cluster_changed != self._image.cluster_changed:
             self._image, self._shapes, self._version = image, {}, image.cluster_changed
-        return Catalog(version=self._version, find=self._find)
+        return Catalog(version=self._version, find=self._find, name_of=self._name_of)
 
     def _find(self, name: str) -> TopicShape | None:
         if name not in self._shapes and self._image is not None:
             topic = self._image.topics.get(name)
             self._shapes[name] = None if topic is None else self._shape(topic, self._image)
         return self._shapes.get(name)
+
+    def _name_of(self, topic_id: str) -> str | None:
+        topic = None if self._image is None else self._image.topic_by_id.get(topic_id)
+        return None if topic is None else topic.name
 
     @staticmethod
     def _shape(topic: Topic, image: Image) -> TopicShape:
@@ -110,8 +131,21 @@ class ConsumerTable:
     """The groups that this broker holds, by their ids."""
 
     def __init__(
-        self, host: Host, settings: GroupSettings, shards: GroupShards, background: Background
+        self,
+        host: Host,
+        settings: GroupSettings,
+        shards: GroupShards,
+        background: Background,
+        *,
+        on_classic: Callable[[str, Shard], None],
+        on_consumer: Callable[[str], None],
     ) -> None:
+        """Hold no groups yet.
+
+        Args:
+            on_classic: the log has no such consumer group any more; perhaps a classic one.
+            on_consumer: the log has such a consumer group after all, and no classic one.
+        """
         self.groups: dict[str, ConsumerHandle] = {}
         self.held_bytes = 0
         self.catalogs = Catalogs(host)
@@ -119,6 +153,8 @@ class ConsumerTable:
         self._settings = settings
         self._shards = shards
         self._background = background
+        self._on_classic = on_classic
+        self._on_consumer = on_consumer
         self._default = of_group(settings, {})
         self._configs: Mapping[str, str] | None = None  # by which those in force were found
         self._in_force: dict[str, ConsumerGroupSettings] = {}
@@ -150,19 +186,31 @@ class ConsumerTable:
     # Groups
 
     def find(self, group_id: str) -> ConsumerHandle | None:
-        """The group, unless it is being made again; then, too, if others have changed its records."""
+        """The group, which may be busy; it is made again if others have changed its records."""
         handle = self.groups.get(group_id)
         if handle is None:
-            return None
+            return self._found_late(group_id)
         if group_id in handle.shard.state.disturbed and not handle.is_remade:
             self._remake(handle)
+        return handle
+
+    def _found_late(self, group_id: str) -> ConsumerHandle | None:
+        """The append that made it of a classic group had failed, and has arrived after all."""
+        shard = self._shards.find(group_id)
+        if shard is None or group_id not in shard.state.disturbed:
+            return None
+        if group_id not in shard.state.consumer_groups:
+            return None
+        self._on_consumer(group_id)
+        handle = self.create(group_id)
+        self._advance(handle)
         return handle
 
     def is_empty(self, group_id: str) -> bool:
         """True if it has no members, and all that it has written is durable."""
         handle = self.groups.get(group_id)
         return handle is None or not (
-            handle.group.members or handle.is_writing or handle.pending or handle.is_remade
+            handle.group.members or handle.is_writing or handle.pending or handle.is_busy
         )
 
     def create(self, group_id: str) -> ConsumerHandle:
@@ -170,6 +218,13 @@ class ConsumerTable:
         shard = self._shards.of(group_id)
         shard.state.disturbed.discard(group_id)
         handle = self.groups[group_id] = ConsumerHandle(self._restored(group_id, shard), shard)
+        return handle
+
+    def adopt(self, group: ConsumerGroup) -> ConsumerHandle:
+        """A group that was a classic one; its records are to be written first."""
+        shard = self._shards.of(group.group_id)
+        shard.state.disturbed.discard(group.group_id)
+        handle = self.groups[group.group_id] = ConsumerHandle(group, shard)
         return handle
 
     def forget(self, group_id: str, shard: Shard) -> None:
@@ -186,6 +241,7 @@ class ConsumerTable:
             session_timeout_ms=self._own(group_id).consumer_session_timeout_ms,
             assignment_interval_ms=settings.consumer_assignment_interval_ms,
             assignors=settings.consumer_assignor_names,
+            max_classic_size=settings.group_max_size if settings.may_downgrade else 0,
         )
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
@@ -212,8 +268,9 @@ class ConsumerTable:
         """True if there is room for what a member says. `others`: bytes that members of other kinds hold."""
         if request.member_epoch != JOIN and request.topics is None:
             return True
-        names = sum(map(len, request.topics or ())) * 4
-        if names > self._settings.group_max_record_bytes:
+        said = sum(map(len, request.topics or ())) * 4
+        said += 0 if request.classic is None else protocols_bytes(request.classic.protocols)
+        if said > self._settings.group_max_record_bytes:
             return False
         member = None if handle is None else handle.group.members.get(request.member_id)
         before = 0 if member is None else member.held_bytes
@@ -233,7 +290,7 @@ class ConsumerTable:
             resolved: topics of the patterns that were to be looked up.
             first: records to be written before the group's own.
         """
-        if handle.is_remade:
+        if handle.is_busy:
             return refusal(ErrorCode.coordinator_not_available, "the group is loaded again; retry")
         group = handle.group
         answer = group.heartbeat(request, self.catalogs.current(), self.now(), resolved)
@@ -241,10 +298,64 @@ class ConsumerTable:
         self._advance(handle)
         if not group.epoch and not handle.pending and self.groups.get(group.group_id) is handle:
             self._drop(group.group_id, handle, ErrorCode.coordinator_not_available)  # nobody has joined
+        error = await self._written(handle)
+        return refusal(error, "not written; retry") if error else answer
+
+    # Members of the classic protocol
+
+    async def join(self, handle: ConsumerHandle, request: JoinRequest, others: int) -> JoinResult:
+        """JoinGroup, to a group with members. `others`: as in `has_room_for`."""
+        if handle.is_busy:
+            return JoinResult(error=ErrorCode.coordinator_load_in_progress, member_id=request.member_id)
+        catalog = self.catalogs.current()
+        said, result = classic_members.read_join(handle.group, request, catalog)
+        if said is None:
+            return result
+        if not self.has_room_for(handle, said, others):
+            return JoinResult(error=ErrorCode.group_max_size_reached, member_id=request.member_id)
+        result = classic_members.join(handle.group, said, catalog, self.now())
+        self._advance(handle)
+        error = await self._written(handle)
+        return JoinResult(error=error, member_id=request.member_id) if error else result
+
+    async def sync(self, handle: ConsumerHandle, request: SyncRequest) -> SyncResult:
+        """SyncGroup."""
+        if handle.is_busy:  # older clients do not expect that here; what they know is to join again
+            return SyncResult(error=ErrorCode.rebalance_in_progress)
+        result = classic_members.sync(handle.group, request, self.catalogs.current(), self.now())
+        self._advance(handle)
+        error = await self._written(handle)
+        return SyncResult(error=error) if error else result
+
+    def beat(
+        self, handle: ConsumerHandle, member_id: str, instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """Heartbeat; nothing is written."""
+        if handle.is_busy:  # sessions begin again when it is back
+            return ErrorCode.none
+        error = classic_members.heartbeat(handle.group, member_id, instance_id, generation_id, self.now())
+        self._arm(handle)
+        return error
+
+    async def leave(
+        self, handle: ConsumerHandle, leaving: Sequence[Leaving]
+    ) -> tuple[ErrorCode, list[ErrorCode]]:
+        """LeaveGroup: an error for all, and one for each."""
+        if handle.is_busy:
+            return ErrorCode.coordinator_load_in_progress, []
+        errors = classic_members.leave(handle.group, leaving, self.now())
+        self._advance(handle)
+        error = await self._written(handle)
+        return error, [] if error else errors
+
+    # Writing
+
+    async def _written(self, handle: ConsumerHandle) -> ErrorCode:
+        """Wait until an answer may be sent; return why it may not."""
         error = await self.settled(handle)
         if not error and not self._shards.may_answer(handle.shard):
             error = ErrorCode.not_coordinator
-        return refusal(error, "not written; retry") if error else answer
+        return error
 
     async def settled(self, handle: ConsumerHandle) -> ErrorCode:
         """Wait until everything that the group has written is durable."""
@@ -259,14 +370,14 @@ class ConsumerTable:
         clock, image = self._host.clock, self._host.root.image
         return Instant(clock.monotonic_ms(), image.no_earlier_ms(clock.now_ms()))
 
-    # Writing
-
     def _advance(self, handle: ConsumerHandle) -> None:
         """Do what follows from a change of the group."""
         group = handle.group
+        if group.ends_as_classic and not handle.is_ending:
+            self._end_as_classic(handle)
         handle.pending += group.take_records()
         self._count(handle, group.held_bytes)
-        if group.must_assign_apart(self.now()):
+        if group.must_assign_apart(self.now()) and not handle.is_ending:
             group.is_assigning = True
             self._background.spawn(self._assign(handle, group, group.task(self.catalogs.current())))
         if handle.pending and not handle.is_writing:
@@ -288,9 +399,28 @@ class ConsumerTable:
                 return
             _answer(waiting, ErrorCode.none)
         handle.is_writing = False
+        if handle.is_ending and self._is_held(handle) and not handle.is_remade:
+            self._drop(handle.group.group_id, handle, ErrorCode.none)
+            self._on_classic(handle.group.group_id, handle.shard)
+
+    def _end_as_classic(self, handle: ConsumerHandle) -> None:
+        """Have the records of the classic group that follows written, and those of this one deleted."""
+        group, now = handle.group, self.now()
+        value = downgraded(
+            group, self.catalogs.current(), now, max_bytes=self._settings.group_max_record_bytes
+        )
+        if value is None:
+            _log.warning("group %r stays a consumer group: it does not fit a classic one", group.group_id)
+            group.stay(now)
+            return
+        _log.info("group %r becomes a classic group: no member is of the new protocol", group.group_id)
+        handle.is_ending = True
+        handle.pending += group.take_records()
+        handle.pending += group.tombstones()
+        handle.pending.append(GroupRecord(GroupKey(group=group.group_id), value))
 
     def _remake(self, handle: ConsumerHandle) -> None:
-        handle.is_remade = True
+        handle.is_remade, handle.is_ending = True, False
         handle.pending.clear()
         handle.cancel_alarm()
         _log.warning(
@@ -312,6 +442,7 @@ class ConsumerTable:
         shard.state.disturbed.discard(group_id)
         if group_id not in shard.state.consumer_groups:
             self._drop(group_id, handle, ErrorCode.coordinator_not_available)
+            self._on_classic(group_id, shard)
             return
         handle.group = self._restored(group_id, shard)
         handle.is_remade = False
@@ -321,7 +452,7 @@ class ConsumerTable:
         began = time.monotonic()
         assignment = await self._host.root.run(task.run)
         took_ms = int(1000 * (time.monotonic() - began))
-        if self._is_held(handle) and handle.group is group and not handle.is_remade:
+        if self._is_held(handle) and handle.group is group and not handle.is_busy:
             group.assign(task, assignment, self.now(), took_ms)
             self._advance(handle)
 
@@ -345,7 +476,7 @@ class ConsumerTable:
 
     def _arm(self, handle: ConsumerHandle) -> None:
         wake_at_ms = handle.group.wake_at_ms
-        if wake_at_ms is None or not self._is_held(handle):
+        if wake_at_ms is None or handle.is_ending or not self._is_held(handle):
             handle.cancel_alarm()
         elif handle.alarm is None or wake_at_ms < handle.alarm_at_ms:
             handle.cancel_alarm()
@@ -355,7 +486,7 @@ class ConsumerTable:
 
     def _ring(self, handle: ConsumerHandle) -> None:
         handle.alarm = None
-        if self._is_held(handle) and not handle.is_remade:
+        if self._is_held(handle) and not handle.is_busy:
             handle.group.tick(self.catalogs.current(), self.now())
             self._advance(handle)
 

@@ -48,6 +48,7 @@ from sparklog_server.groups.messages import (
     SyncRequest,
     SyncResult,
 )
+from sparklog_server.groups.migration import Upgrade
 from sparklog_server.groups.offsets import (
     OFFSETS_LOG,
     GroupRecord,
@@ -67,6 +68,7 @@ from sparklog_server.settings.groups import GroupSettings
 
 _log = logging.getLogger("sparklog_server.coordinator")
 MAX_CLIENT_ID_CHARACTERS: Final = 255  # of a member id; it must fit into a record
+MAX_MEMBER_ID_CHARACTERS: Final = MAX_CLIENT_ID_CHARACTERS + len(f"-{uuid.UUID(int=0)}")  # that is given here
 MAX_INSTANCE_ID_CHARACTERS: Final = 249  # Kafka's own limit, as for topics
 DELETED_AT_ONCE: Final = 1_000  # groups and offsets, some 20 ms
 MAX_PROTOCOLS: Final = (
@@ -172,7 +174,9 @@ class GroupCoordinator:
         """JoinGroup: answered when the rebalance is over."""
         table = self.table
         error = self._status_error(group_id) or self._refuse_join(request) or await self._ready(group_id)
-        error = error or await self._end_consumer_group(group_id, request)
+        if not error and (result := await self._join_consumers(group_id, request)) is not None:
+            return result
+        error = error or self._status_error(group_id)  # it may have moved meanwhile
         handle = None if error else table.groups.get(group_id)
         if not error and handle is None:
             if request.member_id != UNKNOWN_MEMBER:
@@ -206,6 +210,8 @@ class GroupCoordinator:
         if error == ErrorCode.coordinator_load_in_progress:
             # Older clients do not expect that here; what they know is to join again.
             error = ErrorCode.rebalance_in_progress
+        if not error and (consumers := self.consumers.find(group_id)) is not None:
+            return await self.consumers.sync(consumers, request)
         handle = table.groups.get(group_id)
         if not error and handle is None:
             error = ErrorCode.unknown_member_id
@@ -228,16 +234,20 @@ class GroupCoordinator:
         if error:
             # Sessions begin again when the group is loaded.
             return ErrorCode.none if error == ErrorCode.coordinator_load_in_progress else error
+        if (consumers := self.consumers.find(group_id)) is not None:
+            return self.consumers.beat(consumers, member_id, instance_id, generation_id)
         handle = self.table.groups.get(group_id)
         if handle is None:
             return ErrorCode.unknown_member_id
         return handle.group.heartbeat(member_id, instance_id, generation_id, self.table.now())
 
-    def leave(self, group_id: str, leaving: Sequence[Leaving]) -> tuple[ErrorCode, list[ErrorCode]]:
+    async def leave(self, group_id: str, leaving: Sequence[Leaving]) -> tuple[ErrorCode, list[ErrorCode]]:
         """LeaveGroup: an error for all, and one for each."""
         error = self._status_error(group_id)
         if error:
             return error, []
+        if (consumers := self.consumers.find(group_id)) is not None:
+            return await self.consumers.leave(consumers, leaving)
         handle = self.table.groups.get(group_id)
         if handle is None:
             return ErrorCode.none, [ErrorCode.unknown_member_id] * len(leaving)
@@ -269,8 +279,9 @@ class GroupCoordinator:
         if refused is not None or error:
             return refused or refusal(error, "the group is not coordinated here now")
         handle, first = self.consumers.find(group_id), list[Record]()
+        follows: ConsumerGroup | None = None
         if handle is None:
-            refused, first = self._new_consumer_group(group_id, request)
+            refused, first, follows = self._new_consumer_group(group_id, request)
         if refused is None and not self.consumers.has_room_for(handle, request, self.table.held_bytes):
             refused = refusal(ErrorCode.group_max_size_reached, "members take too much memory")
         if refused is not None:
@@ -278,26 +289,51 @@ class GroupCoordinator:
         if handle is None:
             classic = self.table.groups.get(group_id)
             if classic is not None:
-                self.table.drop(classic, ErrorCode.coordinator_not_available)
-            handle = self.consumers.create(group_id)
+                self.table.drop(classic, ErrorCode.rebalance_in_progress)
+            handle = self.consumers.create(group_id) if follows is None else self.consumers.adopt(follows)
         return await self.consumers.heartbeat(handle, request, resolved, first)
 
     def _new_consumer_group(
         self, group_id: str, request: HeartbeatRequest
-    ) -> tuple[HeartbeatAnswer | None, list[Record]]:
-        """Return why there can be no such group, or its first records: an empty classic group ends."""
+    ) -> tuple[HeartbeatAnswer | None, list[Record], ConsumerGroup | None]:
+        """Return why there can be no such group, or its first records, and the group if it has members.
+
+        The classic group ends, if there is one; if it has members, they go on in this one.
+        """
         classic = self.table.groups.get(group_id)
         if request.member_epoch != JOIN:
-            return refusal(ErrorCode.group_id_not_found, "there is no such consumer group"), []
+            return refusal(ErrorCode.group_id_not_found, "there is no such consumer group"), [], None
         if classic is None:
             if self.table.is_full():
-                return refusal(ErrorCode.group_max_size_reached, "there are too many groups"), []
-            return None, []
+                return refusal(ErrorCode.group_max_size_reached, "there are too many groups"), [], None
+            return None, [], None
         group = classic.group
-        if group.state is not GroupState.EMPTY or group.members.pending or group.writes.held_bytes:
-            message = "the group has members of the classic protocol; stop them first"
-            return refusal(ErrorCode.group_id_not_found, message), []
-        return None, [GroupRecord(GroupKey(group=group_id), None)] if group.generation_id else []
+        first: list[Record] = [GroupRecord(GroupKey(group=group_id), None)] if group.generation_id else []
+        if group.state is GroupState.EMPTY and not (group.members.pending or group.writes.held_bytes):
+            return None, first, None
+        refused = self._refuse_upgrade(group)
+        if refused is not None:
+            return refused, [], None
+        upgrade = Upgrade(group, self.consumers.catalogs.current())
+        if upgrade.refused is not None:
+            _log.debug("group %r stays a classic group: %s", group_id, upgrade.refused.message)
+            return upgrade.refused, [], None
+        follows = upgrade.group(self.consumers.limits(group_id), self.table.now())
+        refused = follows.refuse(request)
+        if refused is None:
+            _log.info("group %r becomes a consumer group: %s joins", group_id, request.member_id)
+        return refused, [*first, *upgrade.records], follows
+
+    def _refuse_upgrade(self, group: Group) -> HeartbeatAnswer | None:
+        """Return why a classic group with members may not become a consumer group."""
+        why = None
+        if not self._settings.may_upgrade:
+            why = "the group has members of the classic protocol; stop them first"
+        elif group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            why = "its members are no consumers"
+        elif len(group.members) > self._settings.consumer_max_size:
+            why = "the group has too many members for a consumer group"
+        return None if why is None else refusal(ErrorCode.group_id_not_found, why)
 
     async def _resolve(
         self, group_id: str, request: HeartbeatRequest
@@ -327,23 +363,36 @@ class GroupCoordinator:
                 _log.warning("group %r: topics of %r stay as they were: %s", group_id, pattern, error)
         return None, resolved
 
-    async def _end_consumer_group(self, group_id: str, request: JoinRequest) -> ErrorCode:
-        """Delete an empty consumer group that a member of the classic protocol joins; its offsets stay."""
+    async def _join_consumers(self, group_id: str, request: JoinRequest) -> JoinResult | None:
+        """JoinGroup to a consumer group. None: there is none, or it was empty, and is deleted."""
         handle = self.consumers.find(group_id)
         if handle is None:
-            return ErrorCode.none
-        if request.member_id != UNKNOWN_MEMBER and not handle.group.members:
-            return ErrorCode.unknown_member_id
+            return None
+        error = ErrorCode.none
+        if not handle.group.members:
+            if request.member_id != UNKNOWN_MEMBER:
+                error = ErrorCode.unknown_member_id
+            elif not (error := await self._end_consumer_group(group_id, handle)) and not handle.group.members:
+                return None
+        is_known = request.member_id in handle.group.members
+        if not error and not self._settings.may_mix:
+            error = ErrorCode.inconsistent_group_protocol
+        elif not error and not is_known and len(request.member_id) > MAX_MEMBER_ID_CHARACTERS:
+            error = ErrorCode.unknown_member_id  # one that was given is kept nowhere, so it could be any
+        if error:
+            return JoinResult(error=error, member_id=request.member_id)
+        return await self.consumers.join(handle, request, self.table.held_bytes)
+
+    async def _end_consumer_group(self, group_id: str, handle: ConsumerHandle) -> ErrorCode:
+        """Delete an empty group, unless a member comes meanwhile; its offsets stay."""
         error = await self.consumers.settled(handle)
-        if error or handle.is_remade:
+        if error or handle.is_busy:
             return error or ErrorCode.coordinator_not_available
         if handle.group.members:
-            return ErrorCode.inconsistent_group_protocol
+            return ErrorCode.none
         epoch = handle.group.epoch
         error = await handle.shard.write(handle.group.tombstones())
-        if not error and handle.group.epoch != epoch:
-            return ErrorCode.inconsistent_group_protocol  # a member of the new protocol came first
-        if not error:
+        if not error and handle.group.epoch == epoch:
             self.consumers.forget(group_id, handle.shard)
         return error
 
@@ -385,7 +434,8 @@ class GroupCoordinator:
         consumers = self.consumers.find(group_id)
         if consumers is not None:
             error = self._check_consumer(consumers, offsets, member_id, generation_id)
-            if not error and not knows_epochs and generation_id >= 0:
+            member = consumers.group.members.get(member_id)
+            if not error and not knows_epochs and member is not None and not member.is_classic:
                 error = ErrorCode.unsupported_version
         elif generation_id >= 0 and knows_epochs and not table.exists(group_id):
             error = ErrorCode.group_id_not_found
@@ -480,7 +530,9 @@ class GroupCoordinator:
         member = consumers.group.members.get(member_id or "")
         if member is None:
             return ErrorCode.unknown_member_id
-        return ErrorCode.none if member.epoch == member_epoch else ErrorCode.stale_member_epoch
+        if member.epoch == member_epoch:
+            return ErrorCode.none
+        return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
 
     def committed_count(self, group_id: str) -> int:
         """How many offsets a group has, as far as this broker knows."""
@@ -598,7 +650,7 @@ class GroupCoordinator:
         is_staged: bool = False,
     ) -> ErrorCode:
         """Return why a member of a consumer group may not commit these."""
-        if handle.is_remade:
+        if handle.is_busy:
             return ErrorCode.coordinator_load_in_progress
         topics = self._host.root.image.topics
         places = [

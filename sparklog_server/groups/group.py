@@ -190,7 +190,8 @@ class Group:
     def restore(self, value: GroupValue, now: Instant) -> None:
         """Go on from the log: members have fresh sessions, so that no member needs to rebalance.
 
-        A group that has become too large in the meantime (group.max.size) rebalances.
+        A group that has become too large in the meantime (group.max.size) rebalances, and so does one that
+        has no leader yet: it was a consumer group (migration.py), whose members are to assign from now on.
         """
         assert self.state is GroupState.EMPTY
         assert not self.members
@@ -206,7 +207,7 @@ class Group:
             if value.leader is not None and value.leader in self.members:
                 self.members.leader = value.leader
             generation.move(Trigger.RESTORED, now)
-            if len(self.members) > self._limits.max_size:
+            if value.leader is None or len(self.members) > self._limits.max_size:
                 self.rebalancing.begin(now)
         since_ms = value.state_timestamp_ms
         generation.state_since_ms = since_ms if since_ms >= 0 else now.wall_ms

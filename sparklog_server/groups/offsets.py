@@ -10,8 +10,9 @@ A client that asks for stable offsets waits for staged ones (KIP-447): the recor
 be processed by a member that is about to commit that.
 
 Offsets stay here, since only records change them. A group goes on by itself once it has been loaded: what
-the log says of groups counts while it is loaded, and not when this broker's own records come back. Records of
-consumer groups (KIP-848) stay as well: a group that could not write is made again from them.
+the log says of groups counts while it is loaded, and not when this broker's own records come back. Their
+records stay as well: a consumer group (KIP-848) that could not write is made again from them, and it may have
+been, or have become, a classic one. Values are the same objects as the groups' own, so they cost little.
 Invariants: what was applied last counts. An appended offset is here from the call of `append` until it is
     applied, or known not to be; a staged one as often as it was staged and not unstaged. A group without any
     offset is not listed. `held_bytes` is about what all of them take, and by how much appended ones may let
@@ -105,7 +106,9 @@ class GroupsState:
         # In the order of the calls; of one offset there are few.
         self._ahead: dict[str, dict[TopicPartition, list[_Ahead]]] = {}
         self.unstaged_topics: set[str] = set()  # of staged offsets whose transactions have ended
-        self._groups: dict[str, GroupValue] | None = {}  # None: they have been taken
+        # As the log has them. Groups that have been taken go on by themselves.
+        self.classic_groups: dict[str, GroupValue] = {}
+        self._are_taken = False
         self.consumer_groups: dict[str, dict[ConsumerGroupKey, ConsumerGroupValue]] = {}
         # Groups whose records have changed otherwise than by what was appended here.
         self.disturbed: set[str] = set()
@@ -119,13 +122,13 @@ class GroupsState:
             self._commit(*record)
         elif isinstance(record, ConsumerRecord):
             self._apply_consumer(*record)
-        elif self._groups is not None and record.value is not None:
-            self._groups[record.key.group] = record.value
-        elif self._groups is not None:
-            self._groups.pop(record.key.group, None)
+        elif record.value is not None:
+            self.classic_groups[record.key.group] = record.value
+        else:
+            self.classic_groups.pop(record.key.group, None)
 
     def clear(self) -> None:
-        """Forget what was applied: all of it comes again. Groups that have been taken go on by themselves."""
+        """Forget what was applied: all of it comes again."""
         self.disturbed.update(self.consumer_groups)
         self.consumer_groups = {}
         self._committed = {}
@@ -135,13 +138,12 @@ class GroupsState:
             for entries in offsets.values()
             for ahead in entries
         )
-        if self._groups is not None:
-            self._groups = {}
+        self.classic_groups = {}
 
     def take_groups(self) -> dict[str, GroupValue]:
         """Return the groups that are in the log; the caller goes on from there."""
-        groups, self._groups = self._groups or {}, None
-        return groups
+        self._are_taken = True
+        return dict(self.classic_groups)
 
     def _apply_consumer(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
         values = self.consumer_groups.setdefault(key.group, {})
@@ -151,7 +153,7 @@ class GroupsState:
             values.pop(key, None)
             if not values:
                 del self.consumer_groups[key.group]
-        if self._groups is None and value not in self._expected.get(key, ()):
+        if self._are_taken and value not in self._expected.get(key, ()):
             self.disturbed.add(key.group)
 
     def _commit(self, key: OffsetKey, value: OffsetValue | None) -> None:

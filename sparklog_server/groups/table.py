@@ -16,7 +16,7 @@ import logging
 from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Any, Final
 
-from sparklog.format.consumer_offsets import GroupKey
+from sparklog.format.consumer_offsets import GroupKey, GroupValue
 from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.coordination.state_log import outcome_of
 from sparklog_server.groups.consumer_table import ConsumerTable
@@ -85,7 +85,14 @@ class GroupTable:
         self, host: Host, settings: GroupSettings, shards: GroupShards, background: Background
     ) -> None:
         self.groups: dict[str, Handle] = {}
-        self.consumers = ConsumerTable(host, settings, shards, background)
+        self.consumers = ConsumerTable(
+            host,
+            settings,
+            shards,
+            background,
+            on_classic=self._take_over,
+            on_consumer=self._give_up,
+        )
         self.held_bytes = 0
         self._host = host
         self._settings = settings
@@ -99,10 +106,10 @@ class GroupTable:
         now = self.now()
         groups = shard.state.take_groups()
         for number, (group_id, value) in enumerate(groups.items(), 1):
-            if self._shards.find(group_id) is shard:  # else: written by one who counted other partitions
-                handle = self._hold(group_id, shard, now)
-                handle.group.restore(value, now)
-                self._count(handle, handle.group.held_bytes)
+            # Else: written by one who counted other partitions. And if a record of a classic group has
+            # arrived after those of the consumer group that it became, that one counts.
+            if self._shards.find(group_id) is shard and group_id not in shard.state.consumer_groups:
+                self._restore(group_id, shard, value, now)
             if number % RESTORED_AT_ONCE == 0:
                 yield
         yield from self.consumers.take_up(shard)
@@ -180,6 +187,24 @@ class GroupTable:
     def create(self, group_id: str) -> Handle:
         """A new group, empty."""
         return self._hold(group_id, self._shards.of(group_id), self.now())
+
+    def _restore(self, group_id: str, shard: Shard, value: GroupValue, now: Instant) -> Handle:
+        handle = self._hold(group_id, shard, now)
+        handle.group.restore(value, now)
+        self._count(handle, handle.group.held_bytes)
+        return handle
+
+    def _take_over(self, group_id: str, shard: Shard) -> None:
+        """Go on with a classic group that is in the log in the place of a consumer group."""
+        value = shard.state.classic_groups.get(group_id)
+        if value is not None and group_id not in self.groups:
+            self.run(self._restore(group_id, shard, value, self.now()), [])
+
+    def _give_up(self, group_id: str) -> None:
+        """Drop a classic group that has become a consumer group."""
+        handle = self.groups.get(group_id)
+        if handle is not None:
+            self.drop(handle, ErrorCode.rebalance_in_progress)
 
     def run(self, handle: Handle, effects: Iterable[Effect]) -> None:
         """Do what a group wants done, and set its alarm."""

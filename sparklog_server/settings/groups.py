@@ -404,11 +404,12 @@ class GroupSettings:
     )
     consumer_migration_policy: str = setting(
         "group.consumer.migration.policy",
-        default="disabled",
-        choices=("disabled",),
+        default="bidirectional",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
         doc="""Whether a group with members changes its protocol while its members are restarted one by one.
-        Kafka's default is bidirectional; here it is not supported: stop all members, and start them
-        with the other protocol.""",
+        upgrade: a classic group becomes a consumer group when a member of the new protocol (KIP-848) joins;
+        downgrade: a consumer group becomes a classic one when the last of these is gone; bidirectional:
+        both; disabled: neither, and no group has members of both protocols.""",
     )
 
     def __post_init__(self) -> None:
@@ -437,6 +438,21 @@ class GroupSettings:
                 "no member could join a group",
                 fix="give the shortest session a value that is at most the longest one",
             )
+
+    @property
+    def may_upgrade(self) -> bool:
+        """True if a classic group with members becomes a consumer group."""
+        return self.consumer_migration_policy in {"bidirectional", "upgrade"}
+
+    @property
+    def may_downgrade(self) -> bool:
+        """True if a consumer group with members becomes a classic group."""
+        return self.consumer_migration_policy in {"bidirectional", "downgrade"}
+
+    @property
+    def may_mix(self) -> bool:
+        """True if members of the classic protocol may join a consumer group that has members."""
+        return self.consumer_migration_policy != "disabled"
 
     @property
     def consumer_assignor_names(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import pytest
 
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.format.consumer_group_records import (
+    ClassicMember,
     ConsumerGroupKey,
     ConsumerGroupValue,
     CurrentAssignment,
@@ -76,6 +77,36 @@ def test_keys_are_read_as_written(kind: RecordKind) -> None:
     assert data.hex() == f"{kind:04x}000167" + ("00016d" if is_named else "")
     assert is_consumer_group_key(data)
     assert decode_consumer_group_key(data) == key
+
+
+# As above, by Kafka 4.4.0: a member of the classic protocol in a consumer group.
+CLASSIC = Subscription(
+    client_id="c",
+    client_host="/h",
+    topics=("t",),
+    rebalance_timeout_ms=300_000,
+    classic=ClassicMember(session_timeout_ms=45_000, protocols=(("range", b"\1\2\3"),)),
+)
+CLASSIC_BY_KAFKA = "000000000263032f6802027400000493e000010012010000afc8020672616e6765040102030000"
+
+
+def test_a_classic_member_is_kafkas() -> None:
+    assert encode_consumer_group_value(CLASSIC).hex() == CLASSIC_BY_KAFKA
+    data = bytes.fromhex(CLASSIC_BY_KAFKA)
+    assert decode_consumer_group_value(RecordKind.MEMBER, data) == CLASSIC
+    for end in range(2, len(data)):
+        with pytest.raises(CorruptLogError, match="expected Kafka's schema"):
+            decode_consumer_group_value(RecordKind.MEMBER, data[:end])
+
+
+def test_a_classic_member_that_is_damaged_is_refused() -> None:
+    no_bytes = CLASSIC_BY_KAFKA.replace("04010203", "00").replace("0012", "000f")
+    with pytest.raises(CorruptLogError, match="no bytes"):
+        decode_consumer_group_value(RecordKind.MEMBER, bytes.fromhex(no_bytes))
+    null = CLASSIC_BY_KAFKA[: CLASSIC_BY_KAFKA.index("0012")] + "0001ff"
+    found = decode_consumer_group_value(RecordKind.MEMBER, bytes.fromhex(null))
+    assert isinstance(found, Subscription)
+    assert found.classic is None
 
 
 def test_other_keys_are_not_of_consumer_groups() -> None:

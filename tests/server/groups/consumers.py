@@ -113,7 +113,8 @@ class World:
         shapes = {
             name: TopicShape(topic_id=topic_id(name), partitions=count) for name, count in self.topics.items()
         }
-        return Catalog(version=self.version, find=shapes.get)
+        names = {topic_id(name): name for name in self.topics}
+        return Catalog(version=self.version, find=shapes.get, name_of=names.get)
 
     def change_topics(self, **topics: int) -> None:
         self.topics = {name: count for name, count in {**self.topics, **topics}.items() if count}

@@ -183,7 +183,7 @@ def test_requests_are_put_off_while_loading(roots: Roots) -> None:
         assert (await host.join("g")).error == loading
         assert await host.groups.commit("g", to_commit(1)) == loading
         assert host.groups.fetch("g")[0] == loading
-        assert host.groups.leave("g", [Leaving(member_id="m")])[0] == loading
+        assert (await host.groups.leave("g", [Leaving(member_id="m")]))[0] == loading
         assert await host.delete_group("g") == loading
         assert (await host.groups.delete_offsets("g", []))[0] == loading
         assert host.groups.describe_error("g") == loading
@@ -263,7 +263,7 @@ def test_who_may_commit(roots: Roots) -> None:
         me = member.member_id
         assert await commit("g", to_commit(1), member_id=me, generation_id=2) == ErrorCode.illegal_generation
         assert await commit("g", to_commit(1), member_id=me, generation_id=1) == ErrorCode.none
-        host.groups.leave("g", [Leaving(member_id=me)])
+        await host.groups.leave("g", [Leaving(member_id=me)])
         assert await commit("g", to_commit(2)) == ErrorCode.none
         assert await commit("", to_commit(2)) == ErrorCode.none  # the nameless group, as in Kafka
 

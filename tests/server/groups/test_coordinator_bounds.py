@@ -181,7 +181,7 @@ def test_what_members_hold_is_bounded(roots: Roots) -> None:
         grown = await host.join("g1", first.member_id, **protocols(500_000))
         assert grown.error == ErrorCode.group_max_size_reached
         for group, member in (("g1", first), ("g2", second)):
-            host.groups.leave(group, [Leaving(member_id=member.member_id)])
+            await host.groups.leave(group, [Leaving(member_id=member.member_id)])
         assert table.held_bytes == 0
 
     roots.run(scenario, {"sparklog.group.max.bytes": str(1 << 20)})
@@ -213,7 +213,7 @@ def test_what_one_group_holds_fits_its_record(roots: Roots) -> None:
         assert too_much.error == ErrorCode.unknown_server_error
         rejoined = await host.join("g", rejoined.member_id, **protocols(30_000))
         assert not (await host.syncs("g", rejoined, a0=bytes(30_000))).error
-        host.groups.leave("g", [Leaving(member_id=rejoined.member_id)])
+        await host.groups.leave("g", [Leaving(member_id=rejoined.member_id)])
         group = host.groups.find("g")
         assert group is not None
         assert (group.members.record_bytes, group.members.assignment_bytes) == (0, 0)

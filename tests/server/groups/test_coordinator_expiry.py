@@ -86,7 +86,7 @@ def test_offsets_expire(roots: Roots) -> None:
         await host.groups.expire()
         assert not host.groups.exists("simple")
         assert offsets(host, "busy") == {("orders", 0): 1}  # a member may still want it
-        host.groups.leave("busy", [Leaving(member_id=member.member_id)])
+        await host.groups.leave("busy", [Leaving(member_id=member.member_id)])
         await host.advance(WEEK_MS - 1_000)
         await host.groups.expire()
         assert offsets(host, "busy") == {("orders", 0): 1}
@@ -196,7 +196,7 @@ def test_deleting_groups(roots: Roots) -> None:
         assert await host.delete_group("unknown") == ErrorCode.group_id_not_found
         assert await host.delete_group("query") == ErrorCode.none
         assert await host.delete_group("query") == ErrorCode.group_id_not_found
-        host.groups.leave("g", [Leaving(member_id=member.member_id)])
+        await host.groups.leave("g", [Leaving(member_id=member.member_id)])
         assert state(host, "g") is GroupState.EMPTY
         assert await host.delete_group("g") == ErrorCode.none
         assert host.groups.find("g") is None

@@ -43,7 +43,7 @@ def test_requests_about_a_group_of_another_broker_are_sent_there(roots: Roots) -
         assert (await host.join(theirs)).error == elsewhere
         assert (await host.syncs(theirs, members[theirs])).error == elsewhere
         assert host.groups.heartbeat(theirs, me, None, 1) == elsewhere
-        assert host.groups.leave(theirs, [Leaving(member_id=me)]) == (elsewhere, [])
+        assert await host.groups.leave(theirs, [Leaving(member_id=me)]) == (elsewhere, [])
         assert await host.groups.commit(theirs, to_commit(1), member_id=me, generation_id=1) == elsewhere
         assert host.groups.fetch(theirs) == (elsewhere, {})
         assert await host.groups.delete_offsets(theirs, [("orders", 0)]) == (elsewhere, {})

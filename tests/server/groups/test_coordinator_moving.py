@@ -217,7 +217,7 @@ def test_offsets_that_were_committed_without_a_broker_are_everybodys(roots: Root
         second.log.commit_offsets("g", {("orders", 2): 3})
         await second.look()
         assert offsets(second, "g") == {("orders", 0): 1, ("orders", 1): 2, ("orders", 2): 3}
-        assert second.groups.leave("g", [Leaving(member_id=me["member_id"])])[0] == ErrorCode.none
+        assert (await second.groups.leave("g", [Leaving(member_id=me["member_id"])]))[0] == ErrorCode.none
 
     roots.run_two(scenario)
 

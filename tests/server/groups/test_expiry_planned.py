@@ -285,7 +285,7 @@ def test_who_comes_and_goes_while_a_group_goes_leaves_one(roots: Roots, how: str
 
     async def scenario(host: Host) -> None:
         member = await host.stable_member("g")
-        host.groups.leave("g", [Leaving(member_id=member.member_id)])
+        await host.groups.leave("g", [Leaving(member_id=member.member_id)])
         await host.settle()
         host.publisher.hold = True
         goes = host.groups.delete_groups(["g"]) if how == "deleted" else host.groups.expire()
@@ -294,7 +294,7 @@ def test_who_comes_and_goes_while_a_group_goes_leaves_one(roots: Roots, how: str
         joining = host.joins("g")
         await host.advance(0)
         await host.advance(1)
-        host.groups.leave("g", [Leaving(member_id=(await joining).member_id)])
+        await host.groups.leave("g", [Leaving(member_id=(await joining).member_id)])
         await host.settle()
         await arrive(host)
         await going
@@ -316,7 +316,7 @@ def test_a_group_in_which_an_id_was_given_out_is_deleted(roots: Roots) -> None:
 
     async def scenario(host: Host) -> None:
         member = await host.stable_member("g")
-        host.groups.leave("g", [Leaving(member_id=member.member_id)])
+        await host.groups.leave("g", [Leaving(member_id=member.member_id)])
         await host.settle()
         given = await host.joins("g", needs_member_id=True)
         assert given.error == ErrorCode.member_id_required
