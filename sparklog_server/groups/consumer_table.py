@@ -18,7 +18,6 @@ Sources: Kafka CoordinatorRuntime, GroupMetadataManager.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -52,6 +51,7 @@ from sparklog_server.groups.messages import (
 )
 from sparklog_server.groups.migration import downgraded
 from sparklog_server.groups.offsets import GroupRecord, GroupShards, Record, Shard
+from sparklog_server.groups.pacing import measured
 from sparklog_server.protocol.apis import ErrorCode
 from sparklog_server.runtime.lifecycle import Background
 from sparklog_server.runtime.timing import TimerEntry
@@ -449,9 +449,7 @@ class ConsumerTable:
         self._advance(handle)
 
     async def _assign(self, handle: ConsumerHandle, group: ConsumerGroup, task: AssignmentTask) -> None:
-        began = time.monotonic()
-        assignment = await self._host.root.run(task.run)
-        took_ms = int(1000 * (time.monotonic() - began))
+        assignment, took_ms = await measured(self._host.root.run, task.run)
         if self._is_held(handle) and handle.group is group and not handle.is_busy:
             group.assign(task, assignment, self.now(), took_ms)
             self._advance(handle)
