@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from sparklog.format.consumer_group_records import AssignedPartitions, Partitions
-from sparklog.metadata import Image
+from sparklog.metadata import AclOperation, Image, ResourceType
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.groups.consumer_group import ConsumerGroup
@@ -38,6 +38,7 @@ async def handle_consumer_group_heartbeat(request: Any, context: RequestContext,
     is_of_first_version = context.api_version < _MEMBER_MAKES_ID_SINCE
     owned = request.topic_partitions
     topics = request.subscribed_topic_names
+    caller = services.access.caller(context)
     answer = await services.groups.consumer_heartbeat(
         request.group_id,
         HeartbeatRequest(
@@ -54,6 +55,7 @@ async def handle_consumer_group_heartbeat(request: Any, context: RequestContext,
             owned=None if owned is None else _owned(owned),
         ),
         makes_ids=is_of_first_version,
+        visible=lambda names: caller.visible(names, AclOperation.DESCRIBE, ResourceType.TOPIC, str),
     )
     types = context.types
     if answer.error:

@@ -15,7 +15,7 @@ import asyncio
 import itertools
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -67,6 +67,7 @@ from sparklog_server.runtime.lifecycle import Background, in_turns
 from sparklog_server.settings.groups import GroupSettings
 
 _log = logging.getLogger("sparklog_server.coordinator")
+Visible = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
 MAX_CLIENT_ID_CHARACTERS: Final = 255  # of a member id; it must fit into a record
 MAX_MEMBER_ID_CHARACTERS: Final = MAX_CLIENT_ID_CHARACTERS + len(f"-{uuid.UUID(int=0)}")  # that is given here
 MAX_INSTANCE_ID_CHARACTERS: Final = 249  # Kafka's own limit, as for topics
@@ -90,6 +91,10 @@ class ListedGroup:
     protocol_type: str
     state: str
     group_type: str = CLASSIC
+
+
+async def _all(names: Sequence[str]) -> Sequence[str]:
+    return names
 
 
 class GroupCoordinator:
@@ -258,12 +263,13 @@ class GroupCoordinator:
     # Consumer groups (KIP-848)
 
     async def consumer_heartbeat(
-        self, group_id: str, request: HeartbeatRequest, *, makes_ids: bool
+        self, group_id: str, request: HeartbeatRequest, *, makes_ids: bool, visible: Visible = _all
     ) -> HeartbeatAnswer:
         """ConsumerGroupHeartbeat: a member joins, goes on or leaves.
 
         Args:
             makes_ids: the member may have no id yet (version 0).
+            visible: returns those of some topics that the client may know of.
         """
         error = self._status_error(group_id) or await self._ready(group_id)
         if error:
@@ -274,7 +280,7 @@ class GroupCoordinator:
         refused = refused or self._refuse_names(request)
         resolved: dict[str, ResolvedRegex] = {}
         if refused is None:
-            refused, resolved = await self._resolve(group_id, request)
+            refused, resolved = await self._resolve(group_id, request, visible)
             error = self._status_error(group_id)  # it may have moved meanwhile
         if refused is not None or error:
             return refused or refusal(error, "the group is not coordinated here now")
@@ -336,9 +342,13 @@ class GroupCoordinator:
         return None if why is None else refusal(ErrorCode.group_id_not_found, why)
 
     async def _resolve(
-        self, group_id: str, request: HeartbeatRequest
+        self, group_id: str, request: HeartbeatRequest, visible: Visible
     ) -> tuple[HeartbeatAnswer | None, dict[str, ResolvedRegex]]:
-        """Look up the topics of regular expressions that are new, or whose topics may have changed."""
+        """Look up the topics of regular expressions that are new, or whose topics may have changed.
+
+        Only those that the client may know of are added, as in Kafka. Those that the group has already stay:
+        a member with fewer permissions takes nothing from the others.
+        """
         handle = self.consumers.find(group_id)
         if handle is None:
             known, wanted = set[str](), [request.regex] if request.regex else []
@@ -353,7 +363,10 @@ class GroupCoordinator:
             try:
                 found = await self._regexes.topics_of(pattern)
                 if found is not None:
-                    resolved[pattern] = found
+                    before = handle.group.regexes.get(pattern) if handle is not None else None
+                    known_of = {*await visible(found.topics), *(() if before is None else before.topics)}
+                    topics = tuple(name for name in found.topics if name in known_of)
+                    resolved[pattern] = replace(found, topics=topics)
                 elif pattern == request.regex:
                     message = "many regular expressions are being evaluated; retry"
                     return refusal(ErrorCode.coordinator_not_available, message), resolved

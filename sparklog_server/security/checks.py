@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sparklog.metadata import CLUSTER_NAME, AclOperation, ResourceType, is_internal
+from sparklog.metadata import CLUSTER_NAME, AclOperation, ResourceType
 from sparklog_server.protocol.apis import ApiKey, ErrorCode
 from sparklog_server.protocol.responses import field, make
 from sparklog_server.protocol.wire import in_slices
@@ -602,13 +602,7 @@ async def group_heartbeat(request: Any, caller: Caller) -> Checked:
     if not caller.may(READ, GROUP, request.group_id):
         return Checked(answer=_refusal(caller, CODES[GROUP]))
     names = dict.fromkeys(request.subscribed_topic_names or ())
-    has_regex = bool(getattr(request, "subscribed_topic_regex", None))
-    if has_regex:
-        names["*"] = None  # its matches are found later, for all members: they would name hidden topics
     _, refused = await caller.split(names, lambda name: caller.may(DESCRIBE, TOPIC, name))
-    if has_regex and not refused and caller.is_limited:  # a DENY, or ACLs of others, may hide some
-        topics = [name for name in caller.image.topics if not is_internal(name)]
-        refused = topics[len(await caller.visible(topics, DESCRIBE, TOPIC, str)) :]  # none if all are visible
     return Checked(answer=_refusal(caller, CODES[TOPIC])) if refused else Checked(request)
 
 

@@ -132,8 +132,8 @@ RULES: Mapping[int, Rule] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: whole(DESCRIBE, CLUSTER),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: whole(ALTER, CLUSTER, refused=no_credentials),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Rule(
-        "Read on Group, Describe on every Topic of the subscription; for a regular expression on `*` "
-        "and on every topic",
+        "Read on Group, Describe on every Topic of the subscription; a regular expression finds those with "
+        "Describe",
         group_heartbeat,
     ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Rule(
