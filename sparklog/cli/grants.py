@@ -7,8 +7,8 @@ storage can give a principal the root, or an isolated topic, whose segments are 
     the root: read     a principal that may read every topic
     the root: write    a principal that may do everything with every topic and group, and with the cluster
     a topic: read      a principal that may read this isolated topic: its directory, and the metadata log
-    a topic: write     a principal that may write it: its directory. Not the metadata log, without which
-                       nothing is published: that would be the right to change and delete every topic
+    a topic: write     a principal that may write it, on S3: its directory. Not the metadata log, without
+                       which nothing is published: that would be the right to change and delete every topic
 
 All others go through brokers, Spark with `format("kafka")`.
 Not here: users, roles and their credentials; nothing is changed.
@@ -16,9 +16,10 @@ Not here: users, roles and their credentials; nothing is changed.
 
 from __future__ import annotations
 
+import hashlib
 import re
-import zlib
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,7 +37,8 @@ _WRITE_ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 _TOPIC_WRITE_ACTIONS = ("s3:PutObject", "s3:AbortMultipartUpload")
 _METADATA_GROUP = "sparklog-metadata"
 _GROUP = re.compile(r"[a-z0-9_-]{1,32}", re.ASCII)
-_GROUP_CHARACTERS = 8  # of a topic's name beside its checksum
+_HASHED = re.compile(r"-[0-9a-f]{8}$")  # such names are for those that are too long, or have other characters
+_GROUP_CHARACTERS = 8  # of a topic's name beside its hash
 
 
 _METADATA = "__cluster_metadata"
@@ -49,6 +51,10 @@ _OTHERS = "committed offsets, and topics that are not isolated, are read and wri
 _MISSING = """Amazon S3 answers 403 instead of 404 for a missing object to who may not list the bucket, and
 may do so because of the condition on s3:prefix. If readers end with STORAGE_REFUSED, leave the Condition out:
 then they may list the names of the whole bucket"""
+_LINKS = """no group may write the directory of a topic: who may do so could put links to other topics' files
+into it, which brokers and drivers follow. So Write on a topic needs a broker"""
+_OTHER_USERS = """the commands close the root to users in none of these groups. Run them again after the root
+was restored from elsewhere"""
 _NOTES = tuple(" ".join(note.split()) for note in (_SEES, _PUBLISHES, _OTHERS))
 
 
@@ -67,7 +73,7 @@ def grants(how: str | None, principals: tuple[str, ...]) -> None:
         raise click.UsageError(f"--{how} is not for {log.url}: give --{scheme}.")
     isolated = isolated_topics(log.image)
     known = sorted({acl.principal for acl in acls} - {"User:*"})
-    found = [granted_to(acls, one, isolated) for one in known]
+    found = [granted_to(acls, one, isolated, writes_topics=how == "iam") for one in known]
     if principals:
         found = [one for one in found if one["principal"] in principals]
     for one in found:
@@ -81,7 +87,8 @@ def grants(how: str | None, principals: tuple[str, ...]) -> None:
         for name, count in isolated.items()
         if count
     ]
-    notes = [*outside, *(_NOTES if isolated else ()), *([" ".join(_MISSING.split())] if how == "iam" else ())]
+    notes = [*outside, *(_NOTES if isolated else ())]
+    notes += [" ".join(note.split()) for note in ((_MISSING,) if how == "iam" else (_LINKS, _OTHER_USERS))]
     if current().json:
         show_json({"root": log.url, "principals": found, "notes": notes})
         return
@@ -102,11 +109,14 @@ def isolated_topics(image: Image) -> dict[str, int]:
     return found
 
 
-def granted_to(acls: Sequence[Acl], principal: str, isolated: Iterable[str] = ()) -> Document:
+def granted_to(
+    acls: Sequence[Acl], principal: str, isolated: Iterable[str] = (), *, writes_topics: bool = True
+) -> Document:
     """Return what the root can give to a principal, and what of its ACLs that does not express.
 
     Args:
         isolated: the names of the isolated topics.
+        writes_topics: the storage can give the right to write one of them.
     """
     own = [acl for acl in acls if acl.principal in {principal, "User:*"}]
     is_writer = all(_has_all(own, kind, "ALL") for kind in _EVERYTHING)
@@ -114,7 +124,8 @@ def granted_to(acls: Sequence[Acl], principal: str, isolated: Iterable[str] = ()
     access = "write" if is_writer else "read" if is_reader else "none"
     topics: list[Document] = []
     for name in () if is_writer else isolated:
-        rights = [right for right in ("READ", "WRITE") if _has_topic(own, name, right)]
+        able = ("READ", "WRITE") if writes_topics else ("READ",)
+        rights = [right for right in able if _has_topic(own, name, right)]
         rights = [right.lower() for right in rights if right == "WRITE" or not is_reader]
         if rights:
             topics.append({"topic": name, "rights": rights})
@@ -229,6 +240,7 @@ def posix_commands(url: str, granted: Document) -> list[str]:
     import shlex
 
     from sparklog.metadata import ISOLATED, isolated_prefix
+    from sparklog.storage.base import TEMPORARY_DIRECTORY
     from sparklog.storage.root_rules import local_path
 
     root = local_path(url)
@@ -246,35 +258,49 @@ def posix_commands(url: str, granted: Document) -> list[str]:
             for option in ("--recursive", "--recursive --default")
         )
 
+    def make(path: str) -> None:
+        """As whoever runs the commands, it would be that user's: the root's own could not write there."""
+        of = Path(root).stat()
+        owner = f"--owner={of.st_uid} --group={of.st_gid} --mode={of.st_mode & 0o770:o}"
+        commands.append(f"install --directory {owner} {shlex.quote(path)}")
+
+    if granted["access"] != "none" or granted["topics"]:
+        # A group's way into the root would else open what is open to everybody below it.
+        commands.append(f"chmod --recursive o-rwx {shlex.quote(root)}")
+        commands.append(f"setfacl --recursive --default --modify other::--- {shlex.quote(root)}")
     if granted["access"] != "none":
         group, rights = ("sparklog-write", "rwX") if granted["access"] == "write" else ("sparklog-read", "rX")
         join(group)
         open_up(group, rights, root)
     elif granted["topics"]:
         join(_METADATA_GROUP)
-        directories = f"{shlex.quote(root)} {shlex.quote(f'{root}/{ISOLATED}')}"
-        commands.append(f"mkdir -p {shlex.quote(f'{root}/{ISOLATED}')}")
+        make(f"{root}/{ISOLATED}")
         # Also to be read: a process syncs the directories above what it opens and writes.
+        directories = f"{shlex.quote(root)} {shlex.quote(f'{root}/{ISOLATED}')}"
         commands.append(f"setfacl --modify group:{_METADATA_GROUP}:rx {directories}")
         properties = shlex.quote(f"{root}/meta.properties")
         commands.append(f"setfacl --modify group:{_METADATA_GROUP}:r {properties}")
         open_up(_METADATA_GROUP, "rX", f"{root}/{_METADATA}")
-    for right, rights in (("read", "rX"), ("write", "rwX")):
-        for topic in _topics_with(granted, right):
-            group, path = topic_group(right, topic), f"{root}/{isolated_prefix(topic)}".rstrip("/")
-            join(group)
-            commands.append(f"mkdir -p {shlex.quote(path)}")
-            open_up(group, rights, path)
+        # Commits and indexes are made there, and keep what they have when they get their names.
+        make(f"{root}/{TEMPORARY_DIRECTORY}")
+        temporary = shlex.quote(f"{root}/{TEMPORARY_DIRECTORY}")
+        commands.append(f"setfacl --modify group:{_METADATA_GROUP}:x {temporary}")
+        commands.append(f"setfacl --default --modify group:{_METADATA_GROUP}:r {temporary}")
+    for topic in _topics_with(granted, "read"):
+        group, path = topic_group(topic), f"{root}/{isolated_prefix(topic)}".rstrip("/")
+        join(group)
+        make(path)
+        open_up(group, "rX", path)
     return commands
 
 
-def topic_group(right: str, topic: str) -> str:
-    """Return the group of a topic: at most 32 characters, and another one for each topic."""
-    group = f"sparklog-{right}-{topic}"
-    if _GROUP.fullmatch(group):
+def topic_group(topic: str) -> str:
+    """Return the group of a topic's readers: at most 32 characters, and another one for each topic."""
+    group = f"sparklog-read-{topic}"
+    if _GROUP.fullmatch(group) and not _HASHED.search(group):
         return group
     plain = _NOT_WORD.sub("-", topic).lower()[:_GROUP_CHARACTERS]
-    return f"sparklog-{right}-{plain}-{zlib.crc32(topic.encode()):08x}"
+    return f"sparklog-read-{plain}-{hashlib.sha256(topic.encode()).hexdigest()[:8]}"
 
 
 # --- output ------------------------------------------------------------------------------------------

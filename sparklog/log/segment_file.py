@@ -565,8 +565,9 @@ class SegmentFile(Closing):
         if self._time_index is None:
             name = time_index_name(self.name)
             self._time_index = _NO_TIMES
-            with contextlib.suppress(NotFoundError, CorruptLogError), self._store.open_read(name) as file:
-                self._time_index = parse_time_entries(file.map(), name)
+            mapped = _mapped_hint(self._store, name)
+            with contextlib.suppress(CorruptLogError):
+                self._time_index = _NO_TIMES if mapped is None else parse_time_entries(mapped, name)
         return self._time_index
 
     def _hint(self, span: Span, offset: int) -> tuple[int, int | None]:
@@ -603,13 +604,10 @@ class SegmentFile(Closing):
     def _load_index(self) -> OffsetIndex:
         if self._index is None:
             name = index_name(self.name)
-            try:
-                with self._store.open_read(name) as file:
-                    mapped = file.map()
-                # The last entry may be half written: its writer may be running.
-                self._index = parse_offset_entries(mapped[: len(mapped) // 8 * 8], name)
-            except NotFoundError:
-                self._index = _EMPTY
+            mapped = _mapped_hint(self._store, name)
+            # The last entry may be half written: its writer may be running.
+            whole = None if mapped is None else mapped[: len(mapped) // 8 * 8]
+            self._index = _EMPTY if whole is None else parse_offset_entries(whole, name)
         return self._index
 
     def _rebuild_index(self) -> None:
@@ -621,6 +619,19 @@ class SegmentFile(Closing):
             # Unless the segment was removed since it was opened, and its index with it.
             if self._store.exists(self.name):
                 self._store.put_hint(index_name(self.name), entries)
+
+
+def _mapped_hint(store: Store, name: str) -> memoryview | None:
+    """Return an index; None: it is missing, or we may not read it. It is only a hint."""
+    try:
+        with store.open_read(name) as file:
+            return file.map()
+    except NotFoundError:
+        return None
+    except StorageError as error:
+        if error.code != "STORAGE_REFUSED":
+            raise
+        return None
 
 
 class SegmentFiles(Closing):

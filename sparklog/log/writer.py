@@ -71,6 +71,7 @@ from sparklog.storage import AppendFile, Store, StoreTraits
 
 SHARED = ""
 INTERNAL = "internal"
+MAX_NUMBER = 99_999_999  # of a segment: its name has eight digits
 MAX_LANES = 16  # open segments of a process; further lanes share the first
 MAX_ISOLATED = 64  # open segments of isolated topics; MAX_LANES on object stores, where each has a buffer
 
@@ -105,7 +106,7 @@ def _prefix_of(lane: str) -> str:
 # Concurrency: the writer's lock.
 
 
-MAX_SYNCED = 10_000
+MAX_SYNCED = 100_000
 
 
 class SyncedSegments:
@@ -680,13 +681,15 @@ class LogWriter:
             return name, self._store.append_file(name)
 
     def _next_name(self, prefix: str) -> str:
+        if self._number > MAX_NUMBER:
+            self._rename()
         born = None if self._seen is None else self._seen()[0]
         name = segment_name(self.writer_id, self._number, born, prefix=prefix)
         self._number += 1  # also if creating fails: a name is tried only once
         return name
 
     def _rename(self) -> None:
-        """Another process has our writer id, and will use the next names, too."""
+        """Begin anew: another process has our writer id, and will use the next names; or none are left."""
         self.writer_id, self._number = uuid.uuid4().hex, 0
 
     def _retire(self, segment: OpenSegment) -> None:

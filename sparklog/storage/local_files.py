@@ -159,7 +159,10 @@ class DurableNames:
             if not os.path.isdir(parent):
                 if not os.path.isdir(self._root):
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-                os.makedirs(parent, exist_ok=True)
+                try:
+                    os.makedirs(parent, exist_ok=True)
+                except FileNotFoundError:  # a sweep has removed a directory that was just made
+                    os.makedirs(parent, exist_ok=True)
                 self._durable.clear()
         except OSError as error:
             raise storage_error("create the directory", parent, error) from error

@@ -1,6 +1,9 @@
 """`sparklog grants`: who gets the root, and what that does not express."""
 
-from collections.abc import Callable
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ import pytest
 from click.testing import Result
 
 import sparklog
-from sparklog.cli.grants import granted_to, iam_policy, topic_group
+from sparklog.cli.grants import granted_to, iam_policy, posix_commands, topic_group
 from sparklog.client import SparkLog
 from sparklog.client.appender import StagedAppend
 from sparklog.errors import StorageError
@@ -156,10 +159,11 @@ def test_a_policy_for_topics_opens_their_directories_and_the_metadata_log_only()
 
 def test_groups_of_topics_have_short_names_of_their_own() -> None:
     names = ["orders", "orders-eu", "Orders", "or.ders", "or_ders", "x" * 249, "x" * 248 + "y"]
-    groups = [topic_group(right, name) for name in names for right in ("read", "write")]
+    names += [topic_group("Orders").removeprefix("sparklog-read-"), "x" * 8 + "-" + "0" * 8]
+    groups = [topic_group(name) for name in names]
     assert len(set(groups)) == len(groups)
     assert max(map(len, groups)) <= 32
-    assert groups[:2] == ["sparklog-read-orders", "sparklog-write-orders"]
+    assert groups[:2] == ["sparklog-read-orders", "sparklog-read-orders-eu"]
 
 
 def test_groups_of_the_directory_of_a_topic(run: Run, run_json: RunJson, root: Path) -> None:
@@ -171,18 +175,73 @@ def test_groups_of_the_directory_of_a_topic(run: Run, run_json: RunJson, root: P
     for operation in ("Read", "Write"):
         run("acls", "add", "--allow-principal", "User:eve", "--operation", operation, "--topic", "orders")
     shown = run("grants", "--posix").stdout
-    assert "#   read and write topic orders\n" in shown
+    assert "#   read topic orders\n" in shown
+    assert "#   not expressed: may WRITE TOPIC orders\n" in shown
+    assert f"chmod --recursive o-rwx {root}\n" in shown
+    assert f"setfacl --recursive --default --modify other::--- {root}\n" in shown
+    assert f"setfacl --default --modify group:sparklog-metadata:r {root}/.tmp\n" in shown
+    of = root.stat()
+    owner = f"--owner={of.st_uid} --group={of.st_gid} --mode={of.st_mode & 0o770:o}"
+    assert f"install --directory {owner} {root}/isolated/orders\n" in shown
     assert f"setfacl --modify group:sparklog-metadata:rx {root} {root}/isolated\n" in shown
     assert f"setfacl --recursive --modify group:sparklog-metadata:rX {root}/__cluster_metadata\n" in shown
     assert f"setfacl --recursive --modify group:sparklog-read-orders:rX {root}/isolated/orders\n" in shown
-    default = "setfacl --recursive --default --modify group:sparklog-write-orders:rwX"
+    default = "setfacl --recursive --default --modify group:sparklog-read-orders:rX"
     assert f"{default} {root}/isolated/orders\n" in shown
     assert "# Note: topic late: 1 extents are not in its directory yet" in shown
     assert "sees the names, sizes, times and settings of all topics" in shown
     document = run_json("grants", "--posix")
     (eve,) = document["principals"]
-    assert (eve["access"], eve["topics"]) == ("none", [{"topic": "orders", "rights": ["read", "write"]}])
-    assert len(document["notes"]) == 4
+    assert (eve["access"], eve["topics"]) == ("none", [{"topic": "orders", "rights": ["read"]}])
+    assert len(document["notes"]) == 6
+
+
+@pytest.mark.skipif(shutil.which("setfacl") is None or os.geteuid() != 0, reason="needs setfacl, and root")
+@pytest.mark.parametrize("umask", [0o022, 0o027])
+def test_the_commands_do_what_they_say(root: Path, umask: int) -> None:
+    """With groups and a user that nobody has: a job reads its topic, also what comes later, and no other."""
+    reader, groups = 61002, {"sparklog-metadata": 51001, "sparklog-read-orders": 51002}
+    for path in (root.parent, *root.parent.parents[:2]):
+        path.chmod(0o755)
+    before = os.umask(umask)
+    try:
+        log = sparklog.open(str(root))
+        for topic in ("orders", "payroll"):
+            log.create_topic(topic, 1, {"sparklog.segment.isolation": "true"})
+            log.append(topic, pa.table({"value": [topic]}))
+        for command in posix_commands(f"file://{root}", granted_to([READS], "User:eve", ISOLATED)):
+            if not command.startswith(("groupadd", "usermod")):
+                for name, number in groups.items():
+                    command = command.replace(f"group:{name}:", f"group:{number}:")
+                subprocess.run(command, shell=True, check=True)
+        log.append("orders", pa.table({"value": ["more"]}))
+        log.close()
+    finally:
+        os.umask(before)
+    files = [path for path in root.rglob("*") if path.is_file()]
+    readable = {
+        path.relative_to(root).as_posix() for path in files if may_read(path, reader, groups.values())
+    }
+    assert any(name.startswith("isolated/orders/") for name in readable)
+    assert "meta.properties" in readable
+    commits = {path.relative_to(root).as_posix() for path in (root / "__cluster_metadata").iterdir()}
+    assert commits <= readable
+    assert all(name.startswith(("isolated/orders/", "__cluster_metadata/", "meta")) for name in readable)
+
+
+def may_read(path: Path, user: int, groups: Iterable[int]) -> bool:
+    """In a child with these rights."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups(list(groups))
+            os.setgid(user)
+            os.setuid(user)
+            path.read_bytes()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
 
 
 # --- a store that keeps to it ------------------------------------------------------------------------

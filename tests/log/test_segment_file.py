@@ -12,7 +12,7 @@ from sparklog.errors import CorruptLogError, StorageError
 from sparklog.format.index import encode_offset_entries, parse_offset_entries
 from sparklog.log.read_plan import extent_span, plan_read
 from sparklog.log.segment_file import SegmentFile, SegmentFiles, index_base_offset, index_name
-from sparklog.storage import MemoryStore
+from sparklog.storage import LocalStore, MemoryStore
 
 VALUES = [b"%06d" % number + b"." * 94 for number in range(5000)]
 
@@ -82,6 +82,20 @@ def test_a_missing_index_is_rebuilt(big: Any) -> None:
     assert located(big, 4990)[0] <= 4990
     assert index_path(big).exists()
     assert located(big, 4990)[2] < 20_000
+
+
+def test_an_index_that_we_may_not_read_is_as_a_missing_one(big: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is only a hint. Root may read everything, so the refusal is not the file system's here."""
+    real = LocalStore.open_read
+
+    def refusing(store: LocalStore, name: str) -> Any:
+        if name.endswith(".index"):
+            raise StorageError("STORAGE_REFUSED", f"{name}: cannot open: Permission denied", fix="ask")
+        return real(store, name)
+
+    monkeypatch.setattr(LocalStore, "open_read", refusing)
+    first, last, _ = located(big, 4990)
+    assert first <= 4990 <= last
 
 
 def test_a_half_written_entry_is_ignored(big: Any) -> None:

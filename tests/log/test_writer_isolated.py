@@ -7,6 +7,7 @@ import pytest
 
 from sparklog.errors import StorageError
 from sparklog.format.encode import EncodedBatches
+from sparklog.log import writer as module
 from sparklog.log.config import TopicConfig
 from sparklog.log.writer import MAX_ISOLATED, MAX_LANES, Append, LogWriter, isolated_lane, lane_of
 from sparklog.metadata import DraftExtent, isolated_prefix, new_id
@@ -140,3 +141,15 @@ def test_the_segment_of_a_deleted_topic_is_closed_by_the_next_sync(local: Any, e
     topics.writer.sync()
     assert not topics.writer.is_end(gone)
     assert topics.writer.is_end(kept)
+
+
+def test_a_writer_whose_numbers_are_used_up_begins_anew(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name of nine digits would be nobody's: never swept, and refused after a sweep."""
+    monkeypatch.setattr(module, "MAX_NUMBER", 2)
+    drafts = [topics.append(f"t{number}") for number in range(7)]
+    topics.writer.sync(drafts)
+    names = [draft.segment.rpartition("/")[2] for draft in drafts]
+    assert names == [f"{number % 3:08d}.log" for number in range(7)]
+    assert len({draft.segment.split("/")[-2] for draft in drafts}) == 3

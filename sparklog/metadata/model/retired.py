@@ -15,7 +15,9 @@ Not here: the action (sweeping.py); which segments, and their files (maintenance
 Sources: adr/0019; tests/models/sweeping.py.
 """
 
+import operator
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -24,6 +26,7 @@ import msgspec
 from sparklog.metadata.model.action import Int64
 from sparklog.metadata.model.extent_list import ExtentColumns
 
+_FIRST = operator.attrgetter("first")
 MAX_COUNTED = 50_000
 MAX_RANGES = 10_000
 NEVER_CHECKED_MS = -1
@@ -33,7 +36,7 @@ _TOPIC = rf"(?:{ISOLATED}/[^/]+/)?"
 # The first names with versions have a dash instead of the dot.
 _OWN = re.compile(_TOPIC + r"segments/[^/]+/\d{8}[.-](\d{1,18})\.log")
 _MERGED = re.compile(_TOPIC + r"[^/]+/\d{20}[.-](\d{1,18})-[A-Za-z0-9_-]{22}\.log")  # an id of 22
-# A writer gives a number once, in whatever directory: ranges of its numbers stay few.
+# A writer gives a number once, in whatever directory: so few ranges have many of its segments.
 _NUMBERED = re.compile(_TOPIC + r"(segments/[^/]+)/(\d{8})(?:[.-]\d{1,18})?\.log")
 
 
@@ -57,7 +60,8 @@ class Retired:
 
     Fields:
         removed_bytes: segment -> stored bytes of extents that were in the image, or staged, and were removed.
-        ranges: the retired segments, by the writer's directory; a merged segment is its own directory.
+        ranges: the retired segments, by the writer's directory, ascending; a merged segment is its own
+            directory.
         pending: segment -> when it was retired (Unix ms): its file may still exist.
         checked_ms: when the last search for segments to retire ran.
     """
@@ -70,7 +74,9 @@ class Retired:
     def has(self, segment: str) -> bool:
         """True if the segment is retired."""
         group, number = _place_of(segment)
-        return any(retired.first <= number <= retired.last for retired in self.ranges.get(group, ()))
+        ranges = self.ranges.get(group, ())
+        place = bisect_right(ranges, number, key=_FIRST) - 1
+        return place >= 0 and number <= ranges[place].last
 
     @property
     def range_count(self) -> int:
