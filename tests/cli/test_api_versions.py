@@ -40,7 +40,7 @@ def test_versions_are_those_that_are_served(
     assert lines[-1] == ")"
     served = {api["key"]: (api["name"], api["max_version"]) for api in row["apis"]}
     assert served[3][0] == "Metadata"
-    assert served[18] == ("ApiVersions", 4)
+    assert served[18] == ("ApiVersions", 5)
     assert len(lines) == len(served) + 2
 
 
