@@ -23,6 +23,7 @@ def test_a_benchmark_can_be_imported(name: str) -> None:
     importlib.import_module(name)
 
 
+@pytest.mark.slow
 def test_the_figures_that_are_drawn_are_those_of_the_text(tmp_path: Path) -> None:
     text = (draw_published.PROJECT / "benchmarks" / "README.md").read_text()
     said = {

@@ -158,6 +158,7 @@ def test_following(run: Run, cluster: Cluster, log: SparkLog, monkeypatch: pytes
     from sparklog.cli.inputs import Stop
 
     monkeypatch.setattr(mirror, "REFRESH_S", 0.0)
+    monkeypatch.setattr(mirror, "RETRY_S", 0.0)
     rounds = 0
     real = cluster.topics
 

@@ -88,6 +88,7 @@ def refuse_what_is_not_text(text: str) -> None:
     assert re.search(r"\son\w+=|javascript:|\sstyle=|<style|<script(?! src=)", text) is None
 
 
+@pytest.mark.slow
 def test_every_link_leads_to_a_page_where_foreign_names_are_text(busy: SparkLog, client: TestClient) -> None:
     assert busy.image.topics
     left, seen = ["/"], set()

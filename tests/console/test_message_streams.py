@@ -395,6 +395,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(
     )
 
 
+@pytest.mark.slow
 def test_large_pieces_are_sent_in_parts(filled: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = export_bytes(filled)
     monkeypatch.setattr(message_streams, "SENT_PIECE", 100)

@@ -315,6 +315,7 @@ def test_a_search_within_a_value_is_cancelled(
     assert (last.progress.stopped, len(calls)) == ("cancelled", 11)
 
 
+@pytest.mark.slow
 def test_values_that_are_nested_too_deeply_are_counted(log: SparkLog) -> None:
     log.create_topic(TOPIC, 1, configs={"max.message.bytes": "10000000"})
     deep = [b"[" * nesting + b",".join([b'{"a":1}'] * 400_000) + b"]" * nesting for nesting in (500, 200)]

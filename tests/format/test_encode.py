@@ -345,6 +345,7 @@ def test_what_no_reader_would_decompress_again_is_not_compressed(
         )
 
 
+@pytest.mark.slow
 def test_zeros_that_compress_well_but_are_too_many_to_be_read_are_refused() -> None:
     value = pa.array([bytes(DEFAULT_MAX_DECOMPRESSED_BYTES + 1)], pa.binary())
     columns = RecordColumns(key=None, value=value, timestamp_ms=np.zeros(1, np.int64))

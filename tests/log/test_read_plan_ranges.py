@@ -57,6 +57,7 @@ def naive(start: int, end: int) -> list[ByteRange]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "last"), [(0, COUNT), (17, 18), (17, 19), (17, 20), (9_990, 10_020), (5, 5)]
 )

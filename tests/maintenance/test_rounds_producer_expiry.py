@@ -108,6 +108,7 @@ def test_it_is_for_whole_roots(log: SparkLog) -> None:
     assert round_of(log, Terms(topics=["t"])).outcome == "nothing"
 
 
+@pytest.mark.slow
 def test_a_partition_of_too_many_producers_is_merged_once_their_time_is_over(
     log: SparkLog, clock: ManualClock
 ) -> None:

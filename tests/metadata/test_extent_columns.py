@@ -120,6 +120,7 @@ def test_extents_come_back(extents: list[Extent]) -> None:
     assert body(data)["actions"][1]["type"] == ("append_columns" if in_columns else "append_extents")
 
 
+@pytest.mark.slow
 @given(st.lists(EXTENT, min_size=1, max_size=40), st.integers(0, 3))
 def test_drafts_come_back(extents: list[Extent], cut: int) -> None:
     drafts = [

@@ -138,6 +138,7 @@ def test_changes_like_a_list(seed: int) -> None:
     assert list(columns.extents(TOPIC, 3)) == model
 
 
+@pytest.mark.slow
 def test_whoever_goes_through_many_holds_few() -> None:
     """A compaction goes through all extents of a partition: as objects a million would take 400 MB."""
     count = 50_000

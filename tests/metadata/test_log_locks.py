@@ -147,6 +147,7 @@ def test_who_takes_longer_than_others_wait_has_right_of_way(memory: MemoryStore,
     assert waited_ms() == 0
 
 
+@pytest.mark.slow
 def test_a_large_plan_is_published_beside_a_busy_publisher(local: LocalStore) -> None:
     settings = MetadataSettings(snapshot_bytes=1 << 40, publish_timeout_ms=60_000)
     large, busy = (MetadataLog.open(local, SystemClock(), create=True, settings=settings) for _ in range(2))

@@ -100,6 +100,7 @@ def test_a_producer_of_a_forgotten_id_begins_anew(root: Root) -> None:
     assert root.begin(known=first) == (1, 0)
 
 
+@pytest.mark.slow
 def test_epochs_run_out(root: Root) -> None:
     root.begin()
     root.apply(*(begin(0, epoch) for epoch in range(1, 32_767)))

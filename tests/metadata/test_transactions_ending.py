@@ -256,6 +256,7 @@ def test_only_what_is_open_is_aborted(root: Root) -> None:
     assert plan_abort_transactions(root.image, ["over"], now_ms=1) == []
 
 
+@pytest.mark.slow
 def test_several_that_have_run_out_of_epochs_get_an_id_each(root: Root) -> None:
     for number, name in enumerate(("one", "two")):
         root.begin(name)

@@ -171,6 +171,7 @@ class Both:
             assert getattr(derived, field) == getattr(image.transactions, field)
 
 
+@pytest.mark.slow
 @given(STEPS)
 @settings(max_examples=150, deadline=None)
 def test_the_root_is_as_the_model(steps: list[tuple[int, int, int, int, int]]) -> None:

@@ -123,6 +123,7 @@ def test_client_certificate(start_broker: Start, authority: Authority) -> None:
 # --- command line ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_command_config(broker: RunningBroker, authority: Authority, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     (tmp_path / "password").write_text("secret\n")

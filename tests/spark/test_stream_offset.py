@@ -22,6 +22,7 @@ def offset(
     )
 
 
+@pytest.mark.slow
 @given(positions, st.one_of(st.none(), positions), positions)
 def test_round_trip(current: Positions, initial: Positions | None, kept: Positions) -> None:
     original = offset(current, initial, kept)

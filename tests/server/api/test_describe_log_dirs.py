@@ -114,6 +114,7 @@ def test_what_has_not_changed_is_neither_told_nor_added_up_anew(
     assert (told.taken(), added.taken()) == (1, 1)
 
 
+@pytest.mark.slow
 def test_others_have_turns_while_many_partitions_are_looked_at(
     asker: WireClient, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

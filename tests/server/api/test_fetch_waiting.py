@@ -72,6 +72,7 @@ def test_deleting_the_topic_ends_the_wait(
     assert partitions_of(client.receive(FETCH, 12)[1])[0].error_code == 3
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_stops_waiting(talk: Callable[[], WireClient], broker: RunningBroker) -> None:
     client = talk()
     client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
@@ -80,6 +81,7 @@ def test_a_client_that_leaves_stops_waiting(talk: Callable[[], WireClient], brok
     waiting(broker, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can be asked")
 def test_a_client_that_leaves_in_the_middle_of_a_request_stops_waiting(
     talk: Callable[[], WireClient], broker: RunningBroker

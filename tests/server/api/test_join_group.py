@@ -125,6 +125,7 @@ def test_a_stopping_broker_does_not_wait_for_members(
     running_broker.stop()  # in less than sparklog.shutdown.timeout.ms, or it fails
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can be asked")
 def test_who_leaves_while_it_joins_is_not_waited_with(
     asker: WireClient, running_broker: RunningBroker, connect: Callable[[RunningBroker], WireClient]

@@ -179,6 +179,7 @@ def test_topics_that_would_make_an_answer_too_large_are_refused(
     ]
 
 
+@pytest.mark.slow
 def test_others_have_turns_between_topics_of_many_partitions(
     asker: WireClient, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ def test_session_has_a_lifetime_and_is_renewed(renewing: RunningBroker) -> None:
         assert client.ask(METADATA, 1, topics=None).brokers
 
 
+@pytest.mark.slow
 def test_renewal_of_an_old_connection_has_time(start_broker: Start, root_with_users: str) -> None:
     """The time of an authentication counts from its own beginning."""
     quick = {"connections.max.reauth.ms": "60000", "sparklog.authentication.timeout.ms": "4000"}

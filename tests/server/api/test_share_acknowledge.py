@@ -143,6 +143,7 @@ def test_a_lost_connection_counts_as_a_delivery(worker: Worker, other: Worker) -
     assert other.fetch(max_wait=10_000) == [Got(0, 4, 2)]
 
 
+@pytest.mark.slow
 def test_a_lock_expires(worker: Worker, other: Worker, log: sparklog.SparkLog) -> None:
     set_group(worker.asker, share_record_lock_duration_ms=str(SHORT_MS))
     append(log, 1)

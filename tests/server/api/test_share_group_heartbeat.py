@@ -84,6 +84,7 @@ def test_listed_and_deleted(asker: WireClient, log: sparklog.SparkLog) -> None:
     assert describe(asker).error_code.name == "group_id_not_found"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["silent"])
 def test_a_silent_member_is_removed(asker: WireClient, group: str) -> None:
     asker.ask(

@@ -18,6 +18,7 @@ FATAL = FatalStorageError("DURABILITY_UNKNOWN", "fsync failed", fix="stop")
 FULL = StorageError("STORAGE_FULL", "no space left", fix="free space")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("error", [FATAL, FULL], ids=["fsync", "full"])
 def test_a_failed_fsync_of_the_controllers_stops_the_broker(
@@ -52,6 +53,7 @@ def test_a_failed_fsync_of_the_controllers_stops_the_broker(
     assert failed == (1 if error is FATAL else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_part_that_is_refused_is_told_once_and_tried_again(
     store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, told: Told

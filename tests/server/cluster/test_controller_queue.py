@@ -60,6 +60,7 @@ def test_who_falls_silent_is_fenced_while_clients_ask_without_a_pause(
     log.close()
 
 
+@pytest.mark.slow
 def test_the_balance_is_counted_beside_the_event_loop(
     store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

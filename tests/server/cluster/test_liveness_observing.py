@@ -68,6 +68,7 @@ def test_a_look_that_was_overtaken_says_nothing(
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_so_many_looks_hang_at_most(store: MemoryStore, looked: Looked) -> None:
     released, under_way = threading.Event(), list[str]()
 
@@ -90,6 +91,7 @@ def test_so_many_looks_hang_at_most(store: MemoryStore, looked: Looked) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_silence_that_is_shared_is_no_evidence(store: MemoryStore, looked: Looked) -> None:
     """Nobody's heartbeat arrives, though the storage can be read: a full disk."""
     heartbeat = Heartbeat(store, SILENT, 0)
@@ -221,6 +223,7 @@ def test_objects_of_many_brokers_are_asked_for_together(store: MemoryStore, cloc
     assert looked.problems == []
 
 
+@pytest.mark.slow
 def test_a_storage_that_is_slow_for_all_says_who_is_dead(store: MemoryStore, looked: Looked) -> None:
     """An answer that takes longer than an interval counts, and others may take as long again."""
     looked.watched = [UNREAD, SILENT]

@@ -236,6 +236,7 @@ def test_a_look_begun_before_an_answer_came_is_no_later_one(store: MemoryStore, 
     assert looked.dead == [SILENT]
 
 
+@pytest.mark.slow
 def test_what_arrives_of_our_own_while_an_object_hangs_is_too_late(
     store: MemoryStore, clock: ManualClock
 ) -> None:

@@ -48,6 +48,7 @@ def replaced(told: Told) -> int:
     return sum("is replaced by one that says nothing" in text for text in told("sparklog_server"))
 
 
+@pytest.mark.slow
 def test_of_a_dead_process_it_is_replaced_and_watched(brokers: Brokers, told: Told) -> None:
     epoch = brokers[1].broker.membership.current().broker_epoch
     brokers.silence(1)
@@ -68,6 +69,7 @@ def test_of_a_living_one_it_is_written_again(reads: int, brokers: Brokers, told:
     assert replaced(told) == 1
 
 
+@pytest.mark.slow
 def test_where_it_stays_unreadable_nobodys_place_is_taken(brokers: Brokers, told: Told) -> None:
     """Of whom it is nothing is known, so that it may live."""
     Damage(brokers, reads=1 << 30)

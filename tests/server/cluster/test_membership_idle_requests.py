@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
 from sparklog.metadata import MetadataLog
@@ -102,6 +104,7 @@ async def _until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_an_idle_broker_asks_for_three_things_an_interval() -> None:
     """No more than is written in docs/internals/cluster.md; a busy machine makes it fewer."""
     intervals, asked = asyncio.run(_asked_while_idle((1, 2, 3)))

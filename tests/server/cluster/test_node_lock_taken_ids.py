@@ -106,6 +106,7 @@ def test_a_newcomer_waits_for_one_that_is_told_to_stop_meanwhile(brokers: Broker
     assert brokers[1].broker.membership.is_registered
 
 
+@pytest.mark.slow
 def test_one_that_runs_on_keeps_its_node_id(brokers: Brokers, told: Told) -> None:
     brokers.start(1, 2)
     epoch = brokers[1].broker.membership.current().broker_epoch

@@ -65,6 +65,7 @@ def test_a_client_that_expects_no_answer_is_muted_too(running_broker: RunningBro
         assert is_silent(alice)
 
 
+@pytest.mark.slow
 def test_a_throttled_fetch_is_empty_and_comes_later(running_broker: RunningBroker) -> None:
     limit(running_broker, consumer_byte_rate=2_000.0)
     fetch = REQUESTS[ApiKey.FETCH]()
@@ -142,6 +143,7 @@ def test_an_address_that_connects_too_often_is_refused(running_broker: RunningBr
     assert closed >= 2
 
 
+@pytest.mark.slow
 def test_the_rate_holds_for_a_client_that_does_not_wait(running_broker: RunningBroker) -> None:
     """A burst of one second, and then a second for each second's worth."""
     limit(running_broker, producer_byte_rate=200_000.0)

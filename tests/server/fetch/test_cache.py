@@ -197,6 +197,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(limit=st.sampled_from([9_000, 20_000, 200_000]), steps=steps)
 def test_whatever_is_read_was_appended(limit: int, steps: list[tuple[str, int, int, int]]) -> None:
@@ -221,6 +222,7 @@ def test_whatever_is_read_was_appended(limit: int, steps: list[tuple[str, int, i
         assert cache.size_bytes <= limit
 
 
+@pytest.mark.slow
 def test_threads() -> None:
     """Readers see whole batches while appends and evictions go on."""
     cache = TailCache(MIB)

@@ -87,6 +87,7 @@ def test_a_client_that_leaves_takes_its_session_along(
     assert sessions.size_bytes == 0
 
 
+@pytest.mark.slow
 def test_waiting_is_bounded(
     start_broker: Callable[..., RunningBroker], stored: StoredLog, tmp_path: Path
 ) -> None:

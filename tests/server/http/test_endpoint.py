@@ -484,6 +484,7 @@ def post(broker: RunningBroker, path: str, document: dict[str, object]) -> tuple
             return error.code, json.load(error)
 
 
+@pytest.mark.slow
 def test_the_console_changes_the_root_only_if_it_may(start_broker: Callable[..., RunningBroker]) -> None:
     broker = start_broker(ON)
     assert post(broker, "/create-topic", {"name": "made"})[0] in {404, 405}

@@ -86,6 +86,7 @@ def test_who_takes_nothing_is_let_go(broker: RunningBroker, monkeypatch: pytest.
         until(lambda: connection_count(broker) == 0, 30)
 
 
+@pytest.mark.slow
 def test_those_who_wait_for_metrics_are_few(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each that waited kept a connection, and so an open file: clients of Kafka's found none left."""
 

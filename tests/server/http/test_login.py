@@ -368,6 +368,7 @@ def test_new_certificates_are_taken_without_a_restart(
     assert Site(site.broker, other).ask("/health")[0] == 200
 
 
+@pytest.mark.slow
 def test_connections_that_shake_no_hands_are_few(start_site: Callable[..., Site]) -> None:
     site = start_site()
     address = site.broker.broker.http.address

@@ -76,6 +76,7 @@ def test_what_is_answered_soon_is_still_told(run: Run, pipelined: bool) -> None:
     run(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [True, False])
 def test_nobody_waits_for_what_is_never_answered(run: Run, pipelined: bool) -> None:
     async def main() -> None:

@@ -229,6 +229,7 @@ def test_stranger_bytes_end_the_connection(configs: Any, sent: bytes) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_stalled_handshake_is_ended(
     run: Run, configs: Any, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:

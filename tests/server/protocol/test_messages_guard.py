@@ -158,6 +158,7 @@ def test_uvarints_of_all_sizes(value: int) -> None:
     assert read_uvarint(memoryview(bytes(data)), 0) == (value, len(data))
 
 
+@pytest.mark.slow
 def test_every_request_that_kio_knows_can_be_walked() -> None:
     """Also of APIs that are not served yet."""
     walked = 0

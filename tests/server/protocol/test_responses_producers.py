@@ -1,6 +1,7 @@
 """The hand-written response of DescribeProducers, against that made of entities."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_payload_module
@@ -35,6 +36,7 @@ def joined(chunks: list[Chunk]) -> bytes:
     return b"".join(bytes(chunk) for chunk in chunks if not isinstance(chunk, FileRegion))
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(topics=TOPICS)
 def test_is_what_kio_writes(topics: Topics) -> None:

@@ -207,6 +207,7 @@ def test_memory_goes_back_when_all_have_completed(
     assert left < 300_000 < 16 * count
 
 
+@pytest.mark.slow
 def test_a_hot_key_stays_small_while_requests_come_and_go() -> None:
     """Each request also waits for a busy partition that never answers it: no purge is needed."""
     purgatory = Purgatory(WheelSchedule())

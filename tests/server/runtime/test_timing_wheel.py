@@ -95,6 +95,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(start=st.integers(0, 2**40), steps=steps)
 def test_the_wheel_does_what_a_sorted_list_does(start: int, steps: list[tuple[str, int]]) -> None:
@@ -122,6 +123,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.thread_time() - start
 
 
+@pytest.mark.slow
 def test_costs_are_linear_in_what_is_added() -> None:
     """Ten times the entries must not cost much more than ten times the time."""
     random_delays = random.Random(1)

@@ -146,6 +146,7 @@ def test_every_api_has_a_rule_and_a_row_of_the_matrix() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_matrix(running_broker: RunningBroker) -> None:
     """Each API: a nobody, without one of its permissions, with exactly these, with a DENY, a super user."""
     trust_client_ids(running_broker)
@@ -173,6 +174,7 @@ def test_the_matrix(running_broker: RunningBroker) -> None:
     assert not wrong
 
 
+@pytest.mark.slow
 def test_nobody_learns_what_exists(running_broker: RunningBroker) -> None:
     """The answers are the same with the topic, the group and the transactional id, and without."""
     trust_client_ids(running_broker)
