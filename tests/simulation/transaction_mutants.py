@@ -71,7 +71,7 @@ TRANSACTION_MUTANTS = (
         "offsets of a transaction that is over are staged in the next one",
         GROUPS_ON_DIRECTORY,
         lambda: mock.patch.object(decisions, "adding", _of_what_is_open),
-        first=270,  # one history in about 250 has it
+        first=3000,  # one history in about 250 has it
     ),
     Mutant(
         "an abort publishes what was staged",
