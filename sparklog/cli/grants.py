@@ -88,7 +88,8 @@ def grants(how: str | None, principals: tuple[str, ...]) -> None:
         if count
     ]
     notes = [*outside, *(_NOTES if isolated else ())]
-    notes += [" ".join(note.split()) for note in ((_MISSING,) if how == "iam" else (_LINKS, _OTHER_USERS))]
+    of_store = [_MISSING] if how == "iam" else [_OTHER_USERS, *([_LINKS] if isolated else [])]
+    notes += [" ".join(note.split()) for note in of_store]
     if current().json:
         show_json({"root": log.url, "principals": found, "notes": notes})
         return

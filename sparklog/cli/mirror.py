@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -185,12 +186,10 @@ class _Run:
                 note(f"Warning: {at[0]}-{at[1]}: {count} offsets were gone before they were copied.")
         total = sum(plan.offsets_to_copy for plan in self.plans)
         with _progress(self.mirror, None if follow else total):
-            is_first = True
-            while is_first or not self.stop.is_asked():
+            for turn in itertools.count():
                 try:
-                    if not is_first:
+                    if turn:
                         self._refresh()
-                    is_first = False
                     self.is_complete = self.mirror.copy(self.stop, follow_s=REFRESH_S if follow else None)
                     self.duration_s = time.monotonic() - started_s
                     if self.groups:
@@ -201,7 +200,7 @@ class _Run:
                         raise
                     note(f"Warning: {error.message}; it is tried again.")
                     time.sleep(RETRY_S)
-                if not follow:
+                if not follow or self.stop.is_asked():
                     break
 
     def _refresh(self) -> None:

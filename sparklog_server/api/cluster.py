@@ -114,7 +114,7 @@ async def handle_api_versions(request: Any, context: RequestContext, services: S
         producers of Java and franz-go use the second protocol (KIP-890); group.version 1: the consumer
         protocol (KIP-848); share.version 2: share groups (KIP-932), with dead-letter topics (KIP-1191).
         A client that says which cluster and node it means, and has reached another, gets
-        REBOOTSTRAP_REQUIRED: an address that is used again never serves another root's clients.
+        REBOOTSTRAP_REQUIRED: so it finds out that another root uses the address now.
     Does not: change features (UpdateFeatures; the root's settings are changed instead); check the client's
         name and version.
     Versions: 3 flexible, client software name (KIP-482, KIP-511), features; 4 those from version 0
