@@ -9,6 +9,7 @@ import re
 import select
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -164,6 +165,8 @@ def image_of(log: OpenedRoot, moment: Moment | None) -> Image:
 
 # --- stopping ----------------------------------------------------------------------------------------
 
+LONGEST_WAIT_S = 86_400.0 * 365  # select takes no infinity
+
 
 class Stop:
     """A request to stop, made by a signal handler while the same thread may be waiting for it.
@@ -175,6 +178,7 @@ class Stop:
     def __init__(self) -> None:
         self._is_asked = False
         self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
 
     def ask(self) -> None:
@@ -187,14 +191,35 @@ class Stop:
 
     def wait(self, seconds: float) -> bool:
         """Wait until asked, or for so long; True if asked."""
-        if not self._is_asked:
-            select.select([self._reader], [], [], min(max(0.0, seconds), 86_400.0 * 365))
+        end_s = time.monotonic() + seconds
+        while not self._is_asked and (left_s := end_s - time.monotonic()) > 0:
+            self.wait_or_read(left_s, ())
         return self._is_asked
 
     def wait_or_read(self, seconds: float | None, descriptors: Sequence[int]) -> list[int]:
-        """Wait as `wait` (None: no limit), or until a descriptor can be read; return those that can."""
+        """Wait until asked, for so long (None: no limit), or until a descriptor can be read; return those.
+
+        Any signal that Python handles may end it early.
+        """
+        seconds = seconds if seconds is None else min(max(0.0, seconds), LONGEST_WAIT_S)
         ready, _, _ = select.select([self._reader, *descriptors], [], [], seconds)
+        if self._reader in ready and not self._is_asked:  # another signal's byte; who asks writes one, too
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._reader, 1 << 16)
         return [descriptor for descriptor in descriptors if descriptor in ready]
+
+    @contextlib.contextmanager
+    def woken_by_signals(self) -> Iterator[None]:
+        """Let the arrival of a signal end a wait; only in the main thread.
+
+        Python runs a handler between two of its own instructions. A signal that arrives after the last of
+        them, but before the system call of a wait, would be heard only after the wait, which may take hours.
+        """
+        before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
 
     def close(self) -> None:
         os.close(self._reader)
@@ -218,9 +243,10 @@ def until_signalled() -> Iterator[Stop]:
                 signal.signal(number, handler)
 
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            for number in before:
-                signal.signal(number, ask)
-            yield stop
-        finally:
-            restore()
+        with stop.woken_by_signals():
+            try:
+                for number in before:
+                    signal.signal(number, ask)
+                yield stop
+            finally:
+                restore()

@@ -1,13 +1,21 @@
 """What commands are given: moments, and signals that come while the same thread waits."""
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 
 import click
 import pytest
 
-from sparklog.cli.inputs import Moment, Stop, parse_datetime, parse_java_duration, parse_moment
+from sparklog.cli.inputs import (
+    Moment,
+    Stop,
+    parse_datetime,
+    parse_java_duration,
+    parse_moment,
+    until_signalled,
+)
 from sparklog.wording import shown_time
 
 # --- inputs ----------------------------------------------------------------------------------------
@@ -134,3 +142,34 @@ def test_how_long_it_may_take_is_not_bound(stop: Stop) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.01)
     stop.wait(1e300)
     assert stop.is_asked()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("is_reading", [False, True])
+def test_a_signal_just_before_the_wait_ends_it(is_reading: bool) -> None:
+    """A system call that begins after the signal has arrived is not interrupted by it.
+
+    Here another thread takes the signal while this one already waits, which comes to the same.
+    """
+    with until_signalled() as stop:
+        other = threading.Timer(0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+        other.start()
+        while is_reading and not stop.is_asked():
+            assert stop.wait_or_read(None, ()) == []
+        assert stop.wait(3600)
+        other.join()
+
+
+@pytest.mark.timeout(60)
+def test_another_signal_does_not_shorten_a_wait() -> None:
+    heard = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    try:
+        with until_signalled() as stop:
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            began = time.monotonic()
+            assert not stop.wait(0.1)
+            assert time.monotonic() - began >= 0.1
+            assert heard == [signal.SIGALRM]
+    finally:
+        signal.signal(signal.SIGALRM, before)
