@@ -50,9 +50,10 @@ def test_a_broker_that_is_one_of_several_commits_nothing_when_nothing_happens(
 ) -> None:
     brokers.start(1, 2)
     before = commits(root)
-    heartbeats = Path(root) / "__cluster_metadata" / "heartbeats"
-    seen = {(heartbeats / node).read_bytes() for node in ("1", "2")}
-    until(lambda: not seen & {(heartbeats / node).read_bytes() for node in ("1", "2")})
+    beats = [Path(root) / "__cluster_metadata" / "heartbeats" / node for node in ("1", "2")]
+    until(lambda: all(beat.exists() for beat in beats), what="the first heartbeats, which nobody waits for")
+    seen = {beat.read_bytes() for beat in beats}
+    until(lambda: not seen & {beat.read_bytes() for beat in beats})
     assert commits(root) == before
 
 
