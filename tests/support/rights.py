@@ -38,3 +38,12 @@ def closed(path: Path, mode: int = 0) -> Iterator[None]:
         yield
     finally:
         path.chmod(before)
+
+
+@contextlib.contextmanager
+def read_only(directory: Path) -> Iterator[None]:
+    """No file can be created or removed in it, or below it, within the block."""
+    with contextlib.ExitStack() as stack:
+        for path in [path for path in (*directory.rglob("*"), directory) if path.is_dir()]:
+            stack.enter_context(closed(path, 0o500))
+        yield

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import StorageError
@@ -16,6 +17,7 @@ from sparklog.storage.base import StoreTraits
 from sparklog_server.cluster.membership import Registration
 from sparklog_server.publish.group_commit import GroupCommitter
 from sparklog_server.publish.parts import AppendPart
+from tests.seaweed import MOST_KEY, MOST_ROOTS, MOST_SECRET, SeaweedServer
 from tests.server.publish.batches import part
 from tests.server.publish.test_group_commit import offsets, orders
 from tests.server.publish.transactional_parts import leading, of
@@ -205,3 +207,23 @@ def test_records_and_actions_of_one_commit_fail_together(
     with pytest.raises(StorageError, match=f"isolated/{topic}/ is closed"):
         committer.append_and_publish([of_topic(log, topic), orders(log)], lambda _image, drafts: (drafts, []))
     assert [log.log_end_offset(name, 0) for name in (topic, "orders")] == [0, 0]
+
+
+def test_a_bucket_that_refuses_a_topic(s3_server: SeaweedServer) -> None:
+    """Of a real store: only at the sync, an object for each topic."""
+    with sparklog.open(MOST_ROOTS[0]) as owner:
+        for topic in ("orders", "secret", "shared"):
+            owner.create_topic(topic, 1, ISOLATED if topic != "shared" else {})
+    options = {"key": MOST_KEY, "secret": MOST_SECRET, "endpoint_url": s3_server.endpoint_url}
+    with sparklog.open(MOST_ROOTS[0], create=False, storage_options=options) as log:
+        registration = take_over(log)
+        committer = GroupCommitter(
+            log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {})
+        )
+        parts = [of_topic(log, topic) for topic in ("orders", "secret", "shared")]
+        for attempt in range(2):
+            outcomes = committer.write(parts)
+            assert offsets(outcomes) == [2 * attempt, "STORAGE_REFUSED", 2 * attempt]
+        assert "isolated/secret/ is closed to this process" in str(outcomes[1].error)
+    with sparklog.open(MOST_ROOTS[0]) as owner:
+        assert [owner.log_end_offset(topic, 0) for topic in ("orders", "secret", "shared")] == [4, 0, 4]
