@@ -23,7 +23,7 @@ from tests.hooked_s3 import HookedS3Store
 from tests.seaweed import SeaweedServer
 from tests.support import levels
 from tests.support.leftovers import Leftovers
-from tests.support.rights import unprivileged_directory
+from tests.support.rights import obeying_permissions
 from tests.support.told import Told
 
 if TYPE_CHECKING:
@@ -253,10 +253,10 @@ def directory(root: str) -> Path:
 
 
 @pytest.fixture
-def unprivileged() -> Iterator[Path]:
+def unprivileged(tmp_path: Path) -> Iterator[Path]:
     """A directory, in a process that permissions of files stop."""
-    with unprivileged_directory() as directory:
-        yield directory
+    with obeying_permissions():
+        yield tmp_path
 
 
 @pytest.fixture

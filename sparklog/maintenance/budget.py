@@ -211,7 +211,7 @@ _log = logging.getLogger(__name__)
 RETRY_MS = 3_600_000
 MAX_REMEMBERED = 1_000
 MAX_REPORTED = 100  # of a step
-_MAX_MESSAGE = 300
+_MAX_MESSAGE = 400
 # Errors of one partition's files only. A flipped bit may look like a newer format.
 UNREADABLE = (CorruptLogError, DataLossError, UnsupportedVersionError, UnreadableSegmentError)
 OF_PARTITION = (*UNREADABLE, RefusedTopicError)

@@ -38,7 +38,7 @@ from sparklog.errors import FatalStorageError, FencedError, RetriableError, Spar
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
-from sparklog.log.past_retention import RetentionNotice, is_past_retention
+from sparklog.log.past_retention import INTERVAL_MS, RetentionNotice, is_past_retention
 from sparklog.log.refused_topic import RefusedTopicError
 from sparklog.log.writer import Append
 from sparklog.metadata import (
@@ -290,6 +290,7 @@ class GroupCommitter:
         self._config_of = config_of
         self.on_appended = on_appended
         self._retention_notice = RetentionNotice(log.clock, _log)
+        self._refused_told_ms: dict[str, int] = {}  # by the prefix of the topic
         self.floors = FailedFirstBatches()
         self.times = CommitTimes()
 
@@ -444,6 +445,7 @@ class GroupCommitter:
         written = []
         for run, one, draft in zip(runs, appends, self._append_all(lanes, appends), strict=True):
             if isinstance(draft, SparklogError):
+                self._tell_of_refused(draft)
                 fail_run(outcomes, run, draft)
                 continue
             late = is_past_retention(one.config, draft.max_timestamp_ms, now_ms)
@@ -506,9 +508,19 @@ class GroupCommitter:
             return []
         refused = {one.draft.topic_id: error for one, error in zip(written, found, strict=True) if error}
         for one in written:
-            if one.draft.topic_id in refused:
-                fail_run(outcomes, one.run, refused[one.draft.topic_id])
+            if (refusal := refused.get(one.draft.topic_id)) is not None:
+                self._tell_of_refused(refusal)
+                fail_run(outcomes, one.run, refusal)
         return [one for one in written if one.draft.topic_id not in refused]
+
+    def _tell_of_refused(self, error: SparklogError) -> None:
+        """Log the error of a refused topic, once per interval: its producers send again and again."""
+        if isinstance(error, RefusedTopicError):
+            now_ms = self._log.clock.monotonic_ms()
+            told_ms = self._refused_told_ms.get(error.prefix)
+            if told_ms is None or now_ms - told_ms >= INTERVAL_MS:
+                self._refused_told_ms[error.prefix] = now_ms
+                _log.warning("%s", error)
 
     def _publish(self, plan: CommitPlan, outcomes: dict[int, PartOutcome]) -> None:
         try:

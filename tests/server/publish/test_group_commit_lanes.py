@@ -11,6 +11,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import StorageError
 from sparklog.log.config import TopicConfig
+from sparklog.log.past_retention import INTERVAL_MS
 from sparklog.log.writer import MAX_ISOLATED
 from sparklog.storage import MemoryStore, open_store
 from sparklog.storage.base import StoreTraits
@@ -24,6 +25,7 @@ from tests.server.publish.transactional_parts import leading, of
 from tests.support.rights import closed
 from tests.support.roots import opened
 from tests.support.several_brokers import create_led, take_over
+from tests.support.told import Told
 from tests.support.transactional_producer import TransactionalProducer
 
 
@@ -162,6 +164,26 @@ def test_a_topic_whose_objects_are_refused_fails_alone(
     assert offsets(committer.write(parts)) == ["STORAGE_REFUSED", 0, 0, "STORAGE_REFUSED"]
     assert [log.log_end_offset(topic, 0) for topic in (first, second, "orders")] == [0, 2, 2]
     assert offsets(committer.write(parts)) == [0, 2, 2, 2]
+
+
+def test_the_brokers_log_has_a_refused_topic_once_per_interval(
+    leader: tuple[SparkLog, Registration, GroupCommitter],
+    refusals: MemoryStore,
+    clock: ManualClock,
+    told: Told,
+) -> None:
+    log, registration, committer = leader
+    first, second = isolated(log, registration, 2)
+    for topic in (first, second):
+        refusals.hook = refusing(refusals, topic, 2)
+        for _ in range(2):
+            committer.write([of_topic(log, topic), of_topic(log, topic)])
+    assert len(told("sparklog_server.publish")) == 2
+    assert f"isolated/{first}/ is closed to this process" in told("sparklog_server.publish")[0]
+    clock.advance_ms(INTERVAL_MS)
+    refusals.hook = refusing(refusals, first, 1)
+    committer.write([of_topic(log, first)])
+    assert len(told("sparklog_server.publish")) == 3
 
 
 def test_no_later_run_of_a_refused_topic_is_published(
