@@ -480,6 +480,8 @@ class GroupCommitter:
                 drafts += writer.append_together(appends, lane=lane)
             except FatalStorageError:
                 raise
+            except RefusedTopicError as error:
+                return error
             except (StorageError, RetriableError) as error:
                 _log.info("%d appends failed together, and are tried one by one: %s", len(appends), error)
             else:

@@ -219,6 +219,41 @@ def test_a_round_says_which_topic_it_left_out(files: SparkLog, root: Path) -> No
     assert report.has_failed
 
 
+def test_a_round_that_could_do_nothing_else_has_failed(root: Path) -> None:
+    with open_log(root) as log:
+        log.create_topic("orders", 1, ISOLATED)
+        put(log, "orders")
+        log.close()
+        log.delete_topic("orders")
+        age(root, IDLE_MS)
+        with closed(root / "isolated/orders"):
+            report = maintain(log.metadata, log.clock, steps=["retire"])
+    assert step(report, "retire").outcome == "failed"
+    assert report.is_fruitless
+
+
+def test_an_empty_directory_that_may_not_be_removed_stays(files: SparkLog, root: Path) -> None:
+    empty = root / "isolated/orders/segments" / ("e" * 32)
+    empty.mkdir()
+    age(root, RETAIN_MS)
+    with closed(empty.parent, 0o500):
+        (message,) = vacuum(files.metadata, files.clock).refused
+        assert "cannot remove" in message
+    assert empty.exists()
+    assert vacuum(files.metadata, files.clock).refused == []
+    assert not empty.exists()
+
+
+def test_the_directories_of_all_topics_may_be_closed_together(files: SparkLog, root: Path) -> None:
+    age(root, RETAIN_MS)
+    with closed(root / "isolated"):
+        (message,) = vacuum(files.metadata, files.clock).refused
+        assert "isolated/ is closed to this process" in message
+        assert retire(files.metadata, files.clock, delay_ms=0).retired == 1
+    vacuum(files.metadata, files.clock)
+    assert dead(files) == dict.fromkeys(TOPICS, 0)
+
+
 def test_a_vacuum_removes_what_it_may(files: SparkLog, root: Path) -> None:
     age(root, RETAIN_MS)
     with read_only(root / "isolated/orders"):
