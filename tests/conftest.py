@@ -23,6 +23,7 @@ from tests.hooked_s3 import HookedS3Store
 from tests.seaweed import SeaweedServer
 from tests.support import levels
 from tests.support.leftovers import Leftovers
+from tests.support.rights import obeying_permissions
 from tests.support.told import Told
 
 if TYPE_CHECKING:
@@ -249,6 +250,13 @@ def directory(root: str) -> Path:
     if "://" in root:
         pytest.skip("looks into the files of a directory")
     return Path(root)
+
+
+@pytest.fixture
+def unprivileged(tmp_path: Path) -> Iterator[Path]:
+    """A directory, in a process that permissions of files stop."""
+    with obeying_permissions():
+        yield tmp_path
 
 
 @pytest.fixture

@@ -36,6 +36,10 @@ JOB_ACTIONS = [
     f"Read:{BUCKET}/granted/log/isolated/orders/*",
     f"Write:{BUCKET}/granted/log/isolated/orders/*",
 ]
+# One that may read each of these roots, and write all but one isolated topic of it, `secret`.
+MOST_KEY, MOST_SECRET = "most-key", "most-secret-0123456789"
+MOST_ROOTS = [f"s3://{BUCKET}/closed/{name}" for name in ("publishing", "maintenance")]
+_MOST_WRITTEN = ("meta", "__cluster_metadata/", "segments/", "shared-", "isolated/orders/", ".tmp/")
 _PORTS = (
     "master.port",
     "master.port.grpc",
@@ -192,6 +196,14 @@ _IDENTITIES = [
         "name": "reader",
         "credentials": [{"accessKey": READER_KEY, "secretKey": READER_SECRET}],
         "actions": ["Read", "List"],
+    },
+    {
+        "name": "most",
+        "credentials": [{"accessKey": MOST_KEY, "secretKey": MOST_SECRET}],
+        "actions": [
+            *(f"{action}:{BUCKET}" for action in ("List", "Read")),
+            *(f"Write:{root[5:]}/{written}*" for root in MOST_ROOTS for written in _MOST_WRITTEN),
+        ],
     },
     {
         "name": "job",

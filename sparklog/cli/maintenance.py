@@ -287,6 +287,10 @@ def vacuum(dry_run: bool, retain_ms: int, force: bool, words: tuple[str, ...]) -
             progress=_shown(show),
         )
     _show_removed(report, retain_ms=retain_ms, dry_run=dry_run)
+    for refused in report.refused:
+        note(refused)
+    if report.refused:
+        click.get_current_context().exit(1)
 
 
 def _show_removed(report: VacuumReport, *, retain_ms: int, dry_run: bool) -> None:
@@ -308,7 +312,7 @@ def _show_removed(report: VacuumReport, *, retain_ms: int, dry_run: bool) -> Non
     before = human_bytes(after + report.dead.size_bytes)
     note(f"Segments and indexes: {before}, {'then' if dry_run else 'now'} {human_bytes(after)}.")
     if report.waiting.files:
-        note("Waiting: nothing refers to them, but they are not old enough; see --retain.")
+        note("Waiting: nothing refers to them, but they are not old enough (--retain), or must stay.")
     if report.other.files:
         note("Other: files among the segments whose names are not sparklog's; they are left alone.")
     more = {

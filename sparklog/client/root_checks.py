@@ -343,6 +343,9 @@ def check_usage(log: SparkLog) -> Finding:
         found = measure_usage(log.metadata, log.clock, limit_ms=USAGE_LIMIT_MS)
     except SparklogError as error:
         return warn("unused files", f"not known: {error.message}", error.fix)
+    if found.refused:
+        fix = "correct the rights on these directories, or let another user run the maintenance of the root"
+        return warn("unused files", "; ".join(found.refused[:MAX_NAMED]), fix)
     unused, live = found.unused, found.live
     least = "" if found.is_whole else "at least "
     detail = (

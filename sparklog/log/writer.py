@@ -12,7 +12,8 @@ Stores whose files end with their sync (object stores): each sync ends the segme
     another. flush.messages and flush.ms would only make objects small, and are ignored. The index is one more
     object, worth its request only for a segment of INDEXED_BYTES or more.
 Isolated topics: a segment of one holds batches of this topic id only. At most MAX_ISOLATED of them are open;
-    the least recently used one is synced and closed to make room, since it must not be shared instead.
+    the least recently used one is synced and closed to make room, since it must not be shared instead. If the
+    storage refuses the directory of one, only drafts in its segments fail (refused_topic.py).
 Rolling: before an append that would exceed segment.bytes, segment.ms or segment.index.bytes of any topic in
     the segment (the strictest applies), or to a segment with a version before the sweep horizon, or whose
     file was removed. One append is never split over two segments.
@@ -42,6 +43,7 @@ from sparklog.errors import (
     InvalidRequestError,
     RetriableError,
     StorageError,
+    as_value,
 )
 from sparklog.failpoints import failpoint
 from sparklog.forking import notify_after_fork
@@ -49,6 +51,7 @@ from sparklog.format.encode import EncodedBatches
 from sparklog.format.encode_partitions import EncodedPartitions
 from sparklog.format.index import encode_offset_entries
 from sparklog.log.config import INT_MAX, TopicConfig
+from sparklog.log.refused_topic import RefusedTopicError, naming_refused_topic, refused_topic
 from sparklog.log.segment_file import INDEXED_BYTES, index_name, segment_name
 from sparklog.metadata import DraftExtent, born_of, is_internal, is_isolated, isolated_prefix
 from sparklog.storage import AppendFile, Store, StoreTraits
@@ -102,11 +105,12 @@ def _prefix_of(lane: str) -> str:
 #
 # Invariants: a draft passes only if a successful sync covered it, in whatever thread that sync ran.
 # Bounds: MAX_SYNCED segments, those of drafts to be published; the least recently used one is evicted first.
-#     An evicted segment counts as not durable.
+#     An evicted segment counts as not durable. MAX_REFUSED errors: of the sync of another thread, at most.
 # Concurrency: the writer's lock.
 
 
 MAX_SYNCED = 100_000
+MAX_REFUSED = 1_000
 
 
 class SyncedSegments:
@@ -114,19 +118,26 @@ class SyncedSegments:
 
     def __init__(self) -> None:
         self._durable: dict[str, int] = {}  # segment -> durable end; the least recently used first
+        self._refused: dict[str, RefusedTopicError] = {}  # by segment, the oldest first
 
     def note(self, segment: str, position: int) -> None:
         """Record that the segment is durable up to `position`."""
         self._durable.pop(segment, None)
         self._durable[segment] = position
 
+    def note_refused(self, segment: str, error: RefusedTopicError) -> None:
+        """Record why the segment of an isolated topic is not durable beyond what was noted."""
+        self._refused[segment] = as_value(error)
+
     def forget_oldest(self) -> None:
-        """Evict down to MAX_SYNCED."""
+        """Evict down to MAX_SYNCED and MAX_REFUSED."""
         while len(self._durable) > MAX_SYNCED:
             del self._durable[next(iter(self._durable))]
+        while len(self._refused) > MAX_REFUSED:
+            del self._refused[next(iter(self._refused))]
 
-    def validate(self, draft: DraftExtent, store: Store) -> None:
-        """Refuse a draft that is not durable.
+    def validate(self, draft: DraftExtent, store: Store) -> RefusedTopicError | None:
+        """Refuse a draft that is not durable. Return the error if the storage refuses its topic's directory.
 
         Raises: RetriableError STAGING_EXPIRED, its segment is removed; FatalStorageError.
         """
@@ -134,6 +145,8 @@ class SyncedSegments:
         if durable:
             self.note(draft.segment, durable)
         if draft.position + draft.size > durable:
+            if draft.segment in self._refused:
+                return self._refused[draft.segment]
             if not store.exists(draft.segment):
                 raise removed_error(draft.segment)
             raise FatalStorageError(
@@ -142,6 +155,7 @@ class SyncedSegments:
                 f"only those up to {durable}: a sync of this segment failed",
                 fix="Append the rows again; the writer has started a new segment",
             )
+        return None
 
 
 def removed_error(segment: str) -> RetriableError:
@@ -534,7 +548,16 @@ class LogWriter:
 
         Raises:
             StorageError: durability is unknown. Do not publish; append again, to a new segment.
+            RefusedTopicError: the storage refuses the directory of the topic of one of the drafts.
             RetriableError: STAGING_EXPIRED, the file was removed: append again.
+        """
+        for refused in self.sync_each(drafts):
+            if refused is not None:
+                raise as_value(refused)
+
+    def sync_each(self, drafts: Sequence[DraftExtent]) -> list[RefusedTopicError | None]:
+        """As `sync`, but return a RefusedTopicError for each draft to which it applies, None for the durable
+        ones.
         """
         with self._lock:
             for segment in [*self._rolled, *self._active.values()]:
@@ -543,9 +566,9 @@ class LogWriter:
             first_error, self._sync_error = self._sync_error, None
             if first_error is not None:
                 raise first_error
-            for draft in drafts:
-                self._synced.validate(draft, self._store)
+            found = [self._synced.validate(draft, self._store) for draft in drafts]
             self._synced.forget_oldest()  # not before: the drafts may be in more segments than MAX_SYNCED
+            return found
 
     def close(self) -> None:
         """Sync and close. The writer may be used again: it starts a new segment then."""
@@ -622,7 +645,8 @@ class LogWriter:
         """Write batches, and choose their index entries; return the position of the first."""
         position = start = segment.file.position
         try:
-            segment.file.write(*[chunk for batches in encoded for chunk in batches.data])
+            with naming_refused_topic(segment.name):
+                segment.file.write(*[chunk for batches in encoded for chunk in batches.data])
         except BaseException:
             # Bytes may be torn (or an interrupt may have stopped the write): never append after them.
             self._retire(segment)
@@ -642,7 +666,8 @@ class LogWriter:
     def _create(self, config: TopicConfig, lane: str) -> OpenSegment:
         if is_isolated(lane):
             self._bound_isolated()
-        name, file = self._create_file(_prefix_of(lane))
+        with naming_refused_topic(lane):
+            name, file = self._create_file(_prefix_of(lane))
         now_ms = self._clock.now_ms()
         limit_ms = config.segment_ms if self._segment_ms is None else min(config.segment_ms, self._segment_ms)
         self._active[lane] = segment = OpenSegment(
@@ -716,11 +741,15 @@ class LogWriter:
             self.sync()
 
     def _try_sync(self, segment: OpenSegment) -> None:
-        """Sync a segment; the first error is kept for the end of `sync`."""
+        """Sync a segment; the first error is kept for the end of `sync`. One of a topic: for its drafts."""
         try:
             self._sync_segment(segment)
         except (StorageError, RetriableError) as error:
-            self._sync_error = self._sync_error or error
+            refused = refused_topic(segment.name, error)
+            if refused is not None:
+                self._synced.note_refused(segment.name, refused)
+            else:
+                self._sync_error = self._sync_error or error
             if isinstance(error, AlreadyExistsError):
                 self._rename()
             self._drop(segment)

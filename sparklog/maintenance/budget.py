@@ -22,6 +22,7 @@ from sparklog.errors import (
     SparklogError,
     UnsupportedVersionError,
 )
+from sparklog.log.refused_topic import RefusedTopicError
 from sparklog.log.segment_file import UnreadableSegmentError
 from sparklog.maintenance.choose import PartitionKey, Piece
 from sparklog.metadata import MetadataLog
@@ -193,8 +194,9 @@ class Meter:
 # --- skipped partitions ------------------------------------------------------------------------------
 #
 # Partitions that cannot be rewritten: a file of theirs is damaged, lost, newer than this sparklog, or
-# unreadable in the storage, or rewriting them fails unexpectedly (INTERNAL, a bug). They are skipped for
-# RETRY_MS, so that one bad partition does not end a round of the root.
+# unreadable in the storage, or the storage refuses the directory of their topic, or rewriting them fails
+# unexpectedly (INTERNAL, a bug). They are skipped for RETRY_MS, so that one bad partition does not end a
+# round of the root.
 #
 # Unreadable partitions stay due, and each attempt may read gigabytes, in each round. So a process that runs
 # rounds remembers them, and does the other due works at its usual rate. Later it tries them again: the file
@@ -209,9 +211,10 @@ _log = logging.getLogger(__name__)
 RETRY_MS = 3_600_000
 MAX_REMEMBERED = 1_000
 MAX_REPORTED = 100  # of a step
-_MAX_MESSAGE = 300
+_MAX_MESSAGE = 400
 # Errors of one partition's files only. A flipped bit may look like a newer format.
 UNREADABLE = (CorruptLogError, DataLossError, UnsupportedVersionError, UnreadableSegmentError)
+OF_PARTITION = (*UNREADABLE, RefusedTopicError)
 # Errors that concern more than one partition: of the storage, the process, or a cancellation. Not
 # InvalidRequestError: there is no user's request, so it is a bug.
 _OF_ALL = (StoppedError, MemoryError)
@@ -284,7 +287,7 @@ def failure_of(where: str, error: Exception) -> SparklogError:
     Raises:
         SparklogError, StoppedError, MemoryError: `error` itself, if it concerns all others as well.
     """
-    if isinstance(error, UNREADABLE):
+    if isinstance(error, OF_PARTITION):
         return error
     is_ours = isinstance(error, SparklogError) and not isinstance(error, InvalidRequestError)
     if is_ours or isinstance(error, _OF_ALL):

@@ -119,6 +119,7 @@ def run_compaction(
     Raises:
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged, or newer; publish
             nothing of the work. UnreadableSegmentError: a segment is unreadable; the same.
+        RefusedTopicError: the storage refuses the directory of the topic; the same.
         StorageError, FatalStorageError: it could not be written.
     """
     stored = _Stored(store, spool)
@@ -328,7 +329,8 @@ def compact(
         RetriableError: MAINTENANCE_RUNNING, another process of this machine maintains the root.
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; the
             other partitions were compacted. UnreadableSegmentError: a segment is unreadable; the same, unless
-            the storage did not answer.
+            the storage did not answer. RefusedTopicError: the storage refuses the directory of a topic; the
+            same.
         StorageError, FatalStorageError: see WorkLoop.run.
     """
     limits, store = limits or CompactionLimits(), metadata.store

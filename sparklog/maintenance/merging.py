@@ -31,6 +31,7 @@ from sparklog.format.index import (
     encode_time_entries,
 )
 from sparklog.log.config import INT_MAX
+from sparklog.log.refused_topic import naming_refused_topic
 from sparklog.log.segment_file import (
     UnreadableSegmentError,
     index_name,
@@ -114,7 +115,8 @@ class MergedSegment:
             new_id(),
             isolated=piece.config.segment_isolation,
         )
-        self._file: AppendFile = store.append_file(self.name)
+        with naming_refused_topic(self.name):
+            self._file: AppendFile = store.append_file(self.name)
         self._max_timestamp_ms = -1
         self._columns: list[tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]] = []
         self._entries = 0
@@ -142,7 +144,8 @@ class MergedSegment:
 
     def write(self, batches: EncodedBatches) -> None:
         """Append batches with absolute offsets."""
-        position = self._file.write(*batches.data)
+        with naming_refused_topic(self.name):
+            position = self._file.write(*batches.data)
         failpoint("merge.written")
         last = batches.base_offset + batches.batch_record_count - 1
         self._columns.append(
@@ -155,7 +158,8 @@ class MergedSegment:
     def finish(self) -> Extent:
         """Sync the segment, write its indexes, and close it; return the extent of all its batches."""
         size = self.size
-        self._file.sync()
+        with naming_refused_topic(self.name):
+            self._file.sync()
         failpoint("merge.synced")
         self._file.close()
         self._write_indexes()
@@ -263,6 +267,7 @@ def run_merge(
     Raises:
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged, or newer; publish
             nothing of the work. UnreadableSegmentError: a segment is unreadable; the same.
+        RefusedTopicError: the storage refuses the directory of a topic; the same.
         StorageError, FatalStorageError: it could not be written.
     """
     with Source(store, work.pieces, spool) as source:
@@ -368,7 +373,8 @@ def optimize(
         RetriableError: MAINTENANCE_RUNNING, another process of this machine maintains the root.
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; the
             other due extents were merged. UnreadableSegmentError: a segment is unreadable; the same, unless
-            the storage did not answer.
+            the storage did not answer. RefusedTopicError: the storage refuses the directory of a topic; the
+            same.
         StorageError, FatalStorageError: see WorkLoop.run.
     """
     limits = limits or MergeLimits(fan_in=None)

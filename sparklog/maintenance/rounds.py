@@ -8,7 +8,7 @@ Concurrency: any process and machine; one thread.
 After a crash: published works stay, the rest is due again.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -130,8 +130,9 @@ class StepReport:
         outcome: done, nothing (was due), due (in a dry run), cut (by the budget, or cancelled), busy
             (another process does it), failed.
         figures: counts by name, such as offsets or read_bytes.
-        message: a text for users, in addition to the outcome.
-        skipped: partitions that were not rewritten, since they are unreadable; the others were done.
+        message: a text for users, in addition to the outcome: what failed, or was skipped.
+        skipped: partitions that were not rewritten, since they are unreadable, or may not be written; the
+            others were done.
     """
 
     step: str
@@ -170,8 +171,15 @@ _VACUUM_COMMITS = 256
 _MAX_NAMED = 3
 
 
-def _report(step: str, *, is_done: bool, **figures: int) -> StepReport:
-    return StepReport(step=step, outcome="done" if is_done else "nothing", figures=figures)
+def _report(step: str, *, is_done: bool, refused: Sequence[str] = (), **figures: int) -> StepReport:
+    """`refused`: texts about isolated topics that were left out."""
+    outcome = "done" if is_done else "failed" if refused else "nothing"
+    return StepReport(step=step, outcome=outcome, figures=figures, message=_first_of(refused))
+
+
+def _first_of(messages: Sequence[str]) -> str:
+    more = f"; and {len(messages) - _MAX_NAMED} more" if len(messages) > _MAX_NAMED else ""
+    return "; ".join(messages[:_MAX_NAMED]) + more
 
 
 def _unless_due(context: StepContext, step: str, *, is_due: bool) -> StepReport | None:
@@ -292,12 +300,11 @@ def _rewritten(
         outcome = "due"
     if report.is_cut:
         outcome = "cut"
-    more = f"; and {len(failed) - _MAX_NAMED} more" if len(failed) > _MAX_NAMED else ""
     return StepReport(
         step=step,
         outcome=outcome,
         figures=figures,
-        message="; ".join(partition.message for partition in failed[:_MAX_NAMED]) + more,
+        message=_first_of([partition.message for partition in failed]),
         skipped=tuple(failed[:MAX_REPORTED]),
     )
 
@@ -345,6 +352,7 @@ def _retire(context: StepContext) -> StepReport:
     return _report(
         "retire",
         is_done=retired.has_done_anything,
+        refused=retired.refused,
         retired_segments=retired.retired,
         retired_bytes=retired.retired_bytes,
         removed_segments=retired.files,
@@ -372,6 +380,7 @@ def _vacuum(context: StepContext) -> StepReport:
     done = _report(
         "vacuum",
         is_done=True,
+        refused=[*swept.refused, *(partition.message for partition in rewritten.skipped)],
         rewritten_bytes=sum(counts.merged_bytes for counts in rewritten.topics.values()),
         files=swept.dead.files,
         bytes=swept.dead.size_bytes,
@@ -435,8 +444,8 @@ class RoundReport:
 
     @property
     def has_failed(self) -> bool:
-        """True if a step failed, or skipped a partition that cannot be read."""
-        return any(step.outcome == "failed" or step.skipped for step in self.steps)
+        """True if a step failed, or skipped a partition or a topic."""
+        return bool(self.problem)
 
     @property
     def is_fruitless(self) -> bool:

@@ -6,6 +6,9 @@
        commit on
     3. list again; remove the files that are dead as of an image with the horizon
 
+    4. report the isolated topics whose directories the storage refuses to this process: their files stay, and
+       while one cannot be listed, the horizon does too, since its files might show that commits are lost
+
 Invariants: only files are removed that are dead as of a durable image, by that image's own horizon. A log
     that has lost commits (an older copy of it was restored) is refused: files were created after its end. The
     refusal is stored, and applies from then on, also when the log has as many commits again.
@@ -25,9 +28,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from sparklog.clock import Clock
-from sparklog.errors import CorruptLogError, InvalidRequestError
+from sparklog.errors import CorruptLogError, InvalidRequestError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.log.config import LOST_COMMITS_KEY, RootConfig
+from sparklog.log.refused_topic import RefusedTopicError, refused_topic, topic_prefix
 from sparklog.log.segment_file import (
     index_name,
     is_merged,
@@ -194,6 +198,59 @@ class Evidence:
             self.birth = max(self.birth, birth)
 
 
+# --- refused topics ----------------------------------------------------------------------------------
+#
+# The files of an isolated topic whose directory the storage refuses to this process stay; those of the others
+# are removed.
+#
+# Concurrency: one thread.
+
+
+class RefusedTopics:
+    """The refused topics that a sweep has met, by prefix."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, RefusedTopicError] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.errors)
+
+    @property
+    def messages(self) -> list[str]:
+        """Return a text for users for each topic."""
+        return [str(error) for error in self.errors.values()]
+
+    def note(self, directory: str, error: StorageError) -> None:
+        """Note the error of a directory; raise it if it is not that of a topic."""
+        refused = refused_topic(f"{directory}/", error)
+        if refused is None:
+            raise error
+        self.errors.setdefault(refused.prefix, refused)
+
+    def remove(self, store: Store, names: Sequence[str]) -> list[str]:
+        """Remove the files that may be removed; return their names."""
+        names = [name for name in names if topic_prefix(name) not in self.errors]
+        try:
+            store.delete_many(names)
+        except StorageError as error:
+            if error.code != "STORAGE_REFUSED":
+                raise
+            return self._remove_by_topic(store, names)
+        return names
+
+    def _remove_by_topic(self, store: Store, names: Sequence[str]) -> list[str]:
+        removed = []
+        for prefix in sorted(set(map(topic_prefix, names))):
+            of_topic = [name for name in names if topic_prefix(name) == prefix]
+            try:
+                store.delete_many(of_topic)
+            except StorageError as error:
+                self.note(prefix.rstrip("/"), error)
+            else:
+                removed += of_topic
+        return removed
+
+
 # --- retire ------------------------------------------------------------------------------------------
 #
 # Removes dead segments that were committed completely after file.delete.delay.ms, not after a week.
@@ -206,6 +263,9 @@ class Evidence:
 #     2. of the dead segments that the image counts: a file of the committed size is retired; others are no
 #        longer counted, and wait for the horizon. A recently written one is checked again later: retiring it
 #        would force its writer to begin another segment
+#
+# Files of a topic whose directory the storage refuses are left to the vacuum: else each round would try them
+# again, and there may be more of them than a round has room for.
 #
 # Invariants: a file is removed only if a durable image has its segment retired; then no commit can bring it
 #     to life (metadata/model/sweeping.py).
@@ -222,11 +282,12 @@ IDLE_MS = 3_600_000  # of a file that may grow: its writer probably still uses i
 
 @dataclass(slots=True, kw_only=True)
 class RetireReport:
-    """Segments that were retired, and files and bytes that were removed."""
+    """Segments that were retired, files and bytes that were removed, and a text for each refused topic."""
 
     retired: int = 0
     retired_bytes: int = 0
     files: int = 0
+    refused: list[str] = field(default_factory=list)
 
     @property
     def has_done_anything(self) -> bool:
@@ -260,7 +321,7 @@ def retire(
     Raises:
         RetriableError: MAINTENANCE_RUNNING. StorageError: see MetadataLog.publish and Store.delete_many.
     """
-    report = RetireReport()
+    report, refused = RetireReport(), RefusedTopics()
     with alone(metadata):
         store, image = metadata.store, metadata.refresh(force=True)
         now_ms = store.storage_now_ms(clock.now_ms())
@@ -269,11 +330,12 @@ def retire(
             assert image.retired.has(segment), "pending is what was retired"
         names = [name for segment in gone for name in _files_of(segment)]
         if names:
-            store.delete_many(names)
-            report.files = len(gone)
-            removed(len(names))
+            done = set(refused.remove(store, names))
+            report.files = len(done.intersection(gone))
+            removed(len(done))
         check()
-        ready, left = _ready_to_retire(store, image, now_ms, check)
+        ready, left = _ready_to_retire(store, image, now_ms, check, refused)
+        report.refused = refused.messages
 
         def plan(newest: Image) -> list[Action]:
             return [plan_retire_segments(newest, now_ms, list(ready), left=left, gone=gone)]
@@ -309,13 +371,13 @@ def _dead(image: Image) -> list[str]:
 
 
 def _ready_to_retire(
-    store: Store, image: Image, now_ms: int, check: Callable[[], None]
+    store: Store, image: Image, now_ms: int, check: Callable[[], None], refused: RefusedTopics
 ) -> tuple[dict[str, int], list[str]]:
     """Return the segments to retire, with their bytes; and those that wait for the horizon."""
     ready: dict[str, int] = {}
     left: list[str] = []
     dead = _dead(image)[:MAX_SEGMENTS]
-    files = _stored(store, dead, check)
+    files = _stored(store, dead, check, refused)
     for segment in dead:
         file, committed = files.get(segment), image.retired.removed_bytes[segment]
         is_open = store.traits.appends_after_sync and not is_merged(segment)
@@ -328,12 +390,17 @@ def _ready_to_retire(
     return ready, left
 
 
-def _stored(store: Store, segments: Collection[str], check: Callable[[], None]) -> dict[str, StoredFile]:
+def _stored(
+    store: Store, segments: Collection[str], check: Callable[[], None], refused: RefusedTopics
+) -> dict[str, StoredFile]:
     found: dict[str, StoredFile] = {}
     wanted = set(segments)
     for directory in sorted({segment.rpartition("/")[0] for segment in segments}):
         check()
-        found.update((file.name, file) for file in store.list(directory) if file.name in wanted)
+        try:
+            found.update((file.name, file) for file in store.list(directory) if file.name in wanted)
+        except StorageError as error:
+            refused.note(directory, error)
     return found
 
 
@@ -379,11 +446,12 @@ class VacuumReport:
         horizon_before, horizon: the sweep horizon, -1 if there is none.
         live: files that extents refer to, and their indexes.
         dead: unreferenced, now and later: removed.
-        waiting: unreferenced, but not old enough yet.
+        waiting: unreferenced, but not old enough yet, or of a refused topic.
         other: foreign files: never touched.
         directories, temporary, requests: the numbers of removed empty directories, files and uploads of
             unfinished puts, and requests of dead publishers.
         named: the dead files that a dry run names, MAX_NAMED at most.
+        refused: a text for each isolated topic whose directory the storage refuses.
     """
 
     horizon_before: int
@@ -396,6 +464,7 @@ class VacuumReport:
     temporary: int = 0
     requests: int = 0
     named: list[DeadFile] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
 
 def vacuum(
@@ -447,22 +516,24 @@ class Usage:
 
     Fields:
         dead_bytes: the bytes in `live` files without an extent: written by failed tasks, expired or merged.
-        is_whole: all files were examined; else the time was up.
+        is_whole: all files were examined; else the time was up, or topics are refused.
+        refused: as in VacuumReport.
     """
 
     live: Tally = field(default_factory=Tally)
     unused: Tally = field(default_factory=Tally)
     dead_bytes: int = 0
     is_whole: bool = True
+    refused: list[str] = field(default_factory=list)
 
 
 def measure_usage(metadata: MetadataLog, clock: Clock, *, limit_ms: int) -> Usage:
     """Count files until the time is up. Files that are being written or staged count as unused."""
     image = metadata.refresh(force=True)
     classifier, live_bytes = Classifier(image), live_bytes_of(image)
-    usage = Usage()
+    usage, refused = Usage(), RefusedTopics()
     end_ms = clock.monotonic_ms() + limit_ms
-    for portion in _walk(metadata.store):
+    for portion in _walk(metadata.store, refused):
         if clock.monotonic_ms() >= end_ms:
             usage.is_whole = False
             break
@@ -474,6 +545,8 @@ def measure_usage(metadata: MetadataLog, clock: Clock, *, limit_ms: int) -> Usag
                     usage.dead_bytes += max(0, file.size - live_bytes[file.name])
             elif state in {FileState.DEAD, FileState.WAITING}:
                 usage.unused.add(file)
+    usage.refused = refused.messages
+    usage.is_whole &= not refused
     return usage
 
 
@@ -486,7 +559,7 @@ def mostly_dead_segments(metadata: MetadataLog, clock: Clock) -> list[str]:
     live_bytes = live_bytes_of(metadata.refresh(force=True))
     until_ms = metadata.store.storage_now_ms(clock.now_ms()) - DAY_MS
     found = []
-    for portion in _walk(metadata.store):
+    for portion in _walk(metadata.store, RefusedTopics()):
         for file in portion:
             live = live_bytes.get(file.name)
             if live is None or file.modified_ms > until_ms:
@@ -496,9 +569,9 @@ def mostly_dead_segments(metadata: MetadataLog, clock: Clock) -> list[str]:
     return found
 
 
-def _walk(store: Store) -> Iterator[list[StoredFile]]:
+def _walk(store: Store, refused: RefusedTopics) -> Iterator[list[StoredFile]]:
     """Yield the files in the directories of segments; files at the top of the root are no segments."""
-    for portion in store.walk(may_hold_segments):
+    for portion in store.walk(may_hold_segments, refused.note):
         yield [file for file in portion if "/" in file.name]
 
 
@@ -519,6 +592,7 @@ class _Vacuum:
         self._now_ms = self._store.storage_now_ms(clock.now_ms())
         self._retain_ms = retain_ms
         self._progress, self._removed = progress, removed
+        self._refused = RefusedTopics()
         self._total_bytes = 0
 
     def run(self, *, dry_run: bool) -> VacuumReport:
@@ -544,6 +618,7 @@ class _Vacuum:
             dry_run=dry_run,
         )
         report.requests = RequestBox(self._store, self._clock, image.cluster_id).sweep(dry_run=dry_run)
+        report.refused = self._refused.messages
         return report
 
     def _refuse_older_copy(self, image: Image, evidence: Evidence, *, dry_run: bool) -> None:
@@ -565,7 +640,7 @@ class _Vacuum:
         """Return the evidence of files and commits. It may be stale: no file is removed because of it."""
         classifier = Classifier(self._metadata.refresh(force=True))
         evidence = Evidence(self._now_ms - self._retain_ms)
-        for portion in _walk(self._store):
+        for portion in _walk(self._store, self._refused):
             for file in portion:
                 evidence.add_file(file, classifier.state_of(file))
                 self._total_bytes += file.size
@@ -573,7 +648,11 @@ class _Vacuum:
         return evidence
 
     def _horizon(self, image: Image, evidence: Evidence) -> int:
-        """Return the new horizon: the present one, unless moving it frees files."""
+        """Return the new horizon: the present one, unless moving it frees files. Also the present one if not
+        all files were listed: what is dead by it is dead in every later copy of the log.
+        """
+        if self._refused:
+            return image.sweep_horizon
         incarnation = image.incarnation
         newest = evidence.birth - incarnation.births_ahead
         start_after = commit_name(newest) if newest >= 0 else None
@@ -608,7 +687,7 @@ class _Vacuum:
             FileState.OTHER: report.other,
         }
         done_bytes = 0
-        for portion in _walk(self._store):
+        for portion in _walk(self._store, self._refused):
             dead: list[StoredFile] = []
             for file in portion:
                 state = classifier.state_of(file)
@@ -617,28 +696,38 @@ class _Vacuum:
                     continue
                 if state is FileState.DEAD:
                     dead.append(file)
-                if not file.name.endswith("/"):
+                elif not file.name.endswith("/"):
                     tallies[state].add(file)
                 done_bytes += file.size
             if dry_run:
                 report.named += [_named(file) for file in dead[: MAX_NAMED - len(report.named)]]
-            else:
-                self._remove(dead)
+            removed = {file.name for file in dead} if dry_run else self._remove(dead)
+            for file in dead:
+                (report.dead if file.name in removed else report.waiting).add(file)
             self._progress(Progress(min(done_bytes, self._total_bytes), self._total_bytes))
 
-    def _remove(self, dead: Sequence[StoredFile]) -> None:
+    def _remove(self, dead: Sequence[StoredFile]) -> set[str]:
+        """Return the names of the removed files."""
+        removed: set[str] = set()
         for start in range(0, len(dead), _STEP):
             names = [file.name for file in dead[start : start + _STEP]]
             self._metadata.refuse_another_root()  # in an older copy of it these may be live
-            self._store.delete_many(names)
+            removed.update(self._refused.remove(self._store, names))
             failpoint("vacuum.removed")
             self._removed(len(names))
+        return removed
 
     def _remove_directory(self, directory: StoredFile, *, dry_run: bool) -> bool:
         """Remove a directory that has been empty for a day: its writer has ended."""
         if directory.modified_ms > self._now_ms - min(self._retain_ms, DAY_MS):
             return False
-        return dry_run or self._store.remove_directory(directory.name.rstrip("/"))
+        if dry_run:
+            return True
+        try:
+            return self._store.remove_directory(directory.name.rstrip("/"))
+        except StorageError as error:
+            self._refused.note(directory.name.rstrip("/"), error)
+            return False
 
 
 def _named(file: StoredFile) -> DeadFile:

@@ -2,8 +2,8 @@
 
 Invariants: works are run and published one by one, so that an interruption loses at most one. Each choice is
     made from the newest image, but only of data from before the loop: with a concurrent writer it would never
-    end otherwise. A partition with unreadable files is skipped and reported; the others continue. After a
-    time-out of the storage no other work begins.
+    end otherwise. A partition with unreadable files, or of a topic whose directory the storage refuses, is
+    skipped and reported; the others continue. After a time-out of the storage no other work begins.
 Not here: which works (choose.py), running them (merging.py, compaction.py), running them in several processes
     (`run` of WorkLoop: any process with access to the store may run a work).
 Concurrency: one loop at a time on a machine (budget.py): two would do the same work, and only one of each
@@ -56,7 +56,7 @@ class RewriteReport(Generic[CountsT]):
 
     Fields:
         is_cut: more was due, but the budget was spent, or the round was cancelled.
-        skipped: partitions that were not rewritten, since they are unreadable.
+        skipped: partitions that were not rewritten, since they are unreadable, or may not be written.
     """
 
     topics: dict[str, CountsT] = field(default_factory=dict)
@@ -189,7 +189,7 @@ class WorkLoop(Generic[WorkT, ResultT]):
     def _parts(
         self, work: WorkT, result: ResultT | SparklogError
     ) -> Iterator[tuple[WorkT, ResultT | SparklogError]]:
-        """Yield the work with its result; if it is unreadable, its parts, recursively."""
+        """Yield the work with its result; if it failed, its parts, recursively."""
         if not isinstance(result, SparklogError):
             yield work, result
             return

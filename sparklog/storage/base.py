@@ -112,6 +112,15 @@ UNFINISHED_MS = 7 * 24 * 3_600_000
 BytesLike = bytes | bytearray | memoryview
 
 
+# Called with the name of a directory that cannot be listed, and the error.
+OnFailed = Callable[[str, StorageError], None]
+
+
+def raise_it(_directory: str, error: StorageError) -> None:
+    """End the walk."""
+    raise error
+
+
 class IndefinitePutError(StorageError):
     """The put may or may not have happened, or may still happen.
 
@@ -382,11 +391,15 @@ class Store(Protocol):
         """
         ...
 
-    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+    def walk(
+        self, enters: Callable[[str], bool], failed: OnFailed = raise_it
+    ) -> Iterator[Sequence[StoredFile]]:
         """Yield the files of the root in portions of some thousand, unordered: a root may have millions.
 
         Args:
             enters: returns whether to descend into a directory, by its name; parents are asked first.
+            failed: called with the name of a directory that cannot be listed, and the error; unless it raises
+                the error, the walk goes on with the others. Object stores list all of a root in one.
 
         Files that exist throughout are found; those created or removed concurrently, perhaps. A name with a
         final '/' is an empty directory.

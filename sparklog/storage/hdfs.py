@@ -34,7 +34,7 @@ from typing import IO, Any, ClassVar, cast
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError, StorageError
-from sparklog.storage.base import TEMPORARY_DIRECTORY, StoredFile
+from sparklog.storage.base import TEMPORARY_DIRECTORY, OnFailed, StoredFile, raise_it
 from sparklog.storage.object_client import Listed, Outcome, Page, PageOrder, Upload, WrongAnswerError
 from sparklog.storage.object_options import ObjectOptions, from_environment
 from sparklog.storage.object_probe import try_requests
@@ -586,25 +586,31 @@ class HdfsStore(ObjectStore):
                 self.client.remove_directory(self.url, key.rstrip("/"))
         self.client.remove_directory(self.url, temporary.rstrip("/"))
 
-    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+    def walk(
+        self, enters: Callable[[str], bool], failed: OnFailed = raise_it
+    ) -> Iterator[Sequence[StoredFile]]:
         waiting = [("", 0)]
         while waiting:
             name, modified_ms = waiting.pop()
             inside = f"{name}/" if name else ""
             is_empty = True
-            for entries, _ in self.client.batches(self._url(name), f"{self._prefix}{name}".rstrip("/")):
-                is_empty = is_empty and not entries
-                files = [
-                    StoredFile(f"{inside}{entry.name}", entry.size, entry.modified_ms)
-                    for entry in entries
-                    if not entry.is_directory
-                ]
-                if files:
-                    yield files
-                for entry in entries:
-                    below = f"{inside}{entry.name}"
-                    if entry.is_directory and below != TEMPORARY_DIRECTORY and enters(below):
-                        waiting.append((below, entry.modified_ms))
+            try:
+                for entries, _ in self.client.batches(self._url(name), f"{self._prefix}{name}".rstrip("/")):
+                    is_empty = is_empty and not entries
+                    files = [
+                        StoredFile(f"{inside}{entry.name}", entry.size, entry.modified_ms)
+                        for entry in entries
+                        if not entry.is_directory
+                    ]
+                    if files:
+                        yield files
+                    for entry in entries:
+                        below = f"{inside}{entry.name}"
+                        if entry.is_directory and below != TEMPORARY_DIRECTORY and enters(below):
+                            waiting.append((below, entry.modified_ms))
+            except StorageError as error:
+                failed(name, error)
+                continue
             if is_empty and name:
                 yield [StoredFile(inside, 0, modified_ms)]
 

@@ -47,9 +47,11 @@ from sparklog.storage.base import (
     BytesLike,
     Hold,
     IndefinitePutError,
+    OnFailed,
     StoredFile,
     StoreTraits,
     WholeFiles,
+    raise_it,
     validate_name,
     validate_prefix,
 )
@@ -125,10 +127,12 @@ def _names_after(names: list[str], directory: str, start_after: str | None) -> l
     return [name for name in names if name > after or name in beginnings]
 
 
-def walk_files(root: str, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+def walk_files(
+    root: str, enters: Callable[[str], bool], failed: OnFailed = raise_it
+) -> Iterator[Sequence[StoredFile]]:
     """Yield regular files, in portions; see Store.walk."""
     portion: list[StoredFile] = []
-    for stored in _files_of(root, "", enters):
+    for stored in _files_of(root, "", enters, failed):
         portion.append(stored)
         if len(portion) == PORTION:
             yield portion
@@ -137,7 +141,9 @@ def walk_files(root: str, enters: Callable[[str], bool]) -> Iterator[Sequence[St
         yield portion
 
 
-def _files_of(root: str, directory: str, enters: Callable[[str], bool]) -> Iterator[StoredFile]:
+def _files_of(
+    root: str, directory: str, enters: Callable[[str], bool], failed: OnFailed
+) -> Iterator[StoredFile]:
     path = f"{root}/{directory}" if directory else root
     is_empty = True
     try:
@@ -147,7 +153,7 @@ def _files_of(root: str, directory: str, enters: Callable[[str], bool]) -> Itera
                 name = f"{directory}/{entry.name}" if directory else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name != TEMPORARY_DIRECTORY and enters(name):
-                        yield from _files_of(root, name, enters)
+                        yield from _files_of(root, name, enters, failed)
                     continue
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
@@ -158,7 +164,7 @@ def _files_of(root: str, directory: str, enters: Callable[[str], bool]) -> Itera
             yield StoredFile(f"{directory}/", 0, modified_ns // 1_000_000)
     except OSError as error:
         if error.errno not in MISSING:
-            raise storage_error("list", path, error) from error
+            failed(directory, storage_error("list", path, error))
 
 
 def remove_empty(path: str) -> bool:
@@ -560,8 +566,10 @@ class LocalStore(WholeFiles):
         del within_ms
         return list_files(self._root, validate_prefix(prefix), recursive=recursive, start_after=start_after)
 
-    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
-        return walk_files(self._root, enters)
+    def walk(
+        self, enters: Callable[[str], bool], failed: OnFailed = raise_it
+    ) -> Iterator[Sequence[StoredFile]]:
+        return walk_files(self._root, enters, failed)
 
     def delete(self, name: str) -> None:
         path = self._path(name)

@@ -19,10 +19,12 @@ from sparklog.storage.base import (
     AdvisoryLock,
     BytesLike,
     Hold,
+    OnFailed,
     StoredFile,
     StoreTraits,
     WholeFiles,
     first_left_out,
+    raise_it,
     validate_name,
     validate_prefix,
 )
@@ -135,7 +137,11 @@ class MemoryStore(WholeFiles):
                 and (start_after is None or name > start_after)
             )
 
-    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+    def walk(
+        self,
+        enters: Callable[[str], bool],
+        failed: OnFailed = raise_it,  # noqa: ARG002 - no directories
+    ) -> Iterator[Sequence[StoredFile]]:
         found = self.list("", recursive=True)
         entered = [stored for stored in found if first_left_out(stored.name, enters) is None]
         for start in range(0, len(entered), _PORTION):

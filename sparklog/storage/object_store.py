@@ -39,9 +39,11 @@ from sparklog.storage.base import (
     BytesLike,
     Hold,
     NoLock,
+    OnFailed,
     StoredFile,
     StoreTraits,
     first_left_out,
+    raise_it,
     validate_name,
     validate_prefix,
 )
@@ -553,7 +555,11 @@ class ObjectStore(ABC):
                     found.append(stored)
         return sorted(found)
 
-    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+    def walk(
+        self,
+        enters: Callable[[str], bool],
+        failed: OnFailed = raise_it,  # noqa: ARG002 - no directories
+    ) -> Iterator[Sequence[StoredFile]]:
         after: str | None = None
         is_done = False
         while not is_done:

@@ -13,7 +13,8 @@ little longer.
 Invariants:
     - an outcome without an error means: data and commit are durable;
     - a failed part only fails later parts of its partition, which would look like out-of-order ones; a failed
-      write (disk full) fails the rest of the parts;
+      write (disk full) fails the rest of the parts. But if the storage refuses the directory of an isolated
+      topic, only parts of this topic fail;
     - FatalStorageError (a failed fsync) and ROOT_RESTORED go to the caller, which stops the broker; nothing
       was acknowledged. A broker that was fenced leads nothing more: each part gets that error, and the broker
       joins again.
@@ -37,7 +38,8 @@ from sparklog.errors import FatalStorageError, FencedError, RetriableError, Spar
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
-from sparklog.log.past_retention import RetentionNotice, is_past_retention
+from sparklog.log.past_retention import INTERVAL_MS, RetentionNotice, is_past_retention
+from sparklog.log.refused_topic import RefusedTopicError
 from sparklog.log.writer import Append
 from sparklog.metadata import (
     AcceptedDraft,
@@ -288,6 +290,7 @@ class GroupCommitter:
         self._config_of = config_of
         self.on_appended = on_appended
         self._retention_notice = RetentionNotice(log.clock, _log)
+        self._refused_told_ms: dict[str, int] = {}  # by the prefix of the topic
         self.floors = FailedFirstBatches()
         self.times = CommitTimes()
 
@@ -402,10 +405,11 @@ class GroupCommitter:
         if written:
             failpoint("broker.produce.written")
             try:
-                synced = self._sync(written, outcomes)
-                if synced:
+                durable = self._sync(written, outcomes)
+                synced = time.perf_counter()
+                if durable:
                     failpoint("broker.produce.synced")
-                    self._publish(CommitPlan(self._registration, image, parts, written), outcomes)
+                    self._publish(CommitPlan(self._registration, image, parts, durable), outcomes)
             except RetriableError as error:
                 if error.code != "STAGING_EXPIRED":
                     raise
@@ -414,8 +418,8 @@ class GroupCommitter:
                     fail_run(outcomes, one.run, error)
         done = time.perf_counter()
         self.times = CommitTimes(
-            sync_ms=max(0.0, synced - appended) * 1000,
-            commit_ms=(done - (synced or done)) * 1000,
+            sync_ms=(synced - appended) * 1000,
+            commit_ms=(done - synced) * 1000,
         )
         return expired
 
@@ -426,7 +430,7 @@ class GroupCommitter:
         decided: Sequence[Decided],
         outcomes: dict[int, PartOutcome],
     ) -> list[Written]:
-        """Write the batches; stop after a failure, since later parts may depend on earlier ones."""
+        """Write the batches; return the written ones, and fail the others."""
         now_ms = self._log.clock.now_ms()
         wanted = [index for index, one in enumerate(decided) if one.holds]
         runs = make_runs(parts, wanted, MAX_RUN_BYTES)
@@ -438,29 +442,33 @@ class GroupCommitter:
             self._log.writer.lane_of(run.first.topic, one.topic_id, one.config)
             for run, one in zip(runs, appends, strict=True)
         ]
-        drafts, error = self._append_all(lanes, appends)
-        for run in runs[len(drafts) :]:
-            fail_run(outcomes, run, error)
-        return [
-            Written(
-                run,
-                one.encoded,
-                _with_producer(draft, run.first),
-                is_past_retention(one.config, draft.max_timestamp_ms, now_ms),
-            )
-            for run, one, draft in zip(runs, appends, drafts, strict=False)
-        ]
+        written = []
+        for run, one, draft in zip(runs, appends, self._append_all(lanes, appends), strict=True):
+            if isinstance(draft, SparklogError):
+                self._tell_of_refused(draft)
+                fail_run(outcomes, run, draft)
+                continue
+            late = is_past_retention(one.config, draft.max_timestamp_ms, now_ms)
+            written.append(Written(run, one.encoded, _with_producer(draft, run.first), late))
+        return written
 
     def _append_all(
         self, lanes: Sequence[str], appends: Sequence[Append]
-    ) -> tuple[list[DraftExtent], SparklogError | None]:
-        """Return the drafts of the written runs (the first ones), and the error that ended the writing."""
-        drafts: list[DraftExtent] = []
+    ) -> list[DraftExtent | SparklogError]:
+        """Return the draft of each run, or its error. Stop after a failure, since later parts may depend on
+        earlier ones; but parts of other topics do not depend on those of a refused one.
+        """
+        found: list[DraftExtent | SparklogError] = []
+        ended: SparklogError | None = None
         for lane, group in itertools.groupby(zip(lanes, appends, strict=True), key=lambda one: one[0]):
-            error = self._append_lane(lane, [one for _, one in group], drafts)
+            of_lane = [one for _, one in group]
+            drafts: list[DraftExtent] = []
+            error = ended or self._append_lane(lane, of_lane, drafts)
+            found += drafts
             if error is not None:
-                return drafts, error
-        return drafts, None
+                found += [error] * (len(of_lane) - len(drafts))
+                ended = None if isinstance(error, RefusedTopicError) else error
+        return found
 
     def _append_lane(
         self, lane: str, appends: Sequence[Append], drafts: list[DraftExtent]
@@ -472,6 +480,8 @@ class GroupCommitter:
                 drafts += writer.append_together(appends, lane=lane)
             except FatalStorageError:
                 raise
+            except RefusedTopicError as error:
+                return error
             except (StorageError, RetriableError) as error:
                 _log.info("%d appends failed together, and are tried one by one: %s", len(appends), error)
             else:
@@ -485,17 +495,34 @@ class GroupCommitter:
                 return error
         return None
 
-    def _sync(self, written: list[Written], outcomes: dict[int, PartOutcome]) -> float:
-        """Return the completion time in seconds; 0 if it failed. Raises: RetriableError STAGING_EXPIRED."""
+    def _sync(self, written: list[Written], outcomes: dict[int, PartOutcome]) -> list[Written]:
+        """Return the runs to publish, and fail the others. Raises: RetriableError STAGING_EXPIRED.
+
+        A refused topic fails as a whole: a later run of a partition, in another segment, may be durable.
+        """
         try:
-            self._log.writer.sync([one.draft for one in written])
+            found = self._log.writer.sync_each([one.draft for one in written])
         except FatalStorageError:
             raise
         except StorageError as error:
             for one in written:
                 fail_run(outcomes, one.run, error)
-            return 0.0
-        return time.perf_counter()
+            return []
+        refused = {one.draft.topic_id: error for one, error in zip(written, found, strict=True) if error}
+        for one in written:
+            if (refusal := refused.get(one.draft.topic_id)) is not None:
+                self._tell_of_refused(refusal)
+                fail_run(outcomes, one.run, refusal)
+        return [one for one in written if one.draft.topic_id not in refused]
+
+    def _tell_of_refused(self, error: SparklogError) -> None:
+        """Log the error of a refused topic, once per interval: its producers send again and again."""
+        if isinstance(error, RefusedTopicError):
+            now_ms = self._log.clock.monotonic_ms()
+            told_ms = self._refused_told_ms.get(error.prefix)
+            if told_ms is None or now_ms - told_ms >= INTERVAL_MS:
+                self._refused_told_ms[error.prefix] = now_ms
+                _log.warning("%s", error)
 
     def _publish(self, plan: CommitPlan, outcomes: dict[int, PartOutcome]) -> None:
         try:

@@ -1,5 +1,6 @@
 """The commands of maintenance: expire, compact, optimize, vacuum, maintain."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.cli.doctor import check_root
 from sparklog.client import SparkLog
+from sparklog.client.root_checks import Status
 from sparklog.clock import SystemClock
 from sparklog.errors import StorageError
 from sparklog.maintenance import ROUND, alone
@@ -20,6 +23,7 @@ from sparklog.storage import Store
 from sparklog.storage.local import LocalStore
 from tests.cli.conftest import Run
 from tests.support.broker_process import until
+from tests.support.rights import closed, read_only
 
 # --- maintain --------------------------------------------------------------------------------------
 
@@ -421,6 +425,31 @@ def test_json_of_vacuum(garbage: Path, run_json: Callable[..., Any], root: Path)
     (named,) = told["named"]
     assert (named["name"], named["size_bytes"], named["born"]) == (name, size, int(name.split(".")[1]))
     assert run_json("vacuum") == {**told, "dry_run": False, "named": []}
+
+
+def test_a_topic_that_may_not_be_swept_is_named(
+    run: Run, unprivileged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = unprivileged / "log"
+    monkeypatch.setenv("SPARKLOG_ROOT", str(root))
+    isolated = ("--config", "sparklog.segment.isolation=true")
+    for topic in ("secret", "orders"):
+        run("topics", "create", "--topic", topic, *isolated)
+        run("produce", "--topic", topic, stdin="x\n")
+        run("topics", "delete", "--topic", topic, "--yes")
+    run("topics", "create", "--topic", "t")
+    for path in [path for path in root.rglob("*") if path.is_file()]:
+        os.utime(path, (path.stat().st_mtime - WEEK_S - 60,) * 2)
+    with read_only(root / "isolated/secret"):
+        done = run("vacuum", exit_code=1)
+        assert "isolated/secret/ is closed to this process" in done.stderr
+        assert "removed 1" in " ".join(done.stdout.split())
+        (told,) = json.loads(run("vacuum", "--output", "json", exit_code=1).stdout)["refused"]
+        assert told.startswith("[SPARKLOG_STORAGE_REFUSED] isolated/secret/")
+    with closed(root / "isolated/secret"):
+        (unused,) = [one for one in check_root(str(root), deep=False) if one.check == "unused files"]
+        assert (unused.status, "isolated/secret/" in unused.detail) == (Status.WARN, True)
+    run("vacuum")
 
 
 @pytest.mark.parametrize("retain", ["0", "6d", "167h", "10000m", "604799s", "604799999ms"])

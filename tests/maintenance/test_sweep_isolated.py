@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,12 +11,23 @@ import pytest
 
 from sparklog.client import SparkLog, open_log
 from sparklog.clock import ManualClock
-from sparklog.errors import RetriableError
+from sparklog.errors import CorruptLogError, RetriableError, StorageError
 from sparklog.maintenance import RETAIN_MS, MergeLimits, Terms, maintain, optimize, vacuum
-from sparklog.maintenance.sweep import CHECK_MS, DAY_MS, IDLE_MS, Classifier, FileState, measure_usage
+from sparklog.maintenance.sweep import (
+    CHECK_MS,
+    DAY_MS,
+    IDLE_MS,
+    Classifier,
+    FileState,
+    measure_usage,
+    retire,
+    retire_is_due,
+)
 from sparklog.metadata import MetadataLog, isolated_prefix
 from sparklog.storage import MemoryStore, StoredFile, StoreTraits
 from tests.maintenance.conftest import extents
+from tests.maintenance.rounds_told import step
+from tests.support.rights import closed, read_only
 
 ISOLATED = {"sparklog.segment.isolation": "true"}
 OBJECTS = StoreTraits(is_remote=True, appends_after_sync=False)
@@ -129,3 +142,182 @@ def test_empty_directories_go_but_for_those_of_topics_which_may_have_access_list
         log.create_topic("orders", 1, ISOLATED)
         put(log, "orders")
         assert log.read("orders", 0, 0).num_rows == 1
+
+
+# --- refused topics ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def root(unprivileged: Path) -> Path:
+    return unprivileged / "log"
+
+
+@pytest.fixture
+def files(root: Path) -> Iterator[SparkLog]:
+    """Two isolated topics and one that is not, each with a file of a merged, and so dead, segment."""
+    with open_log(root) as log:
+        for topic in TOPICS:
+            log.create_topic(topic, 1, ISOLATED if topic != "t" else {})
+            for _ in range(2):
+                put(log, topic)
+            log.close()
+            optimize(log.metadata, log.clock, [topic])
+        log.close()
+        age(root, IDLE_MS + CHECK_MS)
+        yield log
+
+
+def age(root: Path, by_ms: int) -> None:
+    for path in root.rglob("*"):
+        seconds = path.stat().st_mtime - by_ms / 1000
+        os.utime(path, (seconds, seconds))
+
+
+def dead(log: SparkLog) -> dict[str, int]:
+    """How many dead files each topic has."""
+    found = data_files(log) - live(log)
+    return {
+        topic: sum(name.startswith(isolated_prefix(topic) if topic != "t" else "segments/") for name in found)
+        for topic in TOPICS
+    }
+
+
+def test_retiring_leaves_a_closed_topic_to_the_vacuum(files: SparkLog, root: Path) -> None:
+    """Tried in each round, its segments would keep the others from their turn, once there are enough."""
+    assert dead(files) == dict.fromkeys(TOPICS, 1)
+    with closed(root / "isolated/orders"):
+        first = retire(files.metadata, files.clock, delay_ms=0)
+        assert first.retired == 2
+        (message,) = first.refused
+        assert "isolated/orders/ is closed to this process" in message
+        second = retire(files.metadata, files.clock, delay_ms=0)
+        assert (second.files, second.refused) == (2, [])
+    assert dead(files) == {"orders": 1, "orders-eu": 0, "t": 0}
+    assert not retire_is_due(files.image, files.clock.now_ms() + CHECK_MS, 0)
+    age(root, RETAIN_MS)
+    vacuum(files.metadata, files.clock)
+    assert dead(files) == dict.fromkeys(TOPICS, 0)
+
+
+def test_what_is_retired_and_may_not_be_removed_is_left_to_the_vacuum(files: SparkLog, root: Path) -> None:
+    assert retire(files.metadata, files.clock, delay_ms=0).retired == 3
+    with read_only(root / "isolated/orders"):
+        second = retire(files.metadata, files.clock, delay_ms=0)
+        assert second.files == 2
+        assert len(second.refused) == 1
+    assert dead(files) == {"orders": 1, "orders-eu": 0, "t": 0}
+    assert not retire_is_due(files.image, files.clock.now_ms() + CHECK_MS, 0)
+    vacuum(files.metadata, files.clock)
+    assert dead(files) == dict.fromkeys(TOPICS, 0)
+
+
+def test_a_round_says_which_topic_it_left_out(files: SparkLog, root: Path) -> None:
+    with closed(root / "isolated/orders"):
+        report = maintain(files.metadata, files.clock, steps=["retire"])
+    assert step(report, "retire").outcome == "done"
+    assert "isolated/orders/ is closed to this process" in report.problem
+    assert report.has_failed
+
+
+def test_a_round_that_could_do_nothing_else_has_failed(root: Path) -> None:
+    with open_log(root) as log:
+        log.create_topic("orders", 1, ISOLATED)
+        put(log, "orders")
+        log.close()
+        log.delete_topic("orders")
+        age(root, IDLE_MS)
+        with closed(root / "isolated/orders"):
+            report = maintain(log.metadata, log.clock, steps=["retire"])
+    assert step(report, "retire").outcome == "failed"
+    assert report.is_fruitless
+
+
+def test_an_empty_directory_that_may_not_be_removed_stays(files: SparkLog, root: Path) -> None:
+    empty = root / "isolated/orders/segments" / ("e" * 32)
+    empty.mkdir()
+    age(root, RETAIN_MS)
+    with closed(empty.parent, 0o500):
+        (message,) = vacuum(files.metadata, files.clock).refused
+        assert "cannot remove" in message
+    assert empty.exists()
+    assert vacuum(files.metadata, files.clock).refused == []
+    assert not empty.exists()
+
+
+def test_the_directories_of_all_topics_may_be_closed_together(files: SparkLog, root: Path) -> None:
+    age(root, RETAIN_MS)
+    with closed(root / "isolated"):
+        (message,) = vacuum(files.metadata, files.clock).refused
+        assert "isolated/ is closed to this process" in message
+        assert retire(files.metadata, files.clock, delay_ms=0).retired == 1
+    vacuum(files.metadata, files.clock)
+    assert dead(files) == dict.fromkeys(TOPICS, 0)
+
+
+def test_a_vacuum_removes_what_it_may(files: SparkLog, root: Path) -> None:
+    age(root, RETAIN_MS)
+    with read_only(root / "isolated/orders"):
+        report = vacuum(files.metadata, files.clock)
+        assert report.horizon > report.horizon_before
+        assert dead(files) == {"orders": 1, "orders-eu": 0, "t": 0}
+        assert len(report.refused) == 1
+        assert report.waiting.files >= 1
+    assert vacuum(files.metadata, files.clock).refused == []
+    assert dead(files) == dict.fromkeys(TOPICS, 0)
+
+
+def test_while_a_directory_cannot_be_listed_the_horizon_stays(files: SparkLog, root: Path) -> None:
+    """Its files might be the only ones to show that the log has lost commits. What was dead before may go."""
+    assert retire(files.metadata, files.clock, delay_ms=0).retired == 3
+    put(files, "t")
+    files.close()
+    optimize(files.metadata, files.clock, ["t"])
+    age(root, RETAIN_MS)
+    with closed(root / "isolated/orders"):
+        report = vacuum(files.metadata, files.clock)
+    assert report.horizon == report.horizon_before
+    (message,) = report.refused
+    assert "isolated/orders/ is closed to this process" in message
+    assert dead(files) == {"orders": 1, "orders-eu": 0, "t": 2}
+    vacuum(files.metadata, files.clock)
+    assert dead(files) == dict.fromkeys(TOPICS, 0)
+
+
+def test_files_of_a_closed_directory_might_show_that_the_log_is_an_older_copy(
+    files: SparkLog, root: Path
+) -> None:
+    """1. a task writes rows of `t`; 2. the log is copied; 3. the rows are published, then some of `orders` in
+    a new file; 4. the copy replaces the log. Nothing in it refers to the rows, and only the file of `orders`
+    shows that it lacks commits."""
+    appender = files.appender()
+    appender.add(pa.table({"value": [b"slow"]}), "t")
+    staged = appender.finish()
+    (slow,) = {draft.segment for draft in staged.drafts}
+    for number in range(3):
+        files.create_topic(f"more-{number}", 1)
+    shutil.copytree(root / "__cluster_metadata", root / "copy")
+    files.publish([staged])
+    put(files, "orders")
+    files.close()
+    shutil.rmtree(root / "__cluster_metadata")
+    (root / "copy").rename(root / "__cluster_metadata")
+    age(root, RETAIN_MS)
+    with open_log(root) as older:
+        with closed(root / "isolated/orders"):
+            assert len(vacuum(older.metadata, older.clock).refused) == 1
+        assert slow in data_files(older)
+        with pytest.raises(CorruptLogError, match="older copy"):
+            vacuum(older.metadata, older.clock)
+
+
+def test_a_closed_shared_directory_ends_it(files: SparkLog, root: Path) -> None:
+    with closed(root / "segments"), pytest.raises(StorageError, match="STORAGE_REFUSED"):
+        vacuum(files.metadata, files.clock)
+    with closed(root / "segments"), pytest.raises(StorageError, match="STORAGE_REFUSED"):
+        retire(files.metadata, files.clock, delay_ms=0)
+
+
+def test_usage_says_what_it_did_not_see(files: SparkLog, root: Path) -> None:
+    with closed(root / "isolated/orders"):
+        usage = measure_usage(files.metadata, files.clock, limit_ms=60_000)
+    assert (usage.is_whole, len(usage.refused), usage.live.files) == (False, 1, 2)

@@ -15,6 +15,7 @@ from sparklog.maintenance.budget import HOLD
 from sparklog.maintenance.sweep import DAY_MS
 from sparklog.metadata import plan_delete_topic
 from sparklog.storage import LocalStore, StoredFile
+from sparklog.storage.base import OnFailed
 
 
 def rows(*values: str) -> pa.Table:
@@ -65,13 +66,13 @@ def test_what_is_born_while_a_vacuum_looks_is_no_older_copy(
     log.append("t", rows("0"))
     walk = log.store.walk
 
-    def append_first(enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+    def append_first(enters: Callable[[str], bool], failed: OnFailed) -> Iterator[Sequence[StoredFile]]:
         monkeypatch.setattr(log.store, "walk", walk)
         with sparklog.open(log.url, create=False) as other:
             for number in range(1, 3):
                 other.append("t", rows(str(number)))
                 other.close()
-        return walk(enters)
+        return walk(enters, failed)
 
     monkeypatch.setattr(log.store, "walk", append_first)
     assert run_now(log).live.files == 3

@@ -22,7 +22,15 @@ from sparklog.errors import (
 )
 from sparklog.metadata.documents.properties import commit_of
 from sparklog.storage import BytesLike, StoredFile
-from sparklog.storage.base import UNFINISHED_MS, Hold, StoreTraits, WholeFiles, first_left_out
+from sparklog.storage.base import (
+    UNFINISHED_MS,
+    Hold,
+    OnFailed,
+    StoreTraits,
+    WholeFiles,
+    first_left_out,
+    raise_it,
+)
 from sparklog.storage.memory import MemoryReadFile
 from tests.simulation.world import START_MS, SimProcess, World
 
@@ -247,7 +255,11 @@ class DirectoryStore(WholeFiles):
             and (start_after is None or name > start_after)
         )
 
-    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+    def walk(
+        self,
+        enters: Callable[[str], bool],
+        failed: OnFailed = raise_it,
+    ) -> Iterator[Sequence[StoredFile]]:
         """In portions, so that others act between them."""
         found = [file for file in self.list("", recursive=True) if first_left_out(file.name, enters) is None]
         for start in range(0, len(found), _PORTION):

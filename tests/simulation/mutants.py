@@ -82,8 +82,9 @@ def _take_for_ours(self: CommitCreator, candidate: Candidate, unsure: bool) -> b
     return True
 
 
-def _no_sync(self: LogWriter, drafts: Sequence[DraftExtent] = ()) -> None:
+def _no_sync(self: LogWriter, drafts: Sequence[DraftExtent]) -> list[None]:
     """Staged extents are published as they are."""
+    return [None] * len(drafts)
 
 
 def _keep_none(self: DirectoryAppendFile, end: int) -> None:
@@ -226,12 +227,12 @@ MUTANTS = (
     Mutant(
         "extents are published before they are synced (objects)",
         "remote",
-        lambda: mock.patch.object(LogWriter, "sync", _no_sync),
+        lambda: mock.patch.object(LogWriter, "sync_each", _no_sync),
     ),
     Mutant(
         "extents are published before they are synced (files)",
         "directory",
-        lambda: mock.patch.object(LogWriter, "sync", _no_sync),
+        lambda: mock.patch.object(LogWriter, "sync_each", _no_sync),
     ),
     Mutant(
         "the bytes of segments are not synced",

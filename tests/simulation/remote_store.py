@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
 from sparklog.metadata.documents.properties import REQUESTS, commit_of
 from sparklog.storage import BytesLike, IndefinitePutError, StoredFile
-from sparklog.storage.base import UNFINISHED_MS, Hold, NoLock, StoreTraits, first_left_out
+from sparklog.storage.base import UNFINISHED_MS, Hold, NoLock, OnFailed, StoreTraits, first_left_out, raise_it
 from sparklog.storage.memory import MemoryReadFile
 from sparklog.storage.object_client import Outcome
 from sparklog.storage.s3_client import outcome_of
@@ -214,7 +214,11 @@ class RemoteStore:
             ),
         )
 
-    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+    def walk(
+        self,
+        enters: Callable[[str], bool],
+        failed: OnFailed = raise_it,
+    ) -> Iterator[Sequence[StoredFile]]:
         """A request for each portion, each as of its own moment."""
         after: str | None = None
         while True:

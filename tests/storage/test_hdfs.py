@@ -350,6 +350,22 @@ def test_listings_ascend_through_batches_and_directories(
     assert sorted(file.name for portion in store.walk(lambda _: True) for file in portion) == sorted(names)
 
 
+def test_a_walk_goes_on_after_a_directory_that_is_closed(
+    namenode: Namenode, make: Callable[..., HdfsStore]
+) -> None:
+    store, noted = make(), dict[str, str]()
+    for name in ("a/x", "b/x", "c/x"):
+        store.put_if_absent(name, b"")
+    namenode.before = lambda _, asked: (
+        refused(403, "AccessControlException") if asked.path.endswith("/b") else None
+    )
+    with pytest.raises(StorageError, match="STORAGE_REFUSED"):
+        list(store.walk(lambda _: True))
+    found = store.walk(lambda _: True, lambda directory, error: noted.update({directory: error.code}))
+    assert sorted(file.name for portion in found for file in portion) == ["a/x", "c/x"]
+    assert noted == {"b": "STORAGE_REFUSED"}
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.errors import NotFoundError
+from sparklog.errors import NotFoundError, StorageError
 from sparklog.storage import LocalStore
 from sparklog.storage import local as local_tree
+from tests.support.rights import closed
 
 
 def walked(store: LocalStore) -> list[str]:
@@ -49,6 +50,19 @@ def test_what_is_removed_in_the_midst_of_it_is_no_error(
                 local.delete(file.name)
                 assert local.remove_directory(file.name.partition("/")[0])
     assert [file.name for file in local.list("", recursive=True)] == []
+
+
+def test_a_directory_that_cannot_be_listed_ends_it_unless_that_is_noted(unprivileged: Path) -> None:
+    store = LocalStore(unprivileged)
+    for name in ("a/x", "b/c/x", "b/x", "d/x"):
+        store.put_if_absent(name, b"")
+    noted: dict[str, str] = {}
+    with closed(unprivileged / "b/c"):
+        with pytest.raises(StorageError, match="b/c: cannot list"):
+            walked(store)
+        found = store.walk(lambda _: True, lambda directory, error: noted.update({directory: error.code}))
+        assert sorted(file.name for portion in found for file in portion) == ["a/x", "b/x", "d/x"]
+    assert noted == {"b/c": "STORAGE_REFUSED"}
 
 
 @pytest.mark.parametrize("times", [1, 3, 4])

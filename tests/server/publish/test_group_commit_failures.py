@@ -165,7 +165,7 @@ def test_a_first_batch_keeps_its_place_if_the_look_after_a_swept_segment_fails(
         raise StorageError("STORE_UNAVAILABLE", "503", fix="wait")
 
     with monkeypatch.context() as patch:
-        patch.setattr(log.writer, "sync", swept)
+        patch.setattr(log.writer, "sync_each", swept)
         patch.setattr(log, "refresh", down)
         # What is known already is told all the same.
         assert offsets(committer.write([first, gone])) == ["STAGING_EXPIRED", "TOPIC_MISSING"]
@@ -210,7 +210,7 @@ def test_a_first_batch_keeps_its_place_whatever_goes_wrong(
         if where == "decide":
             patch.setattr("sparklog_server.publish.group_commit.decide", fail)
         elif where != "registration":
-            patch.setattr(log.writer, {"append": "append_together", "sync": "sync"}[where], fail)
+            patch.setattr(log.writer, {"append": "append_together", "sync": "sync_each"}[where], fail)
         with pytest.raises(type(error)):
             writer.write([first, known])
     is_broken = False
