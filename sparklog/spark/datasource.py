@@ -53,7 +53,7 @@ class SparklogDataSource(DataSource):
         if not CAN_PUSH_FILTERS:
             self._warn_missing(FILTER_PUSHDOWN, ["filterPushdown"])
             return SparklogBatchReader(options)
-        from sparklog.spark.batch_reader import SparklogPushdownReader
+        from sparklog.spark.pushdown import SparklogPushdownReader
 
         return SparklogPushdownReader(options)
 
@@ -64,7 +64,7 @@ class SparklogDataSource(DataSource):
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
         options = parse_source_options(self._given(), streaming=True)
         if CAN_LIMIT_READS:
-            from sparklog.spark.stream_reader import LimitedStreamReader
+            from sparklog.spark.limited_reader import LimitedStreamReader
 
             return LimitedStreamReader(options)
         limits = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger")

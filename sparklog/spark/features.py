@@ -3,7 +3,8 @@
 Spark 4.0 is the first version whose Python data sources can stream. Features that 4.0 and 4.1 lack are
 replaced where possible, else left out; nothing fails. `sparklog doctor` lists the missing ones.
 
-Not here: the replacements (data_source_api.py, stream_reader.py).
+Not here: the replacements (data_source_api.py, stream_reader.py). Only newer versions have what pushdown.py
+and limited_reader.py import.
 Sources: pyspark.sql.datasource of Spark 4.0 to 4.3.
 """
 

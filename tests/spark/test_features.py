@@ -1,6 +1,8 @@
 """What older Sparks lack: named, and replaced."""
 
 import importlib.metadata
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -306,7 +308,7 @@ def test_a_dropped_topic_that_is_no_loss_is_news_once(log: SparkLog, root: str, 
 @needs(ADMISSION_CONTROL)
 def test_a_micro_batch_that_an_older_spark_planned_loses_nothing(log: SparkLog, root: str) -> None:
     """Its end names a start, as that of a new query does; the query is not new."""
-    from sparklog.spark.stream_reader import LimitedStreamReader
+    from sparklog.spark.limited_reader import LimitedStreamReader
 
     older = reader(root, startingOffsets="latest")
     reached = older.latestOffset()
@@ -318,3 +320,47 @@ def test_a_micro_batch_that_an_older_spark_planned_loses_nothing(log: SparkLog, 
     options = {"path": root, "subscribe": "t"}
     newer = LimitedStreamReader(parse_source_options(options, streaming=True))
     assert ranges(newer.partitions(reached, planned)) == [(100, 105)]
+
+
+# --- imports -----------------------------------------------------------------------------------------
+
+LIKE_SPARK_4_0 = """
+import pkgutil
+import sys
+
+import pyspark.sql.datasource as api
+
+for name in sys.argv[2].split(","):
+    vars(api).pop(name, None)
+    if name in vars(api.DataSourceStreamReader):
+        delattr(api.DataSourceStreamReader, name)
+sys.modules["pyspark.sql.streaming.datasource"] = None  # its import fails
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+import sparklog.spark
+from sparklog.spark.datasource import SparklogDataSource
+
+fields = [StructField(name, StringType()) for name in sys.argv[3].split(",")]
+read, written = StructType(fields), StructType(fields[:2])
+options = {"path": sys.argv[1], "subscribe": "t"}
+assert SparklogDataSource({**options, "filterPushdown": "true"}).reader(read).partitions()
+assert SparklogDataSource({**options, "maxOffsetsPerTrigger": "5"}).streamReader(read).latestOffset()
+assert SparklogDataSource({"path": sys.argv[1], "topic": "t"}).writer(written, False)
+for module in pkgutil.iter_modules(sparklog.spark.__path__):
+    if module.name not in ("pushdown", "limited_reader"):
+        __import__(f"sparklog.spark.{module.name}")
+"""
+SINCE_4_0 = {"Filter", "EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "In"}
+SINCE_4_0 |= {"LessThanOrEqual", "IsNull", "IsNotNull", "Not", "DataSourceStreamArrowWriter"}
+SINCE_4_0 |= {"getDefaultReadLimit", "reportLatestOffset"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("log")
+def test_nothing_is_imported_that_spark_4_0_does_not_have(root: str) -> None:
+    """`make test` has one Spark, the newest: an import at the wrong place breaks all reads of the others."""
+    words = [sys.executable, "-c", LIKE_SPARK_4_0, root, ",".join(SINCE_4_0)]
+    words.append(",".join(arrow_schema(include_headers=False).names))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

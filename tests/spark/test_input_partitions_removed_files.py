@@ -166,7 +166,7 @@ def test_a_plan_with_filters_stays_within_them(log: SparkLog, root: str) -> None
     """Pruned ranges are of old extents; merged ones are larger."""
     from pyspark.sql import datasource as pushdown
 
-    from sparklog.spark.batch_reader import SparklogPushdownReader
+    from sparklog.spark.pushdown import SparklogPushdownReader
 
     parsed = parse_source_options({"path": root, "subscribe": "t", "filterPushdown": "true"}, streaming=False)
     reader = SparklogPushdownReader(parsed)
