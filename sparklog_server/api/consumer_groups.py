@@ -13,6 +13,7 @@ from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.groups.consumer_group import ConsumerGroup
 from sparklog_server.groups.consumer_members import ConsumerMember, HeartbeatRequest
+from sparklog_server.groups.consumer_protocol import gathered
 from sparklog_server.groups.coordinator import MAX_CLIENT_ID_CHARACTERS
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.responses import field, make, topic_id_text
@@ -75,11 +76,9 @@ async def handle_consumer_group_heartbeat(request: Any, context: RequestContext,
 
 
 def _owned(owned: Any) -> Partitions:
-    found: dict[str, frozenset[int]] = {}
-    for one in owned:
-        topic_id = "" if one.topic_id is None else topic_id_text(one.topic_id)
-        found[topic_id] = found.get(topic_id, frozenset()).union(one.partitions)
-    return found
+    return gathered(
+        ("" if one.topic_id is None else topic_id_text(one.topic_id), one.partitions) for one in owned
+    )
 
 
 def _assigned(types: ModuleType, assigned: AssignedPartitions) -> list[Any]:
