@@ -95,7 +95,7 @@ class Catalogs:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._image: Image | None = None
-        self._shapes: dict[str, TopicShape | None] = {}
+        self._shapes: dict[str, TopicShape] = {}  # of topics that there are: clients may name any others
         self._version = 0
 
     def current(self) -> Catalog:
@@ -106,10 +106,10 @@ class Catalogs:
         return Catalog(version=self._version, find=self._find, name_of=self._name_of)
 
     def _find(self, name: str) -> TopicShape | None:
-        if name not in self._shapes and self._image is not None:
-            topic = self._image.topics.get(name)
-            self._shapes[name] = None if topic is None else self._shape(topic, self._image)
-        return self._shapes.get(name)
+        found = self._shapes.get(name)
+        if found is None and self._image is not None and (topic := self._image.topics.get(name)) is not None:
+            found = self._shapes[topic.name] = self._shape(topic, self._image)
+        return found
 
     def _name_of(self, topic_id: str) -> str | None:
         topic = None if self._image is None else self._image.topic_by_id.get(topic_id)
