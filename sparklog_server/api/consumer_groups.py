@@ -33,10 +33,17 @@ async def handle_consumer_group_heartbeat(request: Any, context: RequestContext,
         their assignment by the answers. Assignors `uniform` and `range`. Regular expressions match whole
         names of topics, and no internal ones. A classic group becomes a consumer group when a member joins,
         if it is empty, or group.consumer.migration.policy allows it and its members are consumers; else it
-        is GROUP_ID_NOT_FOUND. Answered when what it says is durable.
+        is GROUP_ID_NOT_FOUND, as is a share group. Answered when what it says is durable.
     Versions: 1 the member makes its id (KIP-1082), regular expressions.
     """
     is_of_first_version = context.api_version < _MEMBER_MAKES_ID_SINCE
+    if services.share_groups.owns(request.group_id):
+        message = f"group {request.group_id} is a share group, and no consumer group"
+        return make(
+            context.types.ConsumerGroupHeartbeatResponse,
+            error_code=ErrorCode.group_id_not_found,
+            error_message=message,
+        )
     owned = request.topic_partitions
     topics = request.subscribed_topic_names
     caller = services.access.caller(context)

@@ -87,16 +87,20 @@ class ShareCoordinator:
         *,
         refusal_of: Callable[[str], ErrorCode],
         is_other_kind: Callable[[str], bool],
+        count_others: Callable[[str], int],
         timer: Timer,
         clock: Clock,
     ) -> None:
-        """The callbacks: why this broker does not answer for a group; whether it is a consumer group."""
+        """The callbacks: why this broker does not answer for a group; whether a consumer group has the name,
+        and how many members that has.
+        """
         self._root = root
         self._publisher = publisher
         self._settings = settings
         self._bounds = groups
         self._refusal_of = refusal_of
         self._is_other_kind = is_other_kind
+        self._count_others = count_others
         self._timer = timer
         self._clock = clock
         self._groups: dict[str, ShareGroup] = {}
@@ -129,7 +133,7 @@ class ShareCoordinator:
         if error:
             return ShareHeartbeatResult(error=error)
         group = self._groups.get(group_id)
-        if group is None and self._is_other_kind(group_id):
+        if group is None and self._is_taken(group_id):
             return ShareHeartbeatResult(
                 error=ErrorCode.group_id_not_found, message=f"Group {group_id} is not a share group."
             )
@@ -219,6 +223,18 @@ class ShareCoordinator:
     def has(self, group_id: str) -> bool:
         """True if it is a share group: it has members, or a state."""
         return group_id in self._groups or group_id in self._root.image.shares
+
+    # Groups of both kinds can have one name: a share group begins at the leader of a partition, which does
+    # not know of consumer groups, and offsets are committed without a broker, too. Then nobody is kept out
+    # by what has no members.
+
+    def owns(self, group_id: str) -> bool:
+        """True if no consumer group may begin, since this share group has the name."""
+        return group_id in self._groups or (self.has(group_id) and not self._is_other_kind(group_id))
+
+    def _is_taken(self, group_id: str) -> bool:
+        """True if no share group may begin, since a consumer group has the name."""
+        return self._is_other_kind(group_id) and (not self.has(group_id) or self._count_others(group_id) > 0)
 
     def find(self, group_id: str) -> ShareGroup | None:
         """Return the group with its members; None: it has none."""

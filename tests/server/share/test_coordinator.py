@@ -36,6 +36,7 @@ class World:
             GroupSettings(group_max_bytes=max_bytes),
             refusal_of=lambda _group: ErrorCode.none,
             is_other_kind=lambda _group: False,
+            count_others=lambda _group: 0,
             timer=self.timer,
             clock=clock,
         )
