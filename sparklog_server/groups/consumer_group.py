@@ -376,7 +376,7 @@ class ConsumerGroup:
                 return refusal(
                     ErrorCode.fenced_instance_id, f"the instance id is now held by member {held_by}"
                 )
-            if held_by is None and member is not None:
+            if held_by != request.member_id and member is not None:
                 return refusal(ErrorCode.invalid_request, "the member has another instance id")
         elif member is not None and member.subscription.instance_id is not None:
             # Its heartbeats may leave the id out, since it has not changed.
