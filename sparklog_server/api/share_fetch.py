@@ -72,6 +72,8 @@ async def handle_share_fetch(request: Any, context: RequestContext, services: Se
     forgotten = list(_places(request.forgotten_topics_data))
     del request
     acknowledged = await shares.acknowledge(group, member, said, may_renew=is_renewing) if said else {}
+    if not shares.sessions.is_current(session):  # ended meanwhile; the member may have begun another one
+        return await _fetched(context, services, group, (), acknowledged)
     # The member keeps what it has of them, as in Kafka: it works on it, and acknowledges it later.
     shares.sessions.change(session, (), forgotten)
     del said, forgotten
@@ -165,7 +167,7 @@ async def handle_share_acknowledge(request: Any, context: RequestContext, servic
         return make(types.ShareAcknowledgeResponse, error_code=session)
     is_renewing = field(request, "is_renew_ack", default=False)
     acknowledged = await shares.acknowledge(group, member, said, may_renew=is_renewing)
-    if epoch == FINAL_EPOCH:
+    if epoch == FINAL_EPOCH and shares.sessions.is_current(session):
         shares.end_session(shares.sessions.end((group, member)), is_counted=False)
     hints: list[LeaderHint] = []
     topics: dict[str, list[Any]] = {}

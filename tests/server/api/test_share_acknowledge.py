@@ -1,6 +1,8 @@
 """ShareAcknowledge: who may say what of a record, and what becomes of it."""
 
 from collections.abc import Callable
+from threading import Event
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -141,6 +143,41 @@ def test_what_a_member_has_of_a_forgotten_partition_stays_its_own(
 def test_a_lost_connection_counts_as_a_delivery(worker: Worker, other: Worker) -> None:
     worker.asker.close()
     assert other.fetch(max_wait=10_000) == [Got(0, 4, 2)]
+
+
+@pytest.mark.parametrize("epoch", [None, -1])
+def test_a_member_that_begins_anew_while_it_is_acknowledged_has_its_new_session(
+    worker: Worker,
+    running_broker: RunningBroker,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    epoch: int | None,
+) -> None:
+    """Its last request has lost its connection, and goes on at the broker; it may be a goodbye."""
+    sessions = running_broker.broker.shares.sessions
+    metadata, may_publish, began = running_broker.broker.root.log.metadata, Event(), Event()
+    publish = metadata.publish
+
+    def late(*args: Any, **options: Any) -> Any:
+        began.set()
+        assert may_publish.wait(60)
+        return publish(*args, **options)
+
+    forgotten = {"_": "ForgottenTopic", "topic_id": topic_uuid(worker.topic_id), "partitions": [0]}
+    with monkeypatch.context() as patch:
+        patch.setattr(metadata, "publish", late)
+        received = worker.sent(
+            {0: [(0, 1, ACCEPT)]},
+            forgotten_topics_data=[forgotten],
+            epoch=worker.epoch if epoch is None else epoch,
+        )
+        assert began.wait(60)
+        again = Worker(connect(running_broker), worker.topic_id)
+        assert again.fetch() == [Got(2, 4, 1)]
+        may_publish.set()
+        assert received().error_code.name == "none"
+    assert sessions.partition_count == 1
+    assert again.acknowledge({0: [(2, 4, ACCEPT)]}) == "none"
 
 
 @pytest.mark.slow
