@@ -391,7 +391,10 @@ class ShareService:
         if state is None:
             self._drop(served)
             return None
-        return served.partition.next_free(state.log_end_offset, limits)
+        found = served.partition.next_free(state.log_end_offset, limits)
+        if found is None and served.alarm is None:
+            self._expire(served)  # the limit of deliveries was lowered, and no lock is left that expires
+        return found
 
     async def _read(self, served: _Served, first: int, max_bytes: int) -> _Read | ErrorCode:
         """Read from an offset on; NONE: there is nothing to be read now."""
