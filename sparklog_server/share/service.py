@@ -632,12 +632,13 @@ class ShareService:
             )
 
         try:
-            return [await self._root.run_apart(functools.partial(build, copies=target.copies))]
+            part = await self._root.run_apart(functools.partial(build, copies=target.copies))
         except InvalidRequestError as error:
             if error.code != "RECORD_TOO_LARGE" or transition.count > 1:
                 raise
-        # With its headers the record is larger than the topic takes: they say where it is.
-        return [await self._root.run_apart(functools.partial(build, copies=False))]
+            # With its headers the record is larger than the topic takes: they say where it is.
+            part = await self._root.run_apart(functools.partial(build, copies=False))
+        return [part] if part.encoded.record_count else []  # compaction has removed all of them
 
     async def _write_in_background(self, served: _Served, transition: Transition) -> None:
         errors = [await self._write(served, part) for part in transition.apart()]

@@ -9,7 +9,9 @@ import pytest
 
 import sparklog
 from sparklog.client.consumer import read_batches
+from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
+from sparklog.maintenance import CompactionLimits, compact
 from sparklog.metadata import DeliveryState, ShareRange
 from sparklog_server.protocol.responses import topic_uuid
 from sparklog_server.share import dead_letters as dead_letters_module
@@ -34,7 +36,7 @@ BROKER_SETTINGS = SHARE_SETTINGS | {
     "group.share.record.lock.duration.ms": "60000",
 }
 BROKER_TOPICS = {"orders": 2}
-SHORT_MS = 1_000
+SHORT_MS, DAY_MS = 1_000, 86_400_000
 Connect = Callable[[RunningBroker], WireClient]
 
 
@@ -258,6 +260,27 @@ def test_many_large_dead_letters_are_several_commits(
     assert worker.acknowledge({0: [(0, 4, REJECT)]}) == "none"
     assert [one["value"] for one in dead_letters(log)] == [b"0", b"1", b"2", b"3", b"4"]
     assert state_of(log, worker)[0] == 5
+
+
+def test_a_record_that_compaction_has_removed_ends_without_a_copy(
+    worker: Worker, log: sparklog.SparkLog, running_broker: RunningBroker
+) -> None:
+    log.create_topic("dlq.orders", 1, {"errors.deadletterqueue.group.enable": "true"})
+    set_group(
+        worker.asker,
+        errors_deadletterqueue_topic_name="dlq.orders",
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    log.alter_topic("orders", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+    append(log, 6)
+    append(log, 1)
+    clock = ManualClock(log.clock.now_ms() + 30 * DAY_MS)
+    compact(log.metadata, clock, limits=CompactionLimits(dedupe_buffer_bytes=1 << 20))
+    rows = read_batches(log.metadata, log.refresh(), "orders", 0)
+    assert min(row["offset"] for one in rows for row in one.to_pylist()) == 6
+    running_broker.settle()
+    assert worker.acknowledge({0: [(0, 3, REJECT), (4, 4, ACCEPT)]}) == "none"
+    assert (state_of(log, worker), dead_letters(log)) == ((5, ()), [])
 
 
 def test_a_record_that_is_too_large_for_the_topic_is_not_copied(
