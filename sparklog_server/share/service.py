@@ -712,6 +712,6 @@ def _acknowledge_error(error: SparklogError) -> ErrorCode:
     """Return the code for a client whose acknowledgement was not written."""
     if error.code in {"NOT_LEADER", "BROKER_FENCED"}:
         return ErrorCode.not_leader_or_follower
-    if error.code == "SHARE_STATE_CHANGED":
+    if error.code in {"SHARE_STATE_CHANGED", "INVALID_ACTIONS"}:  # reset, or they have ended already
         return ErrorCode.invalid_record_state
     return error_code(error)
