@@ -141,7 +141,7 @@ async def handle_consumer_group_describe(request: Any, context: RequestContext, 
 
 def _description_bytes(group: ConsumerGroup) -> int:
     partitions = 2 * len(group.owners)
-    return group.held_bytes + _MEMBER_BYTES * len(group.members) + _PARTITION_BYTES * partitions
+    return group.subscription_bytes + _MEMBER_BYTES * len(group.members) + _PARTITION_BYTES * partitions
 
 
 def _not_described(types: ModuleType, group_id: str, error: ErrorCode, message: str | None) -> Any:

@@ -19,6 +19,7 @@ Sources: Kafka CoordinatorRuntime, GroupMetadataManager.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from sparklog.format.consumer_group_records import ResolvedRegex, Subscription
@@ -37,6 +38,7 @@ from sparklog_server.groups.consumer_members import (
     HeartbeatAnswer,
     HeartbeatRequest,
     changed_subscription,
+    changes_topics,
     held_bytes,
     refusal,
 )
@@ -264,9 +266,20 @@ class ConsumerTable:
         for handle in self.groups.values():
             handle.group.limits = self.limits(handle.group.group_id)
 
-    def has_room_for(self, handle: ConsumerHandle | None, request: HeartbeatRequest, others: int) -> bool:
-        """True if there is room for what a member says. `others`: bytes that members of other kinds hold."""
-        if request.member_epoch != JOIN and request.topics is None:
+    def has_room_for(
+        self,
+        handle: ConsumerHandle | None,
+        request: HeartbeatRequest,
+        others: int,
+        resolved: Mapping[str, ResolvedRegex] = MappingProxyType({}),
+    ) -> bool:
+        """True if there is room for what a member says, and for what it may be assigned.
+
+        Args:
+            others: bytes that members of other kinds hold.
+            resolved: topics of patterns that were looked up for it.
+        """
+        if request.member_epoch != JOIN and request.topics is None and not resolved:
             return True
         said = sum(map(len, request.topics or ())) * 4
         said += 0 if request.classic is None else protocols_bytes(request.classic.protocols)
@@ -275,6 +288,10 @@ class ConsumerTable:
         member = None if handle is None else handle.group.members.get(request.member_id)
         before = 0 if member is None else member.held_bytes
         growth = held_bytes(changed_subscription(Subscription(), request)) - before
+        if member is None or changes_topics(member.subscription, request):
+            group = ConsumerGroup("", self.limits("")) if handle is None else handle.group
+            regex = resolved.get(request.regex or "")
+            growth += group.growth_by(request, () if regex is None else regex.topics, self.catalogs.current())
         return growth <= 0 or self.held_bytes + others + growth <= self._settings.group_max_bytes
 
     async def heartbeat(

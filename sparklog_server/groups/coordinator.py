@@ -288,7 +288,8 @@ class GroupCoordinator:
         follows: ConsumerGroup | None = None
         if handle is None:
             refused, first, follows = self._new_consumer_group(group_id, request)
-        if refused is None and not self.consumers.has_room_for(handle, request, self.table.held_bytes):
+        others = self.table.held_bytes
+        if refused is None and not self.consumers.has_room_for(handle, request, others, resolved):
             refused = refusal(ErrorCode.group_max_size_reached, "members take too much memory")
         if refused is not None:
             return refused

@@ -313,6 +313,32 @@ def test_members_beyond_the_bounds_are_refused(roots: Roots) -> None:
     roots.run(scenario, {"group.consumer.max.size": "3", "sparklog.group.max.bytes": str(1 << 20)})
 
 
+def test_what_is_assigned_to_members_counts(roots: Roots) -> None:
+    """A name of a topic stands for thousands of partitions, and a pattern for thousands of names."""
+
+    async def scenario(host: Host) -> None:
+        host.log.create_topic("wide", 3_000)
+        for number in range(1, 10):
+            host.log.create_topic(f"wide-{number}", 1_000)
+        await host.look()
+
+        def joins(group: str, member_id: str = "a", **fields: Any) -> "asyncio.Task[HeartbeatAnswer]":
+            asked = request(member_id, **fields)
+            return asyncio.ensure_future(host.groups.consumer_heartbeat(group, asked, makes_ids=False))
+
+        assert owned(await joins("g", topics=("wide",))) == 3_000
+        assert host.groups.consumers.held_bytes > 3_000 * 200
+        assert (await joins("h", topics=("wide",))).error is ErrorCode.group_max_size_reached
+        for regex in ("wide", "wide-.*", "wide-[1-9]"):
+            answer = await joins("h", topics=None, regex=regex)
+            assert answer.error is ErrorCode.group_max_size_reached
+        assert not (await joins("g", "b", topics=("wide",))).error
+        assert not (await joins("h")).error
+        assert (await joins("h", topics=("wide",))).error is ErrorCode.group_max_size_reached
+
+    roots.run(scenario, {"sparklog.group.max.bytes": str(1 << 20)})
+
+
 def test_groups_beyond_the_bound_are_refused(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         assert not (await beats(host, "a")).error
