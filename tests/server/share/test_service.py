@@ -197,9 +197,11 @@ def test_records_beyond_a_limit_that_was_lowered_end_also_without_any_lock(
         limit = {group_key("workers", "share.delivery.count.limit"): "2"}
         await world.root.run(log.metadata.publish, lambda image: [plan_set_configs(image, None, limit)])
         await world.root.look(force=True)
+        shown = asyncio.Event()
+        world.root.on_image(lambda _old, _new: shown.set())
         assert await world.service.fetch(session, request(max_wait_ms=0)) == []
-        while not world.root.image.shares["workers"][place].start_offset:
-            await asyncio.sleep(0)
+        await shown.wait()
+        assert world.root.image.shares["workers"][place].start_offset == 2
 
     run(log, scenario)
 
