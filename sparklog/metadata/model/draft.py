@@ -503,7 +503,7 @@ class ImageDraft:
 
     @property
     def share_count(self) -> int:
-        """How many states share groups have; counted once: one request may begin in thousands of partitions."""
+        """How many states share groups have; counted once: a request may begin in thousands of partitions."""
         if self._share_count is None:
             self._share_count = sum(map(len, self.shares.values()))
         return self._share_count
