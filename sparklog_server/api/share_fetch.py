@@ -13,6 +13,7 @@ from sparklog_server.api.services import Services
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.metadata_response import LeaderHint
 from sparklog_server.protocol.responses import field, make, topic_id_text
+from sparklog_server.protocol.wire import Pace
 from sparklog_server.security.access import Caller
 from sparklog_server.share.partition import AckBatch, AcquireMode
 from sparklog_server.share.service import PartitionShare, ShareFetchRequest
@@ -106,7 +107,9 @@ async def _fetched(
         by_place.setdefault(place, PartitionShare(place=place))
     hints: list[LeaderHint] = []
     topics: dict[str, list[Any]] = {}
+    pace = Pace()
     for place, one in by_place.items():
+        await pace.made(1)
         error = acknowledged.get(place, ErrorCode.none)
         leader = _leader(services, place, (one.error, error), hints)
         topics.setdefault(place[0], []).append(

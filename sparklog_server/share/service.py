@@ -39,6 +39,7 @@ from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.fetch.sessions import PartitionFetch
 from sparklog_server.protocol.apis import ErrorCode, error_code
+from sparklog_server.protocol.wire import Pace
 from sparklog_server.publish.parts import AppendPart
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import Background
@@ -328,7 +329,9 @@ class ShareService:
             return []
         group = fetch.session.key[0]
         errors = await self._serve(group, places)
+        pace = Pace()
         for place in places:
+            await pace.made(1)
             served = self._served.get((group, *place))
             if served is not None:
                 served.waiting.add(fetch)
@@ -346,11 +349,14 @@ class ShareService:
         request, found = fetch.request, list[PartitionShare]()
         limits = self._limits(fetch.session.key[0])
         left_records, left_bytes = request.max_records, request.max_bytes
+        pace = Pace()
         while fetch.changed and not fetch.is_over:
             is_enough = left_records <= 0 or (left_bytes <= 0 and found)
             if is_enough or self.held_bytes >= HELD_BYTES:
                 break
             served = fetch.next_changed()
+            if not found:  # whose bytes count already
+                await pace.made(1)
             if not self._is_current(served):
                 fetch.forget(served)
                 continue
@@ -392,7 +398,7 @@ class ShareService:
             self._drop(served)
             return None
         found = served.partition.next_free(state.log_end_offset, limits)
-        if found is None and served.alarm is None:
+        if found is None and served.alarm is None and served.partition.state.ranges:
             self._expire(served)  # the limit of deliveries was lowered, and no lock is left that expires
         return found
 
@@ -449,7 +455,9 @@ class ShareService:
         errors: dict[SharePlace, ErrorCode] = {}
         missing: list[SharePlace] = []
         is_in_charge = self._role.is_in_charge
+        pace = Pace()
         for place in places:
+            await pace.made(1)
             state, error = self._found(*place)
             if state is None or not is_in_charge:
                 errors[place] = error or ErrorCode.not_leader_or_follower
@@ -468,6 +476,7 @@ class ShareService:
                 _log.warning("share group %r cannot begin in %d partitions: %s", group, len(new), error)
                 errors.update(dict.fromkeys(new, _begin_error(error)))
             for place in missing:
+                await pace.made(1)
                 if place not in errors:
                     errors.update(self._adopt(group, place))
         return errors
@@ -483,7 +492,8 @@ class ShareService:
             served = _Served(key, SharePartition(share, self._leadership.leader_of(state).epoch))
             self._served[key] = served
             self._by_topic.setdefault(place[0], {})[key] = served
-            self._expire(served)  # records of a crashed leader that were delivered often enough
+            if share.ranges:
+                self._expire(served)  # records of a crashed leader that were delivered often enough
         return {}
 
     def _led(self, topic_id: str, number: int) -> tuple[PartitionState | None, ErrorCode]:
@@ -546,7 +556,7 @@ class ShareService:
         group, member = session.key
         for place in session.partitions:
             served = self._served.get((group, *place))
-            if served is not None:
+            if served is not None and served.partition.locks:
                 self.give_up(served, member, is_counted=is_counted)
 
     def end_of_connection(self, owner: int) -> None:

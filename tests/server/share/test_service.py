@@ -1,6 +1,7 @@
 """Share fetches that wait: what wakes them, what they look at then, and what ends them."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,6 +12,7 @@ from sparklog.metadata import PartitionState, plan_set_configs
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.protocol.apis import ErrorCode
+from sparklog_server.protocol.wire import SLICE
 from sparklog_server.runtime.timing import Timer
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.share.partition import AckBatch, AcknowledgeType
@@ -83,7 +85,8 @@ class World:
     async def waiting(self, session: ShareSession) -> Fetching:
         """A fetch that has looked at everything, and waits."""
         task = asyncio.ensure_future(self.service.fetch(session, request()))
-        await asyncio.sleep(0)
+        for _ in range(4 + 3 * WIDE // SLICE):  # turns of the loop
+            await asyncio.sleep(0)
         assert not task.done()
         return task
 
@@ -130,6 +133,28 @@ def test_a_fetch_that_is_woken_looks_at_what_has_changed(log: SparkLog) -> None:
         await world.append("wide", 499)
         assert [places_of(await one) for one in left] == [[499]]
         assert world.leadership.looks < WIDE / 10
+
+    run(log, scenario)
+
+
+def test_a_fetch_of_many_partitions_lets_others_go_on(log: SparkLog) -> None:
+    """A session may have 20,000, and a request of 50 bytes looks at all of them: a second."""
+
+    async def scenario(world: World) -> None:
+        session = world.session("a")
+        turns = []
+
+        async def others() -> None:
+            while True:
+                turns.append(world.leadership.looks)
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(others())
+        assert await world.service.fetch(session, request(max_wait_ms=0)) == []
+        task.cancel()
+        looks = [later - before for before, later in itertools.pairwise(turns)]
+        assert sum(looks) > WIDE
+        assert max(looks) <= SLICE
 
     run(log, scenario)
 
