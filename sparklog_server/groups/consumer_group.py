@@ -316,19 +316,6 @@ class ConsumerGroup:
         found = sum(len(regex.topics) for regex in self.regexes.values())
         return self.subscription_bytes + PARTITION_BYTES * len(self.owners) + FOUND_BYTES * found
 
-    def growth_by(self, request: HeartbeatRequest, found: Collection[str], catalog: Catalog) -> int:
-        """Return about what the topics of a request add to `held_bytes`: those that no member reads yet.
-
-        Args:
-            found: the topics of its regular expression.
-        """
-        names = {*(request.topics or ()), *found}
-        names -= self.subscribed_among(names)
-        shapes = (catalog.find(name) for name in names)
-        partitions = sum(shape.partitions for shape in shapes if shape is not None)
-        known = request.regex is None or request.regex in self.regexes
-        return PARTITION_BYTES * partitions + (0 if known else FOUND_BYTES * len(found))
-
     def subscribed_among(self, topics: Collection[str]) -> frozenset[str]:
         """Return which of these any member reads."""
         of_patterns: set[str] = set().union(*(self.regexes[name].topics for name in self._resolved()))

@@ -260,6 +260,12 @@ def changed_subscription(subscription: Subscription, request: HeartbeatRequest) 
     return replace(subscription, **changes) if changes else subscription  # type: ignore[arg-type]
 
 
+def assigned_bytes(names: Collection[str], catalog: Catalog) -> int:
+    """Return about what the partitions of these topics take when they are assigned."""
+    shapes = (catalog.find(name) for name in names)
+    return PARTITION_BYTES * sum(shape.partitions for shape in shapes if shape is not None)
+
+
 def changes_topics(subscription: Subscription, request: HeartbeatRequest) -> bool:
     """True if a member reads other topics after this request."""
     after = changed_subscription(subscription, request)

@@ -31,12 +31,14 @@ from sparklog_server.groups import classic_members
 from sparklog_server.groups.assignors import TopicShape
 from sparklog_server.groups.consumer_group import ConsumerGroup
 from sparklog_server.groups.consumer_members import (
+    FOUND_BYTES,
     JOIN,
     AssignmentTask,
     Catalog,
     ConsumerGroupLimits,
     HeartbeatAnswer,
     HeartbeatRequest,
+    assigned_bytes,
     changed_subscription,
     changes_topics,
     held_bytes,
@@ -288,10 +290,20 @@ class ConsumerTable:
         member = None if handle is None else handle.group.members.get(request.member_id)
         before = 0 if member is None else member.held_bytes
         growth = held_bytes(changed_subscription(Subscription(), request)) - before
-        if member is None or changes_topics(member.subscription, request):
-            group = ConsumerGroup("", self.limits("")) if handle is None else handle.group
-            regex = resolved.get(request.regex or "")
-            growth += group.growth_by(request, () if regex is None else regex.topics, self.catalogs.current())
+        if member is not None and not changes_topics(member.subscription, request):
+            return self._fits(growth, others)
+        regex = resolved.get(request.regex or "")
+        found = () if regex is None else regex.topics
+        if handle is None or request.regex not in handle.group.regexes:
+            growth += FOUND_BYTES * len(found)
+        names, catalog = {*(request.topics or ()), *found}, self.catalogs.current()
+        if self._fits(growth + assigned_bytes(names, catalog), others):
+            return True
+        if handle is not None:
+            names -= handle.group.subscribed_among(names)  # looks at the topics of all its patterns
+        return self._fits(growth + assigned_bytes(names, catalog), others)
+
+    def _fits(self, growth: int, others: int) -> bool:
         return growth <= 0 or self.held_bytes + others + growth <= self._settings.group_max_bytes
 
     async def heartbeat(
