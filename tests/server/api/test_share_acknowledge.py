@@ -36,6 +36,7 @@ BROKER_SETTINGS = SHARE_SETTINGS | {
     "group.share.record.lock.duration.ms": "60000",
 }
 BROKER_TOPICS = {"orders": 2}
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SHORT_MS, DAY_MS = 1_000, 86_400_000
 Connect = Callable[[RunningBroker], WireClient]
 
@@ -260,6 +261,28 @@ def test_many_large_dead_letters_are_several_commits(
     assert worker.acknowledge({0: [(0, 4, REJECT)]}) == "none"
     assert [one["value"] for one in dead_letters(log)] == [b"0", b"1", b"2", b"3", b"4"]
     assert state_of(log, worker)[0] == 5
+
+
+def test_headers_of_dead_letters_count(
+    worker: Worker, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters_module, "MAX_LETTER_BYTES", 1_000)
+    log.create_topic("dlq.orders", 1, {"errors.deadletterqueue.group.enable": "true"})
+    set_group(
+        worker.asker,
+        errors_deadletterqueue_topic_name="dlq.orders",
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    header = {"key": "h", "value": b"x" * 600}
+    columns = {"value": [b"v"] * 3, "partition": [0] * 3, "headers": [[header]] * 3}
+    kinds = {"value": pa.binary(), "partition": pa.int32(), "headers": HEADERS}
+    log.append("orders", pa.table({name: pa.array(columns[name], kinds[name]) for name in columns}))
+    assert worker.acknowledge({0: [(0, 4, ACCEPT)]}) == "none"
+    assert worker.fetch(max_wait=10_000) == [Got(5, 7, 1)]
+    before = log.refresh(force=True).commit
+    assert worker.acknowledge({0: [(5, 7, REJECT)]}) == "none"
+    assert log.refresh(force=True).commit > before + 1  # several
+    assert [one["h"] for one in dead_letters(log)] == ["x" * 600] * 3
 
 
 def test_a_record_that_compaction_has_removed_ends_without_a_copy(
