@@ -8,8 +8,8 @@ time: what was read would be acquired by the first one.
 Invariants: nothing is answered as acknowledged before it is durable; the locks of a partition are of one
     leader epoch and one state epoch, and gone with either; what is answered as acquired is locked.
 Bounds: sessions and their partitions (sessions.py), records that are locked (partition.py), bytes that were
-    read and are not counted as an answer yet (HELD_BYTES). A partition without a session and without locks
-    is forgotten.
+    read and are not counted as an answer yet (HELD_BYTES), dead letters that wait for their commit. A
+    partition without a session and without locks is forgotten.
 Not here: Kafka's entities (api/), groups and members (coordinator.py).
 Concurrency: event loop.
 After a crash: locks are gone, and their records are delivered again; an acknowledgement was written or not.
@@ -62,6 +62,7 @@ from sparklog_server.share.writer import ShareWriter
 READ_BYTES: Final = 1 << 20  # of a partition for a fetch, or one batch
 HELD_BYTES: Final = 64 << 20
 CROWDED_MS: Final = 100
+LETTERS_AT_ONCE: Final = 4  # commits with dead letters, each of at most MAX_LETTER_BYTES
 RETRY_MS: Final = 1_000  # what could not be written is tried again after this
 SWEEP_MS: Final = 30_000
 QUIET_MS: Final = 60_000  # between warnings about a partition
@@ -184,6 +185,7 @@ class ShareService:
         self._sweep: TimerEntry | None = None
         self._fetches_of: dict[SessionKey, _Fetch] = {}  # one for each session
         self.held_bytes = 0
+        self._lettering = asyncio.Semaphore(LETTERS_AT_ONCE)
         self.sessions = ShareSessions(max_sessions=settings.max_share_sessions)
 
     # --- life ----------------------------------------------------------------------------------------
@@ -602,17 +604,18 @@ class ShareService:
     async def _written(self, served: _Served, transition: Transition) -> ShareState:
         group, topic_id, number = served.key
         partition = served.partition
-        return await self._writer.write(
-            ShareRecords(
-                group=group,
-                topic_id=topic_id,
-                partition=number,
-                leader_epoch=partition.leader_epoch,
-                state_epoch=partition.state.state_epoch,
-                ranges=tuple(sorted(transition.ranges, key=lambda one: one.first)),
-            ),
-            await self._letters(served, transition),
+        action = ShareRecords(
+            group=group,
+            topic_id=topic_id,
+            partition=number,
+            leader_epoch=partition.leader_epoch,
+            state_epoch=partition.state.state_epoch,
+            ranges=tuple(sorted(transition.ranges, key=lambda one: one.first)),
         )
+        if not transition.letters:
+            return await self._writer.write(action)
+        async with self._lettering:  # one request may reject records of a thousand partitions
+            return await self._writer.write(action, await self._letters(served, transition))
 
     async def _letters(self, served: _Served, transition: Transition) -> Sequence[AppendPart]:
         group, topic_id, number = served.key

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from threading import Event
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
@@ -15,6 +15,7 @@ from sparklog.maintenance import CompactionLimits, compact
 from sparklog.metadata import DeliveryState, ShareRange
 from sparklog_server.protocol.responses import topic_uuid
 from sparklog_server.share import dead_letters as dead_letters_module
+from sparklog_server.share.service import LETTERS_AT_ONCE
 from tests.server.api.share_requests import (
     ACCEPT,
     GAP,
@@ -59,6 +60,36 @@ def dead_letters(log: sparklog.SparkLog) -> list[dict[str, object]]:
                 }
                 found.append({"key": row["key"], "value": row["value"], "in": number, **headers})
     return found
+
+
+class HeldBack:
+    """Within it commits of a broker begin, and wait until its end."""
+
+    def __init__(self, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._metadata, self._monkeypatch = broker.broker.root.log.metadata, monkeypatch
+        self._publish, self._began, self._may = self._metadata.publish, Event(), Event()
+
+    def __enter__(self) -> Self:
+        self._monkeypatch.setattr(self._metadata, "publish", self._late)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._may.set()
+        self._monkeypatch.setattr(self._metadata, "publish", self._publish)
+
+    def _late(self, *args: Any, **options: Any) -> Any:
+        self._began.set()
+        assert self._may.wait(60)
+        return self._publish(*args, **options)
+
+    def wait(self) -> None:
+        """Until a commit has begun."""
+        assert self._began.wait(60)
+
+
+@pytest.fixture
+def held_back(running_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> HeldBack:
+    return HeldBack(running_broker, monkeypatch)
 
 
 @pytest.fixture
@@ -153,32 +184,22 @@ def test_a_member_that_begins_anew_while_it_is_acknowledged_has_its_new_session(
     worker: Worker,
     running_broker: RunningBroker,
     connect: Connect,
-    monkeypatch: pytest.MonkeyPatch,
+    held_back: HeldBack,
     epoch: int | None,
 ) -> None:
     """Its last request has lost its connection, and goes on at the broker; it may be a goodbye."""
     sessions = running_broker.broker.shares.sessions
-    metadata, may_publish, began = running_broker.broker.root.log.metadata, Event(), Event()
-    publish = metadata.publish
-
-    def late(*args: Any, **options: Any) -> Any:
-        began.set()
-        assert may_publish.wait(60)
-        return publish(*args, **options)
-
     forgotten = {"_": "ForgottenTopic", "topic_id": topic_uuid(worker.topic_id), "partitions": [0]}
-    with monkeypatch.context() as patch:
-        patch.setattr(metadata, "publish", late)
+    with held_back as commits:
         received = worker.sent(
             {0: [(0, 1, ACCEPT)]},
             forgotten_topics_data=[forgotten],
             epoch=worker.epoch if epoch is None else epoch,
         )
-        assert began.wait(60)
+        commits.wait()
         again = Worker(connect(running_broker), worker.topic_id)
         assert again.fetch() == [Got(2, 4, 1)]
-        may_publish.set()
-        assert received().error_code.name == "none"
+    assert received().error_code.name == "none"
     assert sessions.partition_count == 1
     assert again.acknowledge({0: [(2, 4, ACCEPT)]}) == "none"
 
@@ -283,6 +304,35 @@ def test_headers_of_dead_letters_count(
     assert worker.acknowledge({0: [(5, 7, REJECT)]}) == "none"
     assert log.refresh(force=True).commit > before + 1  # several
     assert [one["h"] for one in dead_letters(log)] == ["x" * 600] * 3
+
+
+def test_dead_letters_that_wait_for_their_commit_have_a_bound(
+    worker: Worker, log: sparklog.SparkLog, held_back: HeldBack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create_topic("dlq.orders", 1, {"errors.deadletterqueue.group.enable": "true"})
+    set_group(worker.asker, errors_deadletterqueue_topic_name="dlq.orders")
+    log.create_topic("wide", 20)
+    wide = Worker(worker.asker, log.image.topic("wide").topic_id, partitions=range(20), member="w")
+    assert wide.fetch() == []
+    values = pa.array([b"v"] * 20, pa.binary())
+    log.append("wide", pa.table({"value": values, "partition": pa.array(range(20), pa.int32())}))
+    held = 0
+    while held < 20:
+        held += len(wide.fetch(max_wait=10_000))
+    build, built = dead_letters_module.build, []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        built.append(None)
+        return build(*args, **options)
+
+    monkeypatch.setattr(dead_letters_module, "build", counted)
+    with held_back as commits:
+        received = wide.sent({number: [(0, 0, REJECT)] for number in range(20)}, max_records=0)
+        commits.wait()
+        until(lambda: len(built) >= LETTERS_AT_ONCE, what="the first ones wait")
+        assert len(built) == LETTERS_AT_ONCE
+    assert received().error_code.name == "none"
+    assert len(built) == len(dead_letters(log)) == 20
 
 
 def test_a_record_that_compaction_has_removed_ends_without_a_copy(
