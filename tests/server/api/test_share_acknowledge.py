@@ -319,7 +319,7 @@ def test_dead_letters_that_wait_for_their_commit_have_a_bound(
     held = 0
     while held < 20:
         held += len(wide.fetch(max_wait=10_000))
-    build, built = dead_letters_module.build, []
+    build, built = dead_letters_module.build, list[None]()
 
     def counted(*args: Any, **options: Any) -> Any:
         built.append(None)
