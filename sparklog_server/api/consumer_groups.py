@@ -72,7 +72,13 @@ async def handle_consumer_group_heartbeat(request: Any, context: RequestContext,
         )
     assignment = None
     if answer.assigned is not None:
-        assignment = make(types.Assignment, topic_partitions=_assigned(types, answer.assigned))
+        count = sum(map(len, answer.assigned.values()))
+        await context.answer.hold(_TOPIC_BYTES * len(answer.assigned) + _PARTITION_BYTES * count)
+        assigned = await in_slices(
+            make(types.TopicPartitions, topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in answer.assigned.items()
+        )
+        assignment = make(types.Assignment, topic_partitions=assigned)
     return make(
         types.ConsumerGroupHeartbeatResponse,
         member_id=answer.member_id,
@@ -88,15 +94,9 @@ def _owned(owned: Any) -> Partitions:
     )
 
 
-def _assigned(types: ModuleType, assigned: AssignedPartitions) -> list[Any]:
-    return [
-        make(types.TopicPartitions, topic_id=topic_id, partitions=sorted(partitions))
-        for topic_id, partitions in assigned.items()
-    ]
-
-
 # --- ConsumerGroupDescribe ---------------------------------------------------------------------------
 
+_TOPIC_BYTES: Final = 300  # of an assignment, while it is made
 _MEMBER_BYTES: Final = 1_500  # while the answer is made, without what it has sent itself
 _PARTITION_BYTES: Final = 20
 _CLASSIC_TYPE, _CONSUMER_TYPE = 0, 1
