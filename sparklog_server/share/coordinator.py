@@ -34,6 +34,7 @@ from sparklog.metadata import (
 )
 from sparklog_server.groups.pacing import measured
 from sparklog_server.protocol.apis import ErrorCode, error_code
+from sparklog_server.protocol.wire import Pace
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import Background
 from sparklog_server.runtime.timing import Timer, TimerEntry
@@ -111,7 +112,10 @@ class ShareCoordinator:
 
     async def start(self) -> None:
         """Begin to look for silent members."""
-        self._alarm = self._timer.schedule(EXPIRE_MS, self._expire)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        self._alarm = self._timer.schedule(EXPIRE_MS, lambda: self._background.spawn(self._expire()))
 
     async def stop(self) -> None:
         """Forget all members."""
@@ -200,19 +204,22 @@ class ShareCoordinator:
         topic = self._root.image.topics.get(name)
         return None if topic is None else (topic.topic_id, len(topic.partitions))
 
-    def _expire(self) -> None:
-        self._alarm = self._timer.schedule(EXPIRE_MS, self._expire)
-        now_ms = self._clock.monotonic_ms()
+    async def _expire(self) -> None:
+        now_ms, pace = self._clock.monotonic_ms(), Pace()
         for group_id, group in list(self._groups.items()):
-            before = group.held_bytes
+            await pace.made(1)
+            if self._groups.get(group_id) is not group:
+                continue
             if self._refusal_of(group_id) in _MOVED:
                 self._drop(group)
                 continue
+            before = group.held_bytes
             gone = group.expire(now_ms)
             if gone:
                 _log.info("share group %r: %d members are silent, and removed", group_id, len(gone))
-            self._held_bytes += group.held_bytes - before
-            self._advance(group)
+                self._held_bytes += group.held_bytes - before
+                self._advance(group)
+        self._look_later()
 
     # --- asking --------------------------------------------------------------------------------------
 
