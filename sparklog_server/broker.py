@@ -259,6 +259,7 @@ class Broker:
             self.config.groups,
             refusal_of=self.groups.describe_error,
             is_other_kind=self.groups.exists,
+            count_others=self.groups.member_count,
             timer=self._timer,
             clock=self.clock,
         )

@@ -13,6 +13,7 @@ from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.groups.consumer_group import ConsumerGroup
 from sparklog_server.groups.consumer_members import ConsumerMember, HeartbeatRequest
+from sparklog_server.groups.consumer_protocol import gathered
 from sparklog_server.groups.coordinator import MAX_CLIENT_ID_CHARACTERS
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.responses import field, make, topic_id_text
@@ -32,10 +33,17 @@ async def handle_consumer_group_heartbeat(request: Any, context: RequestContext,
         their assignment by the answers. Assignors `uniform` and `range`. Regular expressions match whole
         names of topics, and no internal ones. A classic group becomes a consumer group when a member joins,
         if it is empty, or group.consumer.migration.policy allows it and its members are consumers; else it
-        is GROUP_ID_NOT_FOUND. Answered when what it says is durable.
+        is GROUP_ID_NOT_FOUND, as is a share group. Answered when what it says is durable.
     Versions: 1 the member makes its id (KIP-1082), regular expressions.
     """
     is_of_first_version = context.api_version < _MEMBER_MAKES_ID_SINCE
+    if services.share_groups.owns(request.group_id):
+        message = f"group {request.group_id} is a share group, and no consumer group"
+        return make(
+            context.types.ConsumerGroupHeartbeatResponse,
+            error_code=ErrorCode.group_id_not_found,
+            error_message=message,
+        )
     owned = request.topic_partitions
     topics = request.subscribed_topic_names
     caller = services.access.caller(context)
@@ -64,7 +72,13 @@ async def handle_consumer_group_heartbeat(request: Any, context: RequestContext,
         )
     assignment = None
     if answer.assigned is not None:
-        assignment = make(types.Assignment, topic_partitions=_assigned(types, answer.assigned))
+        count = sum(map(len, answer.assigned.values()))
+        await context.answer.hold(_TOPIC_BYTES * len(answer.assigned) + _PARTITION_BYTES * count)
+        assigned = await in_slices(
+            make(types.TopicPartitions, topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in answer.assigned.items()
+        )
+        assignment = make(types.Assignment, topic_partitions=assigned)
     return make(
         types.ConsumerGroupHeartbeatResponse,
         member_id=answer.member_id,
@@ -75,22 +89,14 @@ async def handle_consumer_group_heartbeat(request: Any, context: RequestContext,
 
 
 def _owned(owned: Any) -> Partitions:
-    found: dict[str, frozenset[int]] = {}
-    for one in owned:
-        topic_id = "" if one.topic_id is None else topic_id_text(one.topic_id)
-        found[topic_id] = found.get(topic_id, frozenset()).union(one.partitions)
-    return found
-
-
-def _assigned(types: ModuleType, assigned: AssignedPartitions) -> list[Any]:
-    return [
-        make(types.TopicPartitions, topic_id=topic_id, partitions=sorted(partitions))
-        for topic_id, partitions in assigned.items()
-    ]
+    return gathered(
+        ("" if one.topic_id is None else topic_id_text(one.topic_id), one.partitions) for one in owned
+    )
 
 
 # --- ConsumerGroupDescribe ---------------------------------------------------------------------------
 
+_TOPIC_BYTES: Final = 300  # of an assignment, while it is made
 _MEMBER_BYTES: Final = 1_500  # while the answer is made, without what it has sent itself
 _PARTITION_BYTES: Final = 20
 _CLASSIC_TYPE, _CONSUMER_TYPE = 0, 1
@@ -135,7 +141,7 @@ async def handle_consumer_group_describe(request: Any, context: RequestContext, 
 
 def _description_bytes(group: ConsumerGroup) -> int:
     partitions = 2 * len(group.owners)
-    return group.held_bytes + _MEMBER_BYTES * len(group.members) + _PARTITION_BYTES * partitions
+    return group.subscription_bytes + _MEMBER_BYTES * len(group.members) + _PARTITION_BYTES * partitions
 
 
 def _not_described(types: ModuleType, group_id: str, error: ErrorCode, message: str | None) -> Any:

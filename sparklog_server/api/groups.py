@@ -56,7 +56,7 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
     instance_id = field(request, "group_instance_id")
     session_timeout_ms = field(request, "session_timeout")
     group_id, reason = request.group_id, str(field(request, "reason"))[:_MAX_REASON_CHARACTERS]
-    if services.share_groups.has(group_id):
+    if services.share_groups.owns(group_id):
         error = ErrorCode.inconsistent_group_protocol
         return make(types.JoinGroupResponse, error_code=error, member_id=request.member_id)
     waiting = groups.join(

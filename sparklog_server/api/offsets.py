@@ -114,20 +114,24 @@ async def handle_offset_commit(request: Any, context: RequestContext, services: 
     Does: offsets of members, and of consumers without a group (generation -1); answers when they are durable.
         Negative offsets are stored, as in Kafka: administrators reset groups with -1 and -2; readers treat
         them as no offset. Members of consumer groups (KIP-848) commit in their epoch, or in an earlier one
-        what was theirs by then and still is (KIP-1251); else STALE_MEMBER_EPOCH.
+        what was theirs by then and still is (KIP-1251); else STALE_MEMBER_EPOCH. Share groups have no such
+        offsets: GROUP_ID_NOT_FOUND.
     Versions: 2-4 retention chosen by the client; 6 leader epochs; 7 static members (KIP-345); 8 flexible; 9
         member epochs; 10 topic ids.
     """
     offsets, refused, image = await _requested_offsets(request, services)
-    error = await services.groups.commit(
-        request.group_id,
-        offsets,
-        member_id=request.member_id,
-        instance_id=field(request, "group_instance_id"),
-        generation_id=request.generation_id_or_member_epoch,
-        retention_ms=field(request, "retention_time", -1),
-        knows_epochs=context.api_version >= _EPOCHS_SINCE,
-    )
+    if services.share_groups.owns(request.group_id):
+        error = ErrorCode.group_id_not_found
+    else:
+        error = await services.groups.commit(
+            request.group_id,
+            offsets,
+            member_id=request.member_id,
+            instance_id=field(request, "group_instance_id"),
+            generation_id=request.generation_id_or_member_epoch,
+            retention_ms=field(request, "retention_time", -1),
+            knows_epochs=context.api_version >= _EPOCHS_SINCE,
+        )
     if error or refused:
         _log_refusal(request.group_id, context.client_id, error, refused)
     types = context.types
@@ -171,9 +175,12 @@ async def handle_txn_offset_commit(request: Any, context: RequestContext, servic
         await services.transactions.look_before_reading()
     by = _staged_by(request, context.api_version, services)
     offsets, refused, image = await _requested_offsets(request, services)
-    error = _why_full(context, services) or await _stage_offsets(
-        request, context.api_version, offsets, by, services
-    )
+    if services.share_groups.owns(request.group_id):
+        error = ErrorCode.group_id_not_found
+    else:
+        error = _why_full(context, services) or await _stage_offsets(
+            request, context.api_version, offsets, by, services
+        )
     types = context.types
     topics = _errors_by_topic(types, "TxnOffsetCommit", request, refused, error, image)
     return make(types.TxnOffsetCommitResponse, topics=topics)

@@ -13,6 +13,7 @@ from sparklog_server.api.services import Services
 from sparklog_server.protocol.apis import ApiKey, ErrorCode, RequestContext
 from sparklog_server.protocol.metadata_response import LeaderHint
 from sparklog_server.protocol.responses import field, make, topic_id_text
+from sparklog_server.protocol.wire import Pace
 from sparklog_server.security.access import Caller
 from sparklog_server.share.partition import AckBatch, AcquireMode
 from sparklog_server.share.service import PartitionShare, ShareFetchRequest
@@ -72,6 +73,8 @@ async def handle_share_fetch(request: Any, context: RequestContext, services: Se
     forgotten = list(_places(request.forgotten_topics_data))
     del request
     acknowledged = await shares.acknowledge(group, member, said, may_renew=is_renewing) if said else {}
+    if not shares.sessions.is_current(session):  # ended meanwhile; the member may have begun another one
+        return await _fetched(context, services, group, (), acknowledged)
     # The member keeps what it has of them, as in Kafka: it works on it, and acknowledges it later.
     shares.sessions.change(session, (), forgotten)
     del said, forgotten
@@ -104,7 +107,9 @@ async def _fetched(
         by_place.setdefault(place, PartitionShare(place=place))
     hints: list[LeaderHint] = []
     topics: dict[str, list[Any]] = {}
+    pace = Pace()
     for place, one in by_place.items():
+        await pace.made(1)
         error = acknowledged.get(place, ErrorCode.none)
         leader = _leader(services, place, (one.error, error), hints)
         topics.setdefault(place[0], []).append(
@@ -165,7 +170,7 @@ async def handle_share_acknowledge(request: Any, context: RequestContext, servic
         return make(types.ShareAcknowledgeResponse, error_code=session)
     is_renewing = field(request, "is_renew_ack", default=False)
     acknowledged = await shares.acknowledge(group, member, said, may_renew=is_renewing)
-    if epoch == FINAL_EPOCH:
+    if epoch == FINAL_EPOCH and shares.sessions.is_current(session):
         shares.end_session(shares.sessions.end((group, member)), is_counted=False)
     hints: list[LeaderHint] = []
     topics: dict[str, list[Any]] = {}

@@ -19,6 +19,7 @@ from sparklog_server.share.members import ShareGroup, ShareHeartbeat, ShareMembe
 MAX_CLIENT_ID_CHARACTERS: Final = 255
 _MEMBER_BYTES: Final = 500  # in a description, without its texts and partitions
 _PARTITION_BYTES: Final = 100
+_OFFSET_BYTES: Final = 600  # of a partition in a list of offsets, while it is made
 
 
 # --- ShareGroupHeartbeat -----------------------------------------------------------------------------
@@ -164,23 +165,38 @@ async def handle_describe_share_group_offsets(
 
     Does: the start offset and the lag of groups in partitions, or in all in which they have begun (topics
         null); -1 where a group has not begun.
+    Beyond 32 MiB the rest of the groups is answered UNKNOWN_SERVER_ERROR: request fewer.
     Versions: 1 lag (KIP-1226): the records from the start offset on that have not ended.
     """
     types = context.types
     await services.root.look()
-    groups = [
-        make(types.DescribeShareGroupOffsetsResponseGroup, **_group_offsets(one, context, services))
-        for one in request.groups
+    are_fitting = [
+        context.answer.fits(_OFFSET_BYTES * _offset_count(one, services)) for one in request.groups
     ]
+    await context.answer.reserve()
+    groups = []
+    for one, fits in zip(request.groups, are_fitting, strict=True):
+        found = await _group_offsets(one, context, services, fits=fits)
+        groups.append(make(types.DescribeShareGroupOffsetsResponseGroup, **found))
     return make(types.DescribeShareGroupOffsetsResponse, groups=groups)
 
 
-def _group_offsets(wanted: Any, context: RequestContext, services: Services) -> dict[str, Any]:
+def _offset_count(wanted: Any, services: Services) -> int:
+    if wanted.topics is None:
+        return len(services.root.image.shares.get(wanted.group_id, ()))
+    return sum(len(one.partitions) for one in wanted.topics)
+
+
+async def _group_offsets(
+    wanted: Any, context: RequestContext, services: Services, *, fits: bool
+) -> dict[str, Any]:
     groups, types = services.share_groups, context.types
     error = groups.refusal_of(wanted.group_id)
     message = None
     if not error and not groups.has(wanted.group_id):
         error, message = ErrorCode.group_id_not_found, f"Group {wanted.group_id} not found."
+    if not error and not fits:
+        error = ErrorCode.unknown_server_error
     if error:
         return {"group_id": wanted.group_id, "error_code": error, "error_message": message, "topics": []}
     topics: list[Any] = []
@@ -189,7 +205,7 @@ def _group_offsets(wanted: Any, context: RequestContext, services: Services) -> 
         for one in groups.offsets_of(wanted.group_id):
             by_topic.setdefault(one.topic.name, []).append(one)
         for name, found in by_topic.items():
-            topics.append(_topic_offsets(types, services, name, found[0].topic, found))
+            topics.append(await _topic_offsets(types, services, name, found[0].topic, found))
     else:
         for one in wanted.topics:
             topic = services.root.image.topics.get(one.topic_name)
@@ -199,11 +215,13 @@ def _group_offsets(wanted: Any, context: RequestContext, services: Services) -> 
                 if topic is not None and 0 <= number < len(topic.partitions)
             ]
             missing = set(one.partitions) - {offset.partition for offset in known}
-            topics.append(_topic_offsets(types, services, one.topic_name, topic, known, sorted(missing)))
+            topics.append(
+                await _topic_offsets(types, services, one.topic_name, topic, known, sorted(missing))
+            )
     return {"group_id": wanted.group_id, "error_code": ErrorCode.none, "topics": topics}
 
 
-def _topic_offsets(
+async def _topic_offsets(
     types: Any,
     services: Services,
     name: str,
@@ -212,7 +230,7 @@ def _topic_offsets(
     missing: Sequence[int] = (),
 ) -> Any:
     kind = types.DescribeShareGroupOffsetsResponsePartition
-    found = [
+    found = await in_slices(
         make(
             kind,
             partition_index=one.partition,
@@ -222,7 +240,7 @@ def _topic_offsets(
             error_code=ErrorCode.none,
         )
         for one in offsets
-    ]
+    )
     found += [
         make(
             kind,

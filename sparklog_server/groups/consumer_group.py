@@ -41,8 +41,10 @@ from sparklog.format.consumer_group_records import (
 )
 from sparklog_server.groups.assignors import AssignedMember, Assignment, TopicShape
 from sparklog_server.groups.consumer_members import (
+    FOUND_BYTES,
     JOIN,
     LEAVE_FOR_NOW,
+    PARTITION_BYTES,
     AssignmentTask,
     Catalog,
     ConsumerGroupLimits,
@@ -84,7 +86,6 @@ class ConsumerGroup:
         "ends_as_classic",
         "epoch",
         "group_id",
-        "held_bytes",
         "is_assigning",
         "limits",
         "members",
@@ -92,6 +93,7 @@ class ConsumerGroup:
         "owners",
         "regexes",
         "static",
+        "subscription_bytes",
         "target_epoch",
         "targets",
         "wake_at_ms",
@@ -109,7 +111,7 @@ class ConsumerGroup:
         self.wake_at_ms: int | None = None
         self.empty_since_ms = 0  # of the wall clock; 0: since before it was loaded
         self.is_assigning = False  # a task is running
-        self.held_bytes = 0  # what clients have it hold
+        self.subscription_bytes = 0  # what members and their subscriptions take
         self.classic_count = 0  # members of the classic protocol
         self.classic_votes: Counter[str] = Counter()  # its protocols -> how many of these know it
         self.ends_as_classic = False  # its last member of the new protocol is gone: see migration.py
@@ -308,6 +310,12 @@ class ConsumerGroup:
                 return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE
 
+    @property
+    def held_bytes(self) -> int:
+        """About what clients have it hold: a short name may stand for thousands of partitions."""
+        found = sum(len(regex.topics) for regex in self.regexes.values())
+        return self.subscription_bytes + PARTITION_BYTES * len(self.owners) + FOUND_BYTES * found
+
     def subscribed_among(self, topics: Collection[str]) -> frozenset[str]:
         """Return which of these any member reads."""
         of_patterns: set[str] = set().union(*(self.regexes[name].topics for name in self._resolved()))
@@ -376,7 +384,7 @@ class ConsumerGroup:
                 return refusal(
                     ErrorCode.fenced_instance_id, f"the instance id is now held by member {held_by}"
                 )
-            if held_by is None and member is not None:
+            if held_by != request.member_id and member is not None:
                 return refusal(ErrorCode.invalid_request, "the member has another instance id")
         elif member is not None and member.subscription.instance_id is not None:
             # Its heartbeats may leave the id out, since it has not changed.
@@ -430,7 +438,7 @@ class ConsumerGroup:
 
     def _add(self, member_id: str) -> ConsumerMember:
         member = self.members[member_id] = ConsumerMember(member_id=member_id)
-        self.held_bytes += member.held_bytes
+        self.subscription_bytes += member.held_bytes
         return member
 
     def _update(self, member: ConsumerMember, request: HeartbeatRequest) -> bool:
@@ -511,7 +519,7 @@ class ConsumerGroup:
         self._disown(member)
         self._subscribe(member, Subscription(instance_id=member.subscription.instance_id))
         del self.members[member.member_id]
-        self.held_bytes -= member.held_bytes
+        self.subscription_bytes -= member.held_bytes
         self._unreconciled.discard(member.member_id)
         for kind in _OF_MEMBERS:
             self._write(kind, member.member_id, None)
@@ -523,7 +531,7 @@ class ConsumerGroup:
         member.subscription = subscription
         self._count_classic(before, -1)
         self._count_classic(subscription, 1)
-        self.held_bytes += member.held_bytes - size
+        self.subscription_bytes += member.held_bytes - size
         if before.topics != subscription.topics:
             self._names.subtract(before.topics)
             self._names.update(subscription.topics)

@@ -34,6 +34,8 @@ from sparklog_server.protocol.apis import ErrorCode
 
 JOIN, LEAVE, LEAVE_FOR_NOW = 0, -1, -2  # member epochs of requests
 MEMBER_BYTES: Final = 2_000  # a member, with names of common length
+PARTITION_BYTES: Final = 240  # that is assigned: in the target, to its member, and among the owners
+FOUND_BYTES: Final = 30  # a topic that a regular expression has found, without the name: the image has it
 _TOPIC_BYTES: Final = 60  # of a subscription, without the name
 
 # --- messages ----------------------------------------------------------------------------------------
@@ -256,6 +258,18 @@ def changed_subscription(subscription: Subscription, request: HeartbeatRequest) 
     if request.classic != subscription.classic:
         changes["classic"] = request.classic
     return replace(subscription, **changes) if changes else subscription  # type: ignore[arg-type]
+
+
+def assigned_bytes(names: Collection[str], catalog: Catalog) -> int:
+    """Return about what the partitions of these topics take when they are assigned."""
+    shapes = (catalog.find(name) for name in names)
+    return PARTITION_BYTES * sum(shape.partitions for shape in shapes if shape is not None)
+
+
+def changes_topics(subscription: Subscription, request: HeartbeatRequest) -> bool:
+    """True if a member reads other topics after this request."""
+    after = changed_subscription(subscription, request)
+    return (after.topics, after.regex) != (subscription.topics, subscription.regex)
 
 
 # --- reconciliation ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ Sources: Kafka ConsumerProtocol, ConsumerProtocolSubscription.json, ConsumerProt
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -94,6 +94,14 @@ def encode_assignment(partitions: NamedPartitions, version: int) -> bytes:
     return b"".join((*parts, _NULL))
 
 
+def gathered(named: Iterable[tuple[str, Iterable[int]]]) -> dict[str, frozenset[int]]:
+    """Return partitions by topic, or topic id, which may be named any number of times."""
+    found: dict[str, set[int]] = {}
+    for topic, some in named:
+        found.setdefault(topic, set()).update(some)
+    return {topic: frozenset(some) for topic, some in found.items()}
+
+
 class _Fields:
     """Reads the fields after the version in order; ValueError where there is none."""
 
@@ -124,12 +132,11 @@ class _Fields:
         return b"" if size == -1 else self._take(size)
 
     def partitions(self) -> dict[str, frozenset[int]]:
-        found: dict[str, frozenset[int]] = {}
-        for _ in range(self.count(_LEAST_TOPIC_BYTES)):
-            topic, count = self.text(), self.count(_INT32.size)
-            some = struct.unpack(f">{count}i", self._take(count * _INT32.size))
-            found[topic] = found.get(topic, frozenset()).union(some)
-        return found
+        return gathered(self._of_topic() for _ in range(self.count(_LEAST_TOPIC_BYTES)))
+
+    def _of_topic(self) -> tuple[str, tuple[int, ...]]:
+        topic, count = self.text(), self.count(_INT32.size)
+        return topic, struct.unpack(f">{count}i", self._take(count * _INT32.size))
 
     def _take(self, size: int) -> bytes:
         if not 0 <= size <= len(self._data) - self._at:

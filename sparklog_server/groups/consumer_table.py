@@ -19,6 +19,7 @@ Sources: Kafka CoordinatorRuntime, GroupMetadataManager.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from sparklog.format.consumer_group_records import ResolvedRegex, Subscription
@@ -30,13 +31,16 @@ from sparklog_server.groups import classic_members
 from sparklog_server.groups.assignors import TopicShape
 from sparklog_server.groups.consumer_group import ConsumerGroup
 from sparklog_server.groups.consumer_members import (
+    FOUND_BYTES,
     JOIN,
     AssignmentTask,
     Catalog,
     ConsumerGroupLimits,
     HeartbeatAnswer,
     HeartbeatRequest,
+    assigned_bytes,
     changed_subscription,
+    changes_topics,
     held_bytes,
     refusal,
 )
@@ -95,7 +99,7 @@ class Catalogs:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._image: Image | None = None
-        self._shapes: dict[str, TopicShape | None] = {}
+        self._shapes: dict[str, TopicShape] = {}  # of topics that there are: clients may name any others
         self._version = 0
 
     def current(self) -> Catalog:
@@ -106,10 +110,10 @@ class Catalogs:
         return Catalog(version=self._version, find=self._find, name_of=self._name_of)
 
     def _find(self, name: str) -> TopicShape | None:
-        if name not in self._shapes and self._image is not None:
-            topic = self._image.topics.get(name)
-            self._shapes[name] = None if topic is None else self._shape(topic, self._image)
-        return self._shapes.get(name)
+        found = self._shapes.get(name)
+        if found is None and self._image is not None and (topic := self._image.topics.get(name)) is not None:
+            found = self._shapes[topic.name] = self._shape(topic, self._image)
+        return found
 
     def _name_of(self, topic_id: str) -> str | None:
         topic = None if self._image is None else self._image.topic_by_id.get(topic_id)
@@ -264,9 +268,20 @@ class ConsumerTable:
         for handle in self.groups.values():
             handle.group.limits = self.limits(handle.group.group_id)
 
-    def has_room_for(self, handle: ConsumerHandle | None, request: HeartbeatRequest, others: int) -> bool:
-        """True if there is room for what a member says. `others`: bytes that members of other kinds hold."""
-        if request.member_epoch != JOIN and request.topics is None:
+    def has_room_for(
+        self,
+        handle: ConsumerHandle | None,
+        request: HeartbeatRequest,
+        others: int,
+        resolved: Mapping[str, ResolvedRegex] = MappingProxyType({}),
+    ) -> bool:
+        """True if there is room for what a member says, and for what it may be assigned.
+
+        Args:
+            others: bytes that members of other kinds hold.
+            resolved: topics of patterns that were looked up for it.
+        """
+        if request.member_epoch != JOIN and request.topics is None and not resolved:
             return True
         said = sum(map(len, request.topics or ())) * 4
         said += 0 if request.classic is None else protocols_bytes(request.classic.protocols)
@@ -275,6 +290,20 @@ class ConsumerTable:
         member = None if handle is None else handle.group.members.get(request.member_id)
         before = 0 if member is None else member.held_bytes
         growth = held_bytes(changed_subscription(Subscription(), request)) - before
+        if member is not None and not changes_topics(member.subscription, request):
+            return self._fits(growth, others)
+        regex = resolved.get(request.regex or "")
+        found = () if regex is None else regex.topics
+        if handle is None or request.regex not in handle.group.regexes:
+            growth += FOUND_BYTES * len(found)
+        names, catalog = {*(request.topics or ()), *found}, self.catalogs.current()
+        if self._fits(growth + assigned_bytes(names, catalog), others):
+            return True
+        if handle is not None:
+            names -= handle.group.subscribed_among(names)  # looks at the topics of all its patterns
+        return self._fits(growth + assigned_bytes(names, catalog), others)
+
+    def _fits(self, growth: int, others: int) -> bool:
         return growth <= 0 or self.held_bytes + others + growth <= self._settings.group_max_bytes
 
     async def heartbeat(

@@ -288,7 +288,8 @@ class GroupCoordinator:
         follows: ConsumerGroup | None = None
         if handle is None:
             refused, first, follows = self._new_consumer_group(group_id, request)
-        if refused is None and not self.consumers.has_room_for(handle, request, self.table.held_bytes):
+        others = self.table.held_bytes
+        if refused is None and not self.consumers.has_room_for(handle, request, others, resolved):
             refused = refusal(ErrorCode.group_max_size_reached, "members take too much memory")
         if refused is not None:
             return refused
@@ -320,8 +321,13 @@ class GroupCoordinator:
         refused = self._refuse_upgrade(group)
         if refused is not None:
             return refused, [], None
+        # Members may have said megabytes, which take long to read: not again for each request.
+        version = group.generation_id, group.state, group.held_bytes
+        if classic.not_upgraded is not None and classic.not_upgraded[0] == version:
+            return classic.not_upgraded[1], [], None
         upgrade = Upgrade(group, self.consumers.catalogs.current())
         if upgrade.refused is not None:
+            classic.not_upgraded = version, upgrade.refused
             _log.debug("group %r stays a classic group: %s", group_id, upgrade.refused.message)
             return upgrade.refused, [], None
         follows = upgrade.group(self.consumers.limits(group_id), self.table.now())

@@ -12,12 +12,13 @@ Sources: KIP-848; Kafka GroupRegexManager.
 """
 
 import asyncio
+import copy
 import time
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from sparklog.client.patterns import CpuBudget, matching
-from sparklog.errors import InvalidRequestError
+from sparklog.client.patterns import MOST_CHARACTERS, CpuBudget, matching
+from sparklog.errors import InvalidRequestError, as_value
 from sparklog.format.consumer_group_records import ResolvedRegex
 from sparklog.metadata import is_internal
 from sparklog_server.coordination.internal_topic import Host
@@ -64,7 +65,7 @@ class Regexes:
             finally:
                 self._waiting -= 1
         if isinstance(kept, InvalidRequestError):
-            raise kept
+            raise copy.copy(kept)  # one that is kept would have the frames of all requests that it refused
         return kept
 
     def _known(self, pattern: str) -> ResolvedRegex | InvalidRequestError | None:
@@ -85,7 +86,9 @@ class Regexes:
             found = ResolvedRegex(topics=topics, version=version, timestamp_ms=self._host.clock.now_ms())
             wait_ms = max(LEAST_INTERVAL_MS, int(1000 * SHARE * (time.monotonic() - began)))
         except InvalidRequestError as error:
-            found, wait_ms = error, REFUSED_MS
+            found, wait_ms = as_value(error), REFUSED_MS
+        if len(pattern) > MOST_CHARACTERS:  # it was refused, and would be kept as it is
+            return found
         self._kept[pattern] = _Kept(found, self._host.clock.monotonic_ms() + wait_ms)
         self._kept.move_to_end(pattern)
         while len(self._kept) > KEPT:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from sparklog.format.consumer_offsets import GroupKey, GroupValue
 from sparklog_server.coordination.internal_topic import Host
 from sparklog_server.coordination.state_log import outcome_of
+from sparklog_server.groups.consumer_members import HeartbeatAnswer
 from sparklog_server.groups.consumer_table import ConsumerTable
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.members import Members, protocols_bytes, record_bytes
@@ -62,7 +63,11 @@ _ALL: Final = _All()
 
 
 class Handle:
-    """A group, its shard and its alarm."""
+    """A group, its shard and its alarm.
+
+    Fields:
+        not_upgraded: why it could not become a consumer group when it was last tried, and what it was then.
+    """
 
     def __init__(self, group: Group, shard: Shard) -> None:
         self.group = group
@@ -70,6 +75,7 @@ class Handle:
         self.held_bytes = 0  # as it counts in the table's sum
         self.alarm: TimerEntry | None = None
         self.alarm_at_ms = 0
+        self.not_upgraded: tuple[object, HeartbeatAnswer] | None = None
 
     def cancel_alarm(self) -> None:
         """Let it not ring."""

@@ -34,6 +34,7 @@ from sparklog.metadata import (
 )
 from sparklog_server.groups.pacing import measured
 from sparklog_server.protocol.apis import ErrorCode, error_code
+from sparklog_server.protocol.wire import Pace
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import Background
 from sparklog_server.runtime.timing import Timer, TimerEntry
@@ -87,16 +88,20 @@ class ShareCoordinator:
         *,
         refusal_of: Callable[[str], ErrorCode],
         is_other_kind: Callable[[str], bool],
+        count_others: Callable[[str], int],
         timer: Timer,
         clock: Clock,
     ) -> None:
-        """The callbacks: why this broker does not answer for a group; whether it is a consumer group."""
+        """The callbacks: why this broker does not answer for a group; whether a consumer group has the name,
+        and how many members that has.
+        """
         self._root = root
         self._publisher = publisher
         self._settings = settings
         self._bounds = groups
         self._refusal_of = refusal_of
         self._is_other_kind = is_other_kind
+        self._count_others = count_others
         self._timer = timer
         self._clock = clock
         self._groups: dict[str, ShareGroup] = {}
@@ -107,7 +112,10 @@ class ShareCoordinator:
 
     async def start(self) -> None:
         """Begin to look for silent members."""
-        self._alarm = self._timer.schedule(EXPIRE_MS, self._expire)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        self._alarm = self._timer.schedule(EXPIRE_MS, lambda: self._background.spawn(self._expire()))
 
     async def stop(self) -> None:
         """Forget all members."""
@@ -129,7 +137,7 @@ class ShareCoordinator:
         if error:
             return ShareHeartbeatResult(error=error)
         group = self._groups.get(group_id)
-        if group is None and self._is_other_kind(group_id):
+        if group is None and self._is_taken(group_id):
             return ShareHeartbeatResult(
                 error=ErrorCode.group_id_not_found, message=f"Group {group_id} is not a share group."
             )
@@ -196,19 +204,22 @@ class ShareCoordinator:
         topic = self._root.image.topics.get(name)
         return None if topic is None else (topic.topic_id, len(topic.partitions))
 
-    def _expire(self) -> None:
-        self._alarm = self._timer.schedule(EXPIRE_MS, self._expire)
-        now_ms = self._clock.monotonic_ms()
+    async def _expire(self) -> None:
+        now_ms, pace = self._clock.monotonic_ms(), Pace()
         for group_id, group in list(self._groups.items()):
-            before = group.held_bytes
+            await pace.made(1)
+            if self._groups.get(group_id) is not group:
+                continue
             if self._refusal_of(group_id) in _MOVED:
                 self._drop(group)
                 continue
+            before = group.held_bytes
             gone = group.expire(now_ms)
             if gone:
                 _log.info("share group %r: %d members are silent, and removed", group_id, len(gone))
-            self._held_bytes += group.held_bytes - before
-            self._advance(group)
+                self._held_bytes += group.held_bytes - before
+                self._advance(group)
+        self._look_later()
 
     # --- asking --------------------------------------------------------------------------------------
 
@@ -219,6 +230,18 @@ class ShareCoordinator:
     def has(self, group_id: str) -> bool:
         """True if it is a share group: it has members, or a state."""
         return group_id in self._groups or group_id in self._root.image.shares
+
+    # Groups of both kinds can have one name: a share group begins at the leader of a partition, which does
+    # not know of consumer groups, and offsets are committed without a broker, too. Then nobody is kept out
+    # by what has no members.
+
+    def owns(self, group_id: str) -> bool:
+        """True if no consumer group may begin, since this share group has the name."""
+        return group_id in self._groups or (self.has(group_id) and not self._is_other_kind(group_id))
+
+    def _is_taken(self, group_id: str) -> bool:
+        """True if no share group may begin, since a consumer group has the name."""
+        return self._is_other_kind(group_id) and (not self.has(group_id) or self._count_others(group_id) > 0)
 
     def find(self, group_id: str) -> ShareGroup | None:
         """Return the group with its members; None: it has none."""

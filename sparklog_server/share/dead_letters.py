@@ -135,6 +135,7 @@ def _rows(
             for row in batch.to_pylist():
                 own = [dict(one) for one in row["headers"] or ()]
                 left -= len(row["key"] or b"") + len(row["value"] or b"")
+                left -= sum(len(one["key"]) + len(one["value"] or b"") for one in own)
                 if left < 0:
                     raise InvalidRequestError(
                         "RECORD_TOO_LARGE",

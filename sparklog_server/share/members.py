@@ -155,6 +155,7 @@ class ShareGroup:
         self._sought: set[str] = set()  # those that were not looked up yet
         self._found: dict[str, tuple[str, int]] = {}
         self._version: int | None = None  # of the topics at that time
+        self._first_deadline_ms = 0  # no session is over before
 
     def __len__(self) -> int:
         return len(self._members)
@@ -185,6 +186,7 @@ class ShareGroup:
             self.epoch += 1
         member.rack = member.rack if request.rack is None else request.rack[:MAX_RACK_CHARACTERS]
         member.deadline_ms = now_ms + limits.session_timeout_ms
+        self._first_deadline_ms = min(self._first_deadline_ms, member.deadline_ms)
         self.assign_if_due(now_ms, limits.assignment_interval_ms)
         is_full = request.epoch == JOIN_EPOCH or request.topics is not None
         is_changed = member.epoch != self.assignment_epoch
@@ -236,9 +238,12 @@ class ShareGroup:
 
     def expire(self, now_ms: int) -> list[str]:
         """Remove members whose session is over; return their ids."""
+        if now_ms < self._first_deadline_ms:
+            return []
         gone = [one.member_id for one in self if one.deadline_ms <= now_ms]
         for member_id in gone:
             self._remove(self._members[member_id])
+        self._first_deadline_ms = min((one.deadline_ms for one in self), default=0)
         return gone
 
     # --- assigning -----------------------------------------------------------------------------------

@@ -369,7 +369,9 @@ class SharePartition:
         if state is None:
             for lock in transition.locks:
                 lock.is_writing = False
-            self._remove([one for one in transition.locks if not one.member])
+            # A write of before this partition was taken up may have arrived after its records were acquired.
+            # Their lock would be refused in each commit, and with it all that expire with it.
+            self._remove([one for one in transition.locks if not one.member or self._is_over(one)])
             self._is_unsure = True
             return
         self.state = state

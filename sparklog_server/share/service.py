@@ -8,8 +8,8 @@ time: what was read would be acquired by the first one.
 Invariants: nothing is answered as acknowledged before it is durable; the locks of a partition are of one
     leader epoch and one state epoch, and gone with either; what is answered as acquired is locked.
 Bounds: sessions and their partitions (sessions.py), records that are locked (partition.py), bytes that were
-    read and are not counted as an answer yet (HELD_BYTES). A partition without a session and without locks
-    is forgotten.
+    read and are not counted as an answer yet (HELD_BYTES), dead letters that wait for their commit. A
+    partition without a session and without locks is forgotten.
 Not here: Kafka's entities (api/), groups and members (coordinator.py).
 Concurrency: event loop.
 After a crash: locks are gone, and their records are delivered again; an acknowledgement was written or not.
@@ -39,6 +39,7 @@ from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.fetch.sessions import PartitionFetch
 from sparklog_server.protocol.apis import ErrorCode, error_code
+from sparklog_server.protocol.wire import Pace
 from sparklog_server.publish.parts import AppendPart
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import Background
@@ -61,6 +62,7 @@ from sparklog_server.share.writer import ShareWriter
 READ_BYTES: Final = 1 << 20  # of a partition for a fetch, or one batch
 HELD_BYTES: Final = 64 << 20
 CROWDED_MS: Final = 100
+LETTERS_AT_ONCE: Final = 4  # commits with dead letters, each of at most MAX_LETTER_BYTES
 RETRY_MS: Final = 1_000  # what could not be written is tried again after this
 SWEEP_MS: Final = 30_000
 QUIET_MS: Final = 60_000  # between warnings about a partition
@@ -183,6 +185,7 @@ class ShareService:
         self._sweep: TimerEntry | None = None
         self._fetches_of: dict[SessionKey, _Fetch] = {}  # one for each session
         self.held_bytes = 0
+        self._lettering = asyncio.Semaphore(LETTERS_AT_ONCE)
         self.sessions = ShareSessions(max_sessions=settings.max_share_sessions)
 
     # --- life ----------------------------------------------------------------------------------------
@@ -328,7 +331,9 @@ class ShareService:
             return []
         group = fetch.session.key[0]
         errors = await self._serve(group, places)
+        pace = Pace()
         for place in places:
+            await pace.made(1)
             served = self._served.get((group, *place))
             if served is not None:
                 served.waiting.add(fetch)
@@ -346,11 +351,14 @@ class ShareService:
         request, found = fetch.request, list[PartitionShare]()
         limits = self._limits(fetch.session.key[0])
         left_records, left_bytes = request.max_records, request.max_bytes
+        pace = Pace()
         while fetch.changed and not fetch.is_over:
             is_enough = left_records <= 0 or (left_bytes <= 0 and found)
             if is_enough or self.held_bytes >= HELD_BYTES:
                 break
             served = fetch.next_changed()
+            if not found:  # whose bytes count already
+                await pace.made(1)
             if not self._is_current(served):
                 fetch.forget(served)
                 continue
@@ -391,7 +399,10 @@ class ShareService:
         if state is None:
             self._drop(served)
             return None
-        return served.partition.next_free(state.log_end_offset, limits)
+        found = served.partition.next_free(state.log_end_offset, limits)
+        if found is None and served.alarm is None and served.partition.state.ranges:
+            self._expire(served)  # the limit of deliveries was lowered, and no lock is left that expires
+        return found
 
     async def _read(self, served: _Served, first: int, max_bytes: int) -> _Read | ErrorCode:
         """Read from an offset on; NONE: there is nothing to be read now."""
@@ -446,7 +457,9 @@ class ShareService:
         errors: dict[SharePlace, ErrorCode] = {}
         missing: list[SharePlace] = []
         is_in_charge = self._role.is_in_charge
+        pace = Pace()
         for place in places:
+            await pace.made(1)
             state, error = self._found(*place)
             if state is None or not is_in_charge:
                 errors[place] = error or ErrorCode.not_leader_or_follower
@@ -465,6 +478,7 @@ class ShareService:
                 _log.warning("share group %r cannot begin in %d partitions: %s", group, len(new), error)
                 errors.update(dict.fromkeys(new, _begin_error(error)))
             for place in missing:
+                await pace.made(1)
                 if place not in errors:
                     errors.update(self._adopt(group, place))
         return errors
@@ -480,7 +494,8 @@ class ShareService:
             served = _Served(key, SharePartition(share, self._leadership.leader_of(state).epoch))
             self._served[key] = served
             self._by_topic.setdefault(place[0], {})[key] = served
-            self._expire(served)  # records of a crashed leader that were delivered often enough
+            if share.ranges:
+                self._expire(served)  # records of a crashed leader that were delivered often enough
         return {}
 
     def _led(self, topic_id: str, number: int) -> tuple[PartitionState | None, ErrorCode]:
@@ -543,7 +558,7 @@ class ShareService:
         group, member = session.key
         for place in session.partitions:
             served = self._served.get((group, *place))
-            if served is not None:
+            if served is not None and served.partition.locks:
                 self.give_up(served, member, is_counted=is_counted)
 
     def end_of_connection(self, owner: int) -> None:
@@ -589,17 +604,18 @@ class ShareService:
     async def _written(self, served: _Served, transition: Transition) -> ShareState:
         group, topic_id, number = served.key
         partition = served.partition
-        return await self._writer.write(
-            ShareRecords(
-                group=group,
-                topic_id=topic_id,
-                partition=number,
-                leader_epoch=partition.leader_epoch,
-                state_epoch=partition.state.state_epoch,
-                ranges=tuple(sorted(transition.ranges, key=lambda one: one.first)),
-            ),
-            await self._letters(served, transition),
+        action = ShareRecords(
+            group=group,
+            topic_id=topic_id,
+            partition=number,
+            leader_epoch=partition.leader_epoch,
+            state_epoch=partition.state.state_epoch,
+            ranges=tuple(sorted(transition.ranges, key=lambda one: one.first)),
         )
+        if not transition.letters:
+            return await self._writer.write(action)
+        async with self._lettering:  # one request may reject records of a thousand partitions
+            return await self._writer.write(action, await self._letters(served, transition))
 
     async def _letters(self, served: _Served, transition: Transition) -> Sequence[AppendPart]:
         group, topic_id, number = served.key
@@ -629,12 +645,13 @@ class ShareService:
             )
 
         try:
-            return [await self._root.run_apart(functools.partial(build, copies=target.copies))]
+            part = await self._root.run_apart(functools.partial(build, copies=target.copies))
         except InvalidRequestError as error:
             if error.code != "RECORD_TOO_LARGE" or transition.count > 1:
                 raise
-        # With its headers the record is larger than the topic takes: they say where it is.
-        return [await self._root.run_apart(functools.partial(build, copies=False))]
+            # With its headers the record is larger than the topic takes: they say where it is.
+            part = await self._root.run_apart(functools.partial(build, copies=False))
+        return [part] if part.encoded.record_count else []  # compaction has removed all of them
 
     async def _write_in_background(self, served: _Served, transition: Transition) -> None:
         errors = [await self._write(served, part) for part in transition.apart()]
@@ -708,6 +725,6 @@ def _acknowledge_error(error: SparklogError) -> ErrorCode:
     """Return the code for a client whose acknowledgement was not written."""
     if error.code in {"NOT_LEADER", "BROKER_FENCED"}:
         return ErrorCode.not_leader_or_follower
-    if error.code == "SHARE_STATE_CHANGED":
+    if error.code in {"SHARE_STATE_CHANGED", "INVALID_ACTIONS"}:  # reset, or they have ended already
         return ErrorCode.invalid_record_state
     return error_code(error)

@@ -108,6 +108,10 @@ class ShareSessions:
                 self.partition_count -= 1
         return True
 
+    def is_current(self, session: ShareSession) -> bool:
+        """True if it goes on: neither has it ended, nor has the member begun another one."""
+        return self._sessions.get(session.key) is session
+
     def end(self, key: SessionKey) -> ShareSession | None:
         """End a member's session; None: it has none."""
         session = self._sessions.pop(key, None)

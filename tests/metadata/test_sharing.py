@@ -1,6 +1,7 @@
 """Share groups in the metadata log: who may say what became of a record, and when that is refused."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -192,6 +193,41 @@ def test_states_have_a_bound(image: Image, monkeypatch: pytest.MonkeyPatch) -> N
     assert plan_begin_share(image, "workers", {PLACE: 0}, is_reset=True)
     with pytest.raises(InvalidRequestError, match="INVALID_GROUP"):
         plan_begin_share(image, "", {PLACE: 0}, is_reset=False)
+
+
+def test_long_names_count_as_states(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "MAX_SHARE_STATES", 10)
+    long = "x" * 9 * sharing.NAME_CHARACTERS
+    with pytest.raises(InvalidRequestError, match="SHARE_GROUPS_FULL"):
+        plan_begin_share(image, long, {PLACE: 0}, is_reset=False)
+    image = applied(
+        image, *plan_begin_share(image, long[: -2 * sharing.NAME_CHARACTERS], {PLACE: 0}, is_reset=False)
+    )
+    with pytest.raises(InvalidRequestError, match="SHARE_GROUPS_FULL"):
+        plan_begin_share(image, "others", {PLACE: 0, (TOPIC, 1): 0}, is_reset=False)
+    assert plan_begin_share(image, "others", {PLACE: 0}, is_reset=False)
+
+
+class Counted(dict[tuple[str, int], ShareState]):
+    """Counts how often its size is asked for."""
+
+    asked = 0
+
+    def __len__(self) -> int:
+        Counted.asked += 1
+        return super().__len__()
+
+
+def test_states_are_counted_once_for_a_commit(image: Image) -> None:
+    """A request may begin in thousands of partitions, and there may be thousands of groups."""
+    states = {f"g-{number}": Counted({PLACE: state_of(image)}) for number in range(10)}
+    image = replace(image, shares=states)
+    begins = [
+        BeginShare(group=f"n-{number}", topic_id=TOPIC, partition=0, start_offset=0) for number in range(50)
+    ]
+    Counted.asked = 0
+    applied(image, *begins)
+    assert Counted.asked < 100
 
 
 def test_a_group_is_forgotten(image: Image) -> None:

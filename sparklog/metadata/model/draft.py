@@ -406,6 +406,7 @@ class ImageDraft:
         self.acls, self.quotas = image.acls, image.quotas
         self.shares: dict[str, Mapping[SharePlace, ShareState]] = dict(image.shares)
         self._own_shares: dict[str, dict[SharePlace, ShareState]] = {}  # copied, and so mutable
+        self._share_count: int | None = None  # not counted yet
         self.cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() replaces them.
         self._by_name = dict(image.topics)
@@ -500,11 +501,20 @@ class ImageDraft:
         for extents in transaction.staged.values():
             self.count_removed(extents.columns())
 
+    @property
+    def share_count(self) -> int:
+        """How many states share groups have; counted once: a request may begin in thousands of partitions."""
+        if self._share_count is None:
+            self._share_count = sum(map(len, self.shares.values()))
+        return self._share_count
+
     def set_share(self, group: str, place: SharePlace, state: ShareState | None) -> None:
         """Set or (None) remove the state of a share group in a partition."""
         own = self._own_shares.get(group)
         if own is None:
             own = self._own_shares[group] = dict(self.shares.get(group, {}))
+        if self._share_count is not None:
+            self._share_count += (state is not None) - (place in own)
         if state is None:
             own.pop(place, None)
         else:

@@ -31,6 +31,7 @@ from sparklog.metadata.model.share_values import (
 )
 
 FEATURE = "share-groups"
+NAME_CHARACTERS = 200  # of groups' names take as much as a state
 
 
 class BeginShare(ActionBase, tag="begin_share", frozen=True, kw_only=True):
@@ -77,7 +78,7 @@ def begin_share(draft: ImageDraft, action: BeginShare) -> None:
         raise ActionRefusedError(f"start offset {action.start_offset}, expected 0 to {end}")
     place = action.topic_id, action.partition
     known = draft.shares.get(action.group, {})
-    if place not in known and sum(map(len, draft.shares.values())) >= MAX_SHARE_STATES:
+    if place not in known and draft.share_count >= MAX_SHARE_STATES:
         raise ActionRefusedError(f"more than {MAX_SHARE_STATES:,} partitions of share groups")
     draft.set_share(action.group, place, ShareState(draft.commit, action.start_offset))
 
@@ -135,6 +136,8 @@ def plan_begin_share(
     Args:
         is_reset: also where the group has a state; else those are left alone.
 
+    Long names of groups count as states do: any client may invent them.
+
     Raises:
         InvalidRequestError: INVALID_GROUP; SHARE_GROUPS_FULL.
         UnknownTopicError: a partition is gone.
@@ -150,11 +153,13 @@ def plan_begin_share(
             start = min(max(start_offset, state.log_start_offset), state.log_end_offset)
             begun.append(BeginShare(group=group, topic_id=topic_id, partition=partition, start_offset=start))
     added = sum((one.topic_id, one.partition) not in known for one in begun)
-    if added and sum(map(len, image.shares.values())) + added > MAX_SHARE_STATES:
+    names = image.shares.keys() | {group}
+    held = sum(map(len, image.shares.values())) + sum(map(len, names)) // NAME_CHARACTERS
+    if added and held + added > MAX_SHARE_STATES:
         raise InvalidRequestError(
             "SHARE_GROUPS_FULL",
-            f"cluster {image.cluster_id}: share groups have a state in {MAX_SHARE_STATES:,} partitions, "
-            "expected no more",
+            f"cluster {image.cluster_id}: share groups have a state in {MAX_SHARE_STATES:,} partitions, or "
+            "as much with their names, expected no more",
             fix="delete share groups that are not needed (sparklog groups delete)",
         )
     if begun and FEATURE not in image.reader_features:

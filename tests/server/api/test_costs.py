@@ -144,6 +144,22 @@ def test_others_have_turns_while_the_offsets_of_one_group_are_told(running_broke
     assert _cost(running_broker, 9, 8, fetched(1, None)).longest_turn < 4_000
 
 
+def test_others_have_turns_while_a_member_learns_its_assignment(running_broker: RunningBroker) -> None:
+    """A member that joins again is told all of it: 300 bytes may ask for 10,000 topics with a pattern."""
+    topics = created(1_000, configs=[])
+    _cost(running_broker, 19, 5, {**topics, "validate_only": False})
+    joins: Fields = {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 0,
+        "rebalance_timeout": 60_000,
+        "subscribed_topic_regex": "topic-.*",
+        "topic_partitions": [],
+    }
+    _cost(running_broker, 68, 1, joins)
+    assert _cost(running_broker, 68, 1, joins).longest_turn < 12_000
+
+
 def test_a_part_too_short_for_a_batch_is_handed_to_nobody(running_broker: RunningBroker) -> None:
     """64 KB hold 8,000: to have another thread refuse each took 150 ms of CPU instead of 75."""
 

@@ -4,7 +4,7 @@ import pytest
 
 import sparklog
 from tests.server.api.share_offsets import OFFSETS_SETTINGS, OFFSETS_TOPICS, begun, described, wanted
-from tests.server.api.share_requests import Worker
+from tests.server.api.share_requests import DESCRIBE_OFFSETS, Worker
 from tests.support.wire_client import WireClient
 
 BROKER_SETTINGS = OFFSETS_SETTINGS
@@ -27,3 +27,16 @@ def test_described(worker: Worker) -> None:
         ("missing", 0): (-1, -1, "unknown_topic_or_partition"),
     }
     assert described(worker.asker, group="nobody") == "group_id_not_found"
+
+
+def test_a_large_answer_leaves_groups_out(worker: Worker, log: sparklog.SparkLog) -> None:
+    """A group that is named a thousand times has a thousand times its partitions."""
+    log.create_topic("wide", 300)
+    wide = Worker(worker.asker, log.image.topic("wide").topic_id, partitions=range(300), member="w")
+    assert wide.fetch() == []
+    asked = {"_": "DescribeShareGroupOffsetsRequestGroup", "group_id": "workers", "topics": None}
+    answer = worker.asker.ask(DESCRIBE_OFFSETS, 1, groups=[asked] * 1_000)
+    errors = [one.error_code.name for one in answer.groups]
+    fitting = errors.count("none")
+    assert 100 < fitting < 300
+    assert errors == ["none"] * fitting + ["unknown_server_error"] * (1_000 - fitting)

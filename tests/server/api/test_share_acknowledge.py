@@ -1,16 +1,21 @@
 """ShareAcknowledge: who may say what of a record, and what becomes of it."""
 
 from collections.abc import Callable
+from threading import Event
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
 
 import sparklog
 from sparklog.client.consumer import read_batches
+from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
+from sparklog.maintenance import CompactionLimits, compact
 from sparklog.metadata import DeliveryState, ShareRange
 from sparklog_server.protocol.responses import topic_uuid
 from sparklog_server.share import dead_letters as dead_letters_module
+from sparklog_server.share.service import LETTERS_AT_ONCE
 from tests.server.api.share_requests import (
     ACCEPT,
     GAP,
@@ -32,7 +37,8 @@ BROKER_SETTINGS = SHARE_SETTINGS | {
     "group.share.record.lock.duration.ms": "60000",
 }
 BROKER_TOPICS = {"orders": 2}
-SHORT_MS = 1_000
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SHORT_MS, DAY_MS = 1_000, 86_400_000
 Connect = Callable[[RunningBroker], WireClient]
 
 
@@ -54,6 +60,36 @@ def dead_letters(log: sparklog.SparkLog) -> list[dict[str, object]]:
                 }
                 found.append({"key": row["key"], "value": row["value"], "in": number, **headers})
     return found
+
+
+class HeldBack:
+    """Within it commits of a broker begin, and wait until its end."""
+
+    def __init__(self, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._metadata, self._monkeypatch = broker.broker.root.log.metadata, monkeypatch
+        self._publish, self._began, self._may = self._metadata.publish, Event(), Event()
+
+    def __enter__(self) -> Self:
+        self._monkeypatch.setattr(self._metadata, "publish", self._late)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._may.set()
+        self._monkeypatch.setattr(self._metadata, "publish", self._publish)
+
+    def _late(self, *args: Any, **options: Any) -> Any:
+        self._began.set()
+        assert self._may.wait(60)
+        return self._publish(*args, **options)
+
+    def wait(self) -> None:
+        """Until a commit has begun."""
+        assert self._began.wait(60)
+
+
+@pytest.fixture
+def held_back(running_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> HeldBack:
+    return HeldBack(running_broker, monkeypatch)
 
 
 @pytest.fixture
@@ -143,6 +179,31 @@ def test_a_lost_connection_counts_as_a_delivery(worker: Worker, other: Worker) -
     assert other.fetch(max_wait=10_000) == [Got(0, 4, 2)]
 
 
+@pytest.mark.parametrize("epoch", [None, -1])
+def test_a_member_that_begins_anew_while_it_is_acknowledged_has_its_new_session(
+    worker: Worker,
+    running_broker: RunningBroker,
+    connect: Connect,
+    held_back: HeldBack,
+    epoch: int | None,
+) -> None:
+    """Its last request has lost its connection, and goes on at the broker; it may be a goodbye."""
+    sessions = running_broker.broker.shares.sessions
+    forgotten = {"_": "ForgottenTopic", "topic_id": topic_uuid(worker.topic_id), "partitions": [0]}
+    with held_back as commits:
+        received = worker.sent(
+            {0: [(0, 1, ACCEPT)]},
+            forgotten_topics_data=[forgotten],
+            epoch=worker.epoch if epoch is None else epoch,
+        )
+        commits.wait()
+        again = Worker(connect(running_broker), worker.topic_id)
+        assert again.fetch() == [Got(2, 4, 1)]
+    assert received().error_code.name == "none"
+    assert sessions.partition_count == 1
+    assert again.acknowledge({0: [(2, 4, ACCEPT)]}) == "none"
+
+
 @pytest.mark.slow
 def test_a_lock_expires(worker: Worker, other: Worker, log: sparklog.SparkLog) -> None:
     set_group(worker.asker, share_record_lock_duration_ms=str(SHORT_MS))
@@ -221,6 +282,78 @@ def test_many_large_dead_letters_are_several_commits(
     assert worker.acknowledge({0: [(0, 4, REJECT)]}) == "none"
     assert [one["value"] for one in dead_letters(log)] == [b"0", b"1", b"2", b"3", b"4"]
     assert state_of(log, worker)[0] == 5
+
+
+def test_headers_of_dead_letters_count(
+    worker: Worker, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters_module, "MAX_LETTER_BYTES", 1_000)
+    log.create_topic("dlq.orders", 1, {"errors.deadletterqueue.group.enable": "true"})
+    set_group(
+        worker.asker,
+        errors_deadletterqueue_topic_name="dlq.orders",
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    header = {"key": "h", "value": b"x" * 600}
+    columns = {"value": [b"v"] * 3, "partition": [0] * 3, "headers": [[header]] * 3}
+    kinds = {"value": pa.binary(), "partition": pa.int32(), "headers": HEADERS}
+    log.append("orders", pa.table({name: pa.array(columns[name], kinds[name]) for name in columns}))
+    assert worker.acknowledge({0: [(0, 4, ACCEPT)]}) == "none"
+    assert worker.fetch(max_wait=10_000) == [Got(5, 7, 1)]
+    before = log.refresh(force=True).commit
+    assert worker.acknowledge({0: [(5, 7, REJECT)]}) == "none"
+    assert log.refresh(force=True).commit > before + 1  # several
+    assert [one["h"] for one in dead_letters(log)] == ["x" * 600] * 3
+
+
+def test_dead_letters_that_wait_for_their_commit_have_a_bound(
+    worker: Worker, log: sparklog.SparkLog, held_back: HeldBack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create_topic("dlq.orders", 1, {"errors.deadletterqueue.group.enable": "true"})
+    set_group(worker.asker, errors_deadletterqueue_topic_name="dlq.orders")
+    log.create_topic("wide", 20)
+    wide = Worker(worker.asker, log.image.topic("wide").topic_id, partitions=range(20), member="w")
+    assert wide.fetch() == []
+    values = pa.array([b"v"] * 20, pa.binary())
+    log.append("wide", pa.table({"value": values, "partition": pa.array(range(20), pa.int32())}))
+    held = 0
+    while held < 20:
+        held += len(wide.fetch(max_wait=10_000))
+    build, built = dead_letters_module.build, list[None]()
+
+    def counted(*args: Any, **options: Any) -> Any:
+        built.append(None)
+        return build(*args, **options)
+
+    monkeypatch.setattr(dead_letters_module, "build", counted)
+    with held_back as commits:
+        received = wide.sent({number: [(0, 0, REJECT)] for number in range(20)}, max_records=0)
+        commits.wait()
+        until(lambda: len(built) >= LETTERS_AT_ONCE, what="the first ones wait")
+        assert len(built) == LETTERS_AT_ONCE
+    assert received().error_code.name == "none"
+    assert len(built) == len(dead_letters(log)) == 20
+
+
+def test_a_record_that_compaction_has_removed_ends_without_a_copy(
+    worker: Worker, log: sparklog.SparkLog, running_broker: RunningBroker
+) -> None:
+    log.create_topic("dlq.orders", 1, {"errors.deadletterqueue.group.enable": "true"})
+    set_group(
+        worker.asker,
+        errors_deadletterqueue_topic_name="dlq.orders",
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    log.alter_topic("orders", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+    append(log, 6)
+    append(log, 1)
+    clock = ManualClock(log.clock.now_ms() + 30 * DAY_MS)
+    compact(log.metadata, clock, limits=CompactionLimits(dedupe_buffer_bytes=1 << 20))
+    rows = read_batches(log.metadata, log.refresh(), "orders", 0)
+    assert min(row["offset"] for one in rows for row in one.to_pylist()) == 6
+    running_broker.settle()
+    assert worker.acknowledge({0: [(0, 3, REJECT), (4, 4, ACCEPT)]}) == "none"
+    assert (state_of(log, worker), dead_letters(log)) == ((5, ()), [])
 
 
 def test_a_record_that_is_too_large_for_the_topic_is_not_copied(

@@ -3,7 +3,7 @@
 import pytest
 
 import sparklog
-from tests.server.api.group_requests import DELETE, LIST, join
+from tests.server.api.group_requests import DELETE, LIST, commit, join, sync
 from tests.server.api.share_requests import SHARE_SETTINGS, Worker, beat, describe
 from tests.support.broker_process import until
 from tests.support.wire_client import WireClient
@@ -64,6 +64,34 @@ def test_a_consumer_group_is_no_share_group(asker: WireClient) -> None:
 def test_a_share_group_is_no_consumer_group(asker: WireClient) -> None:
     beat(asker)
     assert join(asker, group="workers").error_code.name == "inconsistent_group_protocol"
+    joins = {"member_id": "m", "member_epoch": 0, "rebalance_timeout": 60_000, "topic_partitions": []}
+    answer = asker.ask(68, 1, group_id="workers", subscribed_topic_names=("orders",), **joins)
+    assert (answer.error_code.name, answer.member_epoch) == ("group_id_not_found", 0)
+    assert commit(asker, {("orders", 0): 5}, group_id="workers") == {("orders", 0): "group_id_not_found"}
+    assert [one[1] for one in listed(asker)] == ["share"]
+
+
+def test_a_fetch_of_a_share_group_keeps_no_members_of_a_consumer_group_out(
+    asker: WireClient, log: sparklog.SparkLog
+) -> None:
+    joined = join(asker, group="workers")
+    assert sync(asker, joined, group="workers").error_code.name == "none"
+    worker = Worker(asker, log.image.topic("orders").topic_id)
+    assert worker.fetch() == []
+    log.refresh(force=True)
+    assert list(log.image.shares) == ["workers"]
+    assert join(asker, member_id=joined.member_id, group="workers").error_code.name == "none"
+    assert beat(asker).error_code.name == "group_id_not_found"
+
+
+def test_offsets_of_its_name_keep_no_members_of_a_share_group_out(
+    asker: WireClient, log: sparklog.SparkLog
+) -> None:
+    assert commit(asker, {("orders", 0): 5}, group_id="workers") == {("orders", 0): "none"}
+    assert beat(asker).error_code.name == "group_id_not_found"
+    worker = Worker(asker, log.image.topic("orders").topic_id)
+    assert worker.fetch() == []
+    assert beat(asker).error_code.name == "none"
 
 
 def test_listed_and_deleted(asker: WireClient, log: sparklog.SparkLog) -> None:

@@ -144,6 +144,19 @@ def test_the_member_whose_place_was_taken_is_fenced() -> None:
     assert world.beat(stranger).error is ErrorCode.unknown_member_id
 
 
+def test_a_member_takes_no_instance_id_of_another_one_that_is_away() -> None:
+    world, away, other = World(), Client("a", "i"), Client("b")
+    world.join(away, other)
+    assert world.leave(away, LEAVE_FOR_NOW) is NONE
+    assert world.beat(Client("b", "i")).error is ErrorCode.invalid_request
+    assert world.leave(other) is NONE
+    back = Client("c", "i")
+    world.join(back)
+    assert len(back.owned) == 4
+    world.pass_time(SESSION_MS - 1)
+    assert not world.beat(back).error
+
+
 def test_a_static_member_that_stays_away_is_removed() -> None:
     world, a, b = World(), Client("a", "i"), Client("b")
     world.join(a)

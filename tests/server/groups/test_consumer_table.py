@@ -1,6 +1,8 @@
 """Consumer groups (KIP-848) on a root: what is durable, what is answered, what a restart finds."""
 
 import asyncio
+import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +12,7 @@ from sparklog.errors import RetriableError
 from sparklog.log.config import group_key
 from sparklog.metadata import Action, Image, plan_set_configs
 from sparklog_server.groups.consumer_members import HeartbeatAnswer, HeartbeatRequest
+from sparklog_server.groups.consumer_table import Catalogs
 from sparklog_server.groups.messages import Leaving
 from tests.server.coordination.controller import Controller
 from tests.server.groups.consumers import places
@@ -310,6 +313,32 @@ def test_members_beyond_the_bounds_are_refused(roots: Roots) -> None:
     roots.run(scenario, {"group.consumer.max.size": "3", "sparklog.group.max.bytes": str(1 << 20)})
 
 
+def test_what_is_assigned_to_members_counts(roots: Roots) -> None:
+    """A name of a topic stands for thousands of partitions, and a pattern for thousands of names."""
+
+    async def scenario(host: Host) -> None:
+        host.log.create_topic("wide", 3_000)
+        for number in range(1, 10):
+            host.log.create_topic(f"wide-{number}", 1_000)
+        await host.look()
+
+        def joins(group: str, member_id: str = "a", **fields: Any) -> "asyncio.Task[HeartbeatAnswer]":
+            asked = request(member_id, **fields)
+            return asyncio.ensure_future(host.groups.consumer_heartbeat(group, asked, makes_ids=False))
+
+        assert owned(await joins("g", topics=("wide",))) == 3_000
+        assert host.groups.consumers.held_bytes > 3_000 * 200
+        assert (await joins("h", topics=("wide",))).error is ErrorCode.group_max_size_reached
+        for regex in ("wide", "wide-.*", "wide-[1-9]"):
+            answer = await joins("h", topics=None, regex=regex)
+            assert answer.error is ErrorCode.group_max_size_reached
+        assert not (await joins("g", "b", topics=("wide",))).error
+        assert not (await joins("h")).error
+        assert (await joins("h", topics=("wide",))).error is ErrorCode.group_max_size_reached
+
+    roots.run(scenario, {"sparklog.group.max.bytes": str(1 << 20)})
+
+
 def test_groups_beyond_the_bound_are_refused(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         assert not (await beats(host, "a")).error
@@ -368,6 +397,52 @@ def test_requests_beyond_those_that_wait_for_a_search_are_to_come_again(roots: R
         host.root.reads.set()
         answers = await asyncio.gather(*joins)
         assert sum(not one.error for one in answers) == 50
+
+    roots.run(scenario)
+
+
+class Name(str):
+    """A name that says when nobody has it any more."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_names_of_topics_that_there_are_not_are_not_kept(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        catalogs, name = Catalogs(host.host), Name("nobody")
+        is_kept = weakref.ref(name)
+        assert catalogs.current().find(name) is None
+        assert catalogs.current().find("orders") is not None
+        del name
+        assert is_kept() is None
+
+    roots.run(scenario)
+
+
+def test_a_regular_expression_that_is_too_long_is_not_kept(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.ensure_topic()
+        regex = Name("o" * 100_000)
+        is_kept = weakref.ref(regex)
+        answer = await beats(host, "a", topics=None, regex=regex)
+        assert answer.error is ErrorCode.invalid_regular_expression
+        del regex
+        gc.collect()
+        assert is_kept() is None
+
+    roots.run(scenario)
+
+
+def test_requests_that_were_refused_for_their_regular_expression_are_not_kept(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.ensure_topic()
+        topics = [Name(f"t{number}") for number in range(3)]
+        are_kept = [weakref.ref(topic) for topic in topics]
+        while topics:
+            answer = await beats(host, "a", topics=(topics.pop(),), regex="(")
+            assert answer.error is ErrorCode.invalid_regular_expression
+        gc.collect()
+        assert [kept() for kept in are_kept] == [None] * 3
 
     roots.run(scenario)
 

@@ -9,6 +9,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog_server.groups.pacing import MAX_INLINE_WEIGHT
 from sparklog_server.protocol.apis import ErrorCode
+from sparklog_server.protocol.wire import SLICE
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.timing import Timer
 from sparklog_server.settings.groups import GroupSettings
@@ -27,6 +28,7 @@ class World:
     def __init__(self, log: SparkLog, clock: ManualClock, max_bytes: int) -> None:
         self.clock = clock
         self.computing: list[asyncio.Future[None]] = []
+        self.looks = 0  # at groups
         self.timer = Timer(clock)
         root = SimpleNamespace(image=log.image, run=self._run)
         self.coordinator = ShareCoordinator(
@@ -34,11 +36,16 @@ class World:
             cast("Publishing", None),
             ShareSettings(assignment_interval_ms=INTERVAL_MS, max_size=1_000),
             GroupSettings(group_max_bytes=max_bytes),
-            refusal_of=lambda _group: ErrorCode.none,
+            refusal_of=self._refusal_of,
             is_other_kind=lambda _group: False,
+            count_others=lambda _group: 0,
             timer=self.timer,
             clock=clock,
         )
+
+    def _refusal_of(self, _group: str) -> ErrorCode:
+        self.looks += 1
+        return ErrorCode.none
 
     async def _run(self, compute: Callable[[], Any]) -> Any:
         self.computing.append(asyncio.get_running_loop().create_future())
@@ -46,12 +53,16 @@ class World:
         return compute()
 
     async def beat(
-        self, member: str, epoch: int = 0, topics: tuple[str, ...] | None = ("orders",)
+        self,
+        member: str,
+        epoch: int = 0,
+        topics: tuple[str, ...] | None = ("orders",),
+        group: str = "g",
     ) -> ShareHeartbeatResult:
         request = ShareHeartbeat(
             member_id=member, epoch=epoch, client_id="c", client_host="/h", topics=None if epoch else topics
         )
-        result = await self.coordinator.heartbeat("g", request)
+        result = await self.coordinator.heartbeat(group, request)
         assert not result.error, result
         return result
 
@@ -113,7 +124,28 @@ def test_partitions_of_a_member_that_leaves_or_falls_silent_are_assigned_without
         assert world.assigned() == {"b": 2, "c": 1}
         for _ in range(15_000 // EXPIRE_MS):
             world.pass_time(EXPIRE_MS)
+            await asyncio.sleep(0)
         assert world.assigned() == {"c": 3}
+
+    run(log, clock, scenario)
+
+
+def test_silent_members_of_many_groups_are_looked_for_in_slices(log: SparkLog, clock: ManualClock) -> None:
+    """There may be 100,000 groups, which were gone through in one turn each second."""
+
+    async def scenario(world: World) -> None:
+        count = 3 * SLICE
+        for number in range(count):
+            await world.beat("a", group=f"g{number}")
+        world.looks = 0
+        for _ in range(2):
+            looked = world.looks + count
+            world.pass_time(EXPIRE_MS)
+            assert world.looks < looked
+            while world.looks < looked:
+                before = world.looks
+                await asyncio.sleep(0)
+                assert world.looks - before <= SLICE
 
     run(log, clock, scenario)
 

@@ -290,6 +290,21 @@ def test_a_write_that_failed_and_was_done_all_the_same_is_noticed() -> None:
     assert [(lock.first, lock.last) for lock in one.locks] == [(5, 9), (10, 19)]
 
 
+def test_a_lock_of_records_that_have_ended_goes_when_that_is_refused() -> None:
+    """They were acquired while an older write was on its way: from a partition that was let go meanwhile."""
+    one = partition()
+    acquire(one, spans=((0, 4),))
+    acquire(one, spans=((5, 9),))
+    ended = ShareRange(2, 4, DeliveryState.ACKNOWLEDGED, 1)
+    one.follow(ShareState(1, 0, (ended,)))
+    expired = one.expire(1_000, LIMITS)
+    with pytest.raises(ValueError, match="have ended"):
+        share_after(one.state, expired.ranges)
+    one.settle(expired, None)
+    write(one, one.expire(1_000, LIMITS))
+    assert list(one.free(0, 10, LIMITS)) == [Acquired(0, 1, 0), Acquired(5, 9, 1)]
+
+
 def test_the_start_moves_with_the_log() -> None:
     one = partition()
     acquire(one)

@@ -1,16 +1,21 @@
 """Share fetches that wait: what wakes them, what they look at then, and what ends them."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from sparklog.client import SparkLog
-from sparklog.metadata import PartitionState
+from sparklog.clock import ManualClock
+from sparklog.log.config import group_key
+from sparklog.metadata import PartitionState, plan_set_configs
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.protocol.apis import ErrorCode
+from sparklog_server.protocol.wire import SLICE
 from sparklog_server.runtime.timing import Timer
 from sparklog_server.settings.config import ServerConfig
+from sparklog_server.share.partition import AckBatch, AcknowledgeType
 from sparklog_server.share.service import PartitionShare, ShareFetchRequest, ShareService
 from sparklog_server.share.sessions import ShareSession
 from sparklog_server.share.writer import ShareWriter
@@ -39,7 +44,7 @@ class World:
         self.surroundings, self.root = surroundings, surroundings.root
         config, clock = ServerConfig.parse({}), self.root.log.clock
         self.leadership = CountedLeadership(7, self.root)
-        timer = Timer(clock)
+        timer = self.timer = Timer(clock)
         fetches = FetchService(
             self.root,
             surroundings.membership,
@@ -80,7 +85,8 @@ class World:
     async def waiting(self, session: ShareSession) -> Fetching:
         """A fetch that has looked at everything, and waits."""
         task = asyncio.ensure_future(self.service.fetch(session, request()))
-        await asyncio.sleep(0)
+        for _ in range(4 + 3 * WIDE // SLICE):  # turns of the loop
+            await asyncio.sleep(0)
         assert not task.done()
         return task
 
@@ -131,6 +137,28 @@ def test_a_fetch_that_is_woken_looks_at_what_has_changed(log: SparkLog) -> None:
     run(log, scenario)
 
 
+def test_a_fetch_of_many_partitions_lets_others_go_on(log: SparkLog) -> None:
+    """A session may have 20,000, and a request of 50 bytes looks at all of them: a second."""
+
+    async def scenario(world: World) -> None:
+        session = world.session("a")
+        turns = []
+
+        async def others() -> None:
+            while True:
+                turns.append(world.leadership.looks)
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(others())
+        assert await world.service.fetch(session, request(max_wait_ms=0)) == []
+        task.cancel()
+        looks = [later - before for before, later in itertools.pairwise(turns)]
+        assert sum(looks) > WIDE
+        assert max(looks) <= SLICE
+
+    run(log, scenario)
+
+
 def test_commits_elsewhere_wake_nobody(log: SparkLog) -> None:
     async def scenario(world: World) -> None:
         session = world.session("a")
@@ -169,6 +197,36 @@ def test_the_end_of_a_session_ends_its_fetch(log: SparkLog) -> None:
         fetching = await world.waiting(world.session("a"))
         world.service.end_session(world.service.sessions.end(("workers", "a")), is_counted=False)
         assert await fetching == []
+
+    run(log, scenario)
+
+
+def test_records_beyond_a_limit_that_was_lowered_end_also_without_any_lock(
+    log: SparkLog, clock: ManualClock
+) -> None:
+    """Where a group is as far ahead as it may be, it would get no record any more."""
+
+    async def scenario(world: World) -> None:
+        await world.append()
+        place = world.root.image.topic("wide").topic_id, 0
+        session = world.session("a")
+        for deliveries in (1, 2):
+            (share,) = await world.service.fetch(session, request())
+            world.service.give_back([share])
+            assert [one.deliveries for one in share.acquired] == [deliveries]
+            released = {place: [AckBatch(0, 1, [AcknowledgeType.RELEASE])]}
+            errors = await world.service.acknowledge("workers", "a", released, may_renew=False)
+            assert errors == {place: ErrorCode.none}
+        clock.advance_ms(60_000)
+        world.timer.run_due()
+        limit = {group_key("workers", "share.delivery.count.limit"): "2"}
+        await world.root.run(log.metadata.publish, lambda image: [plan_set_configs(image, None, limit)])
+        await world.root.look(force=True)
+        shown = asyncio.Event()
+        world.root.on_image(lambda _old, _new: shown.set())
+        assert await world.service.fetch(session, request(max_wait_ms=0)) == []
+        await shown.wait()
+        assert world.root.image.shares["workers"][place].start_offset == 2
 
     run(log, scenario)
 
