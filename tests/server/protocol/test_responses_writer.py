@@ -8,10 +8,11 @@ import struct
 from typing import Any
 
 import pytest
-from kio.index import load_payload_module, load_response_schema
+from kio.index import load_payload_module
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
+from sparklog_server.protocol.messages import response_schema
 from sparklog_server.protocol.responses import Recurring, make, response_writer
 from tests.server.fuzzing import random_entity, served_versions
 
@@ -31,7 +32,7 @@ def by_kio(entity: Any) -> bytes:
 @pytest.mark.sampled(45)
 @pytest.mark.parametrize(("key", "version"), served_versions())
 def test_is_what_kio_writes(key: int, version: int) -> None:
-    schema: Any = load_response_schema(key, version)
+    schema = response_schema(key, version)
     rng = random.Random(f"{key} {version}")
     entities = [make(schema), *(random_entity(schema, rng) for _ in range(_ROUNDS))]
     for entity in entities:
@@ -101,14 +102,14 @@ def test_lists_that_are_equal_but_of_other_entities_are_told_apart() -> None:
 
 
 def test_a_number_that_does_not_fit_is_an_error() -> None:
-    entity = make(load_response_schema(10, 3))
+    entity = make(response_schema(10, 3))
     object.__setattr__(entity, "error_code", 1 << 15)
     with pytest.raises(struct.error):
         written(entity)
 
 
 def test_no_text_where_there_must_be_some_is_an_error() -> None:
-    entity = make(load_response_schema(10, 3))
+    entity = make(response_schema(10, 3))
     object.__setattr__(entity, "host", None)
     with pytest.raises(TypeError, match="found no string"):
         written(entity)
