@@ -219,6 +219,8 @@ def test_listings_leave_out_what_may_not_be_seen(running_broker: RunningBroker) 
         request["groups"][0]["topics"] = None
         (group_answer,) = client.ask(ApiKey.OFFSET_FETCH, 9, **request).groups
         assert [one.name for one in group_answer.topics] == [TOPIC]
+        (group_answer,) = client.ask(ApiKey.OFFSET_FETCH, 10, **request).groups
+        assert [one.topic_id for one in group_answer.topics] == [topic_uuid(log.image.topic(TOPIC).topic_id)]
     with client_of(running_broker, "User:root") as client:
         assert len(client.ask(ApiKey.METADATA, 12, topics=None).topics) == 3  # with __consumer_offsets
         assert len(client.ask(ApiKey.LIST_GROUPS, 5, states_filter=(), types_filter=()).groups) == 2
