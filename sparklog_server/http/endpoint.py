@@ -54,8 +54,9 @@ from sparklog_server.settings.security import OAUTHBEARER, SecuredListener
 #
 # uvicorn answers 503 if there are too many connections, idle ones included: with forty of them /health
 # reported a failed broker. Here a connection without a complete request for IDLE_SECONDS is closed. Beyond
-# MAX_CONNECTIONS the oldest idle connection of the address with most connections is closed. A client may
-# receive an answer slowly, but within ANSWER_SECONDS.
+# MAX_CONNECTIONS the oldest idle connection of the address with most connections is closed; those that have
+# begun a form and do not end it count as idle. A client may receive an answer slowly, but within
+# ANSWER_SECONDS.
 #
 # Invariants: at most MAX_CONNECTIONS, except those that are being answered (MAX_SCRAPES limits these).
 # Concurrency: event loop only.
@@ -100,6 +101,11 @@ class HttpConnection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     @property
+    def is_incomplete(self) -> bool:
+        """True if it is idle, or its request's body is still to come."""
+        return self.is_idle or bool(self.cycle.more_body)
+
+    @property
     def host(self) -> str:
         """The client's address."""
         return plain_host(self.client[0]) if self.client else ""
@@ -122,7 +128,7 @@ class HttpConnection(H11Protocol):
 
 def _close_an_idle(connections: list[HttpConnection]) -> None:
     by_host = collections.Counter(connection.host for connection in connections)
-    idle = [connection for connection in connections if connection.is_idle]
+    idle = [connection for connection in connections if connection.is_incomplete]
     if idle:
         min(idle, key=lambda connection: (-by_host[connection.host], connection.number)).end()
 

@@ -32,7 +32,7 @@ from sparklog.metadata import (
     plan_set_scram_credential,
 )
 from sparklog_server.http import login
-from sparklog_server.http.endpoint import MAX_HANDSHAKES
+from sparklog_server.http.endpoint import MAX_CONNECTIONS, MAX_HANDSHAKES
 from sparklog_server.http.login import (
     COOKIE,
     FAILURES_MS,
@@ -92,6 +92,14 @@ class Site:
             return answer.status, dict(answer.getheaders()), answer.read().decode()
         finally:
             connection.close()
+
+    def connect(self) -> ssl.SSLSocket:
+        """Only a connection."""
+        address = self.broker.broker.http.address
+        assert address is not None
+        connection = socket.create_connection(address, timeout=30)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._authority.client_context().wrap_socket(connection, server_hostname=address[0])
 
     def log_in(self, user: str = "alice", password: str = "secret", **headers: str) -> Reply:
         fields = urllib.parse.urlencode({"user": user, "password": password, "next": "/console/topics"})
@@ -381,6 +389,18 @@ def test_connections_that_shake_no_hands_are_few(start_site: Callable[..., Site]
         assert [one.recv(1) for one in silent[:20]] == [b""] * 20
         for _ in range(20):  # connections that have shaken hands, or are being closed, do not count
             assert site.ask("/health")[0] == 200
+
+
+def test_forms_that_never_end_do_not_fill_the_listener(start_site: Callable[..., Site]) -> None:
+    """Each held a connection for 70 seconds, before its login, and there was no bound."""
+    site = start_site()
+    endpoint = site.broker.broker.http
+    form = f"POST {LOGIN} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nuser="
+    with contextlib.ExitStack() as stack:
+        for _ in range(MAX_CONNECTIONS + 20):
+            stack.enter_context(site.connect()).sendall(form.encode())
+            assert site.ask("/health")[0] == 200  # the form has been read by then
+        assert site.broker.call_soon(lambda: endpoint.connection_count) <= MAX_CONNECTIONS + 1
 
 
 def test_settings_of_the_http_listener(tmp_path: Path) -> None:
