@@ -17,7 +17,7 @@ import contextlib
 import http
 import ipaddress
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -110,6 +110,7 @@ def create_app(
     history_file: Path | None = None,
     write: bool = False,
     may_delete_topics: bool = True,
+    closed_topics: Collection[str] = (),
 ) -> Starlette:
     """The console of an opened root, which stays the caller's. Run its lifespan: it samples the lag.
 
@@ -125,11 +126,13 @@ def create_app(
             `app.state.end_streams` first, since a live tail does not end by itself.
         write: let forms change the root. There is no login: only where no other machine reaches it.
         may_delete_topics: with `write`.
+        closed_topics: with `write`: to these nobody appends here.
     """
     if messages is not None:
         subjects = [*subjects, message_streams.SUBJECT]
     kept = LagHistory() if history is None else history
     console = Console(log, image or log.refresh, kept, messages, can_write=write)
+    console.closed_topics = frozenset(closed_topics)
     console.history_file = None if history_file is None else HistoryFile(history_file, log.cluster_id)
     changes = [one for one in CHANGES if write and (may_delete_topics or one is not topic_changes.DELETE)]
     server = _Server(console, subjects, changes)

@@ -381,6 +381,10 @@ def _plan_produce(console: Console, query: Query, fields: Fields) -> Plan:
     image, name = console.log.refresh(force=True), query.name("topic")
     topic = image.topic(name)
     refuse_internal(name)
+    if name in console.closed_topics:
+        raise InvalidRequestError(
+            "INTERNAL_TOPIC", f"topic {name}: only brokers append to it", fix="name another topic"
+        )
     key, value, headers = (
         _bytes(fields, "key"),
         _bytes(fields, "value"),

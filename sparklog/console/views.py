@@ -48,6 +48,7 @@ class Console:
         """`messages`: rules for showing records; None: none are shown."""
         self.log = log
         self.can_write = can_write
+        self.closed_topics: frozenset[str] = frozenset()
         self.history_file: HistoryFile | None = None
         self.history = history
         self.rules = messages or MessageRules()

@@ -43,6 +43,7 @@ from sparklog_server.observe.observation import Parts, Utilization, is_root_visi
 from sparklog_server.runtime.crypto_threads import CryptoThreads
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.security.access import Access
+from sparklog_server.security.audit import AUDIT_TOPIC
 from sparklog_server.security.tokens import Tokens
 from sparklog_server.settings.config import HTTP, ServerConfig
 from sparklog_server.settings.network import bind_host, new_socket, plain_host
@@ -339,6 +340,7 @@ class HttpEndpoint:
             history_file=Path(settings.console_history) if settings.console_history else None,
             write=settings.console_write,
             may_delete_topics=self._config.topics.delete_topic_enable,
+            closed_topics=[AUDIT_TOPIC] if self._access.audit.is_own_topic(AUDIT_TOPIC) else (),
         )
 
     async def _console_hosts(self, host: str) -> list[str]:

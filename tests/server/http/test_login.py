@@ -49,6 +49,7 @@ from sparklog_server.http.login import (
     page_after,
 )
 from sparklog_server.security.access import Access
+from sparklog_server.security.audit import AUDIT_TOPIC
 from sparklog_server.security.listeners import check_listeners
 from sparklog_server.security.sasl import CHECKS
 from sparklog_server.settings.access import STANDARD_AUTHORIZER
@@ -389,6 +390,20 @@ def test_connections_that_shake_no_hands_are_few(start_site: Callable[..., Site]
         assert [one.recv(1) for one in silent[:20]] == [b""] * 20
         for _ in range(20):  # connections that have shaken hands, or are being closed, do not count
             assert site.ask("/health")[0] == 200
+
+
+def test_nobody_appends_to_the_topic_of_verdicts(start_site: Callable[..., Site]) -> None:
+    """As over Kafka's protocol: also with Write on all topics."""
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:alice"}
+    audit = {"sparklog.audit.topic.enable": "true", "sparklog.audit.interval.ms": "3600000"}
+    site = start_site(**settings, **audit, **{"sparklog.console.write": "true"})
+    site.broker.beside().create_topic(AUDIT_TOPIC, 1)
+    statuses = {}
+    for topic in ("orders", AUDIT_TOPIC):
+        path = f"/console/api/v1/topics/{topic}/produce"
+        form = {"content_type": "application/json", "Authorization": BASIC}
+        statuses[topic] = site.ask(path, method="POST", body='{"value": "forged"}', **form)[0]
+    assert statuses == {"orders": 200, AUDIT_TOPIC: 400}
 
 
 def test_forms_that_never_end_do_not_fill_the_listener(start_site: Callable[..., Site]) -> None:
