@@ -32,7 +32,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -567,6 +567,8 @@ async def _read(request: Request) -> bytes:
                 body += piece
                 if len(body) > MAX_BODY:
                     raise HTTPException(413, f"found more than {MAX_BODY:,} bytes")
+    except ClientDisconnect:
+        raise HTTPException(400, "found no end of the body: the client has left") from None
     except TimeoutError:
         raise HTTPException(408, f"found no end of the body within {BODY_SECONDS:.0f} s") from None
     return bytes(body)

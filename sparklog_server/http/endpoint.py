@@ -295,6 +295,7 @@ class HttpEndpoint:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # from this machine, any client could name another address in them
             timeout_keep_alive=15,
             timeout_graceful_shutdown=2,
         )

@@ -56,6 +56,7 @@ from sparklog_server.settings.access import STANDARD_AUTHORIZER
 from sparklog_server.settings.config import ServerConfig
 from tests.support.certificates import Authority
 from tests.support.running_broker import RunningBroker
+from tests.support.told import Told
 
 BASIC = f"Basic {base64.b64encode(b'alice:secret').decode()}"
 FORM = "application/x-www-form-urlencoded"
@@ -199,6 +200,41 @@ def test_an_address_that_fails_too_often_has_to_wait(start_site: Callable[..., S
         assert site.log_in("alice", "wrong")[0] == 401
     assert site.log_in()[0] == 429
     assert site.ask("/metrics", Authorization=BASIC)[0] == 429
+
+
+def test_no_header_gives_a_client_another_address(start_site: Callable[..., Site]) -> None:
+    """The server trusted X-Forwarded-For from this machine: guesses without end, and an ACL of any host."""
+    only = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:bob", "10.0.0.9", "DESCRIBE", "ALLOW")
+    site = start_site(**{"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:alice"})
+    site.grant(only)
+    bob = {"Authorization": f"Basic {base64.b64encode(b'bob:secret').decode()}"}
+    assert site.ask("/metrics", **bob, X_Forwarded_For="10.0.0.9")[0] == 403
+    for number in range(MAX_FAILURES):
+        assert site.log_in("alice", "wrong", X_Forwarded_For=f"10.0.1.{number}")[0] == 401
+    assert site.log_in(X_Forwarded_For="10.0.2.1")[0] == 429
+
+
+@pytest.mark.parametrize("path", [LOGIN, "/console/confirm"])
+def test_a_client_that_leaves_within_a_form_is_no_bug(
+    start_site: Callable[..., Site], told: Told, path: str
+) -> None:
+    """Each was a traceback in the log, also before the login."""
+    site = start_site(**{"sparklog.console.write": "true"})
+    form = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {BASIC}\r\nContent-Type: {FORM}\r\n"
+        "Content-Length: 9\r\n\r\nuser="
+    )
+    with site.connect() as connection:
+        connection.sendall(form.encode())
+    endpoint = site.broker.broker.http
+
+    async def is_gone() -> None:
+        while endpoint.connection_count:  # noqa: ASYNC110 - there is no event for what tests look at
+            await asyncio.sleep(0.001)
+
+    site.broker.call(is_gone())
+    assert site.ask("/health")[0] == 200  # by then the form was given up, too
+    assert not told("uvicorn.error") + told("sparklog.console")
 
 
 def test_guesses_that_come_at_the_same_time_count() -> None:
