@@ -238,6 +238,7 @@ class TlsSocket:
         Raises:
             HandshakeError: it failed.
         """
+        await _ready(self._socket, is_reader=True)  # one that says nothing keeps no place from others
         held = Held(budget, owner)
         await held.take(HANDSHAKE_BYTES)
         try:

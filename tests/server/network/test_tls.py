@@ -328,6 +328,8 @@ def test_handshakes_of_one_address_are_bounded(
     async def main() -> None:
         async with serving(principal, configs) as served:
             stalled = [await served.connect() for _ in range(12)]
+            for _, writer in stalled:
+                writer.write(b"\x16")
             budget = served.network.shared.handshakes
             await until(lambda: len(served.network.connections) == 12 and budget.waiting > 0)
             assert len(made) <= 4  # a third of what is free, and one overdraft
@@ -335,6 +337,23 @@ def test_handshakes_of_one_address_are_bounded(
             for _, writer in stalled:
                 writer.close()
             assert await late == "User:ANONYMOUS"
+
+    asyncio.run(main())
+
+
+def test_silent_connections_keep_no_places(
+    authority: Authority, configs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """150 of them kept all other clients of their address out for half a minute, without a byte."""
+    monkeypatch.setattr(tls, "HANDSHAKES", 9)
+
+    async def main() -> None:
+        async with serving(principal, configs) as served:
+            for _ in range(12):
+                await served.connect()
+            await until(lambda: len(served.network.connections) == 12)
+            assert await asked(served, authority.client_context()) == "User:ANONYMOUS"
+            assert len(served.network.connections) >= 12
 
     asyncio.run(main())
 
