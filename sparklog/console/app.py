@@ -6,7 +6,8 @@ Invariants: without `write` it reads only, and answers GET and HEAD. With it, fo
     (Content-Security-Policy), errors included. No page of another site reads an answer: requests
     for a name that is not the console's, and those that another site makes within its pages, are refused,
     as are all its POSTs (Origin, Sec-Fetch-Site).
-    Redirects name no host. At most MAX_REQUESTS are worked on or wait; more get 503.
+    Redirects name no host. At most MAX_REQUESTS are worked on or wait; more get 503. A user who is logged in
+    has a share of that, and half of the threads for what reads much.
     It keeps the last hour of the lag of groups, sampled while it runs.
 Concurrency: views, templates and samples run in THREADS threads, so that the event loop never waits for the
     storage; those that read much in as many others.
@@ -17,7 +18,7 @@ import contextlib
 import http
 import ipaddress
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -31,7 +32,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -67,7 +68,7 @@ from sparklog.console.history_file import HistoryFile
 from sparklog.console.message_masks import MessageRules
 from sparklog.console.openapi import API, description
 from sparklog.console.pages import Link, environment
-from sparklog.console.views import Console, MissingError, Query, Subject, View
+from sparklog.console.views import Console, MissingError, Query, Shares, Subject, View, user_of
 from sparklog.errors import InvalidRequestError, SparklogError, UnknownTopicError
 from sparklog.metadata import Image
 from sparklog.wording import plain
@@ -110,6 +111,7 @@ def create_app(
     history_file: Path | None = None,
     write: bool = False,
     may_delete_topics: bool = True,
+    closed_topics: Collection[str] = (),
 ) -> Starlette:
     """The console of an opened root, which stays the caller's. Run its lifespan: it samples the lag.
 
@@ -125,11 +127,13 @@ def create_app(
             `app.state.end_streams` first, since a live tail does not end by itself.
         write: let forms change the root. There is no login: only where no other machine reaches it.
         may_delete_topics: with `write`.
+        closed_topics: with `write`: to these nobody appends here.
     """
     if messages is not None:
         subjects = [*subjects, message_streams.SUBJECT]
     kept = LagHistory() if history is None else history
     console = Console(log, image or log.refresh, kept, messages, can_write=write)
+    console.closed_topics = frozenset(closed_topics)
     console.history_file = None if history_file is None else HistoryFile(history_file, log.cluster_id)
     changes = [one for one in CHANGES if write and (may_delete_topics or one is not topic_changes.DELETE)]
     server = _Server(console, subjects, changes)
@@ -288,9 +292,9 @@ class _Server:
         self._changes = changes
         self._previews = Previews(console.log.clock)
         self._templates = environment()
-        self._requests = 0
-        self._bodies = 0
+        self._requests, self._bodies = Shares(), Shares()
         self._limiters: dict[str, anyio.CapacityLimiter] = {}
+        self._own_turns: dict[str, anyio.CapacityLimiter] = {}  # of users, for what reads much
 
     def routes(self) -> list[BaseRoute]:
         views = [(subject, view) for subject in self._subjects for view in subject.views]
@@ -365,25 +369,28 @@ class _Server:
         console.history.sample(console.log, image=image)
 
     async def _page(self, subject: Subject, view: View, request: Request) -> Response:
-        return HTMLResponse(await self._in_thread(partial(self._show, subject, view, request), _kind(view)))
+        work = partial(self._show, subject, view, request)
+        return HTMLResponse(await self._in_thread(work, _kind(view), user_of(request)))
 
     async def _document(self, view: View, request: Request) -> Response:
         return _json(
             await self._in_thread(
-                lambda: msgspec.json.encode(view.data(self._console, _query(request))), _kind(view)
+                lambda: msgspec.json.encode(view.data(self._console, _query(request))),
+                _kind(view),
+                user_of(request),
             )
         )
 
     # --- changes
 
     async def _form(self, change: Change, request: Request) -> Response:
-        return HTMLResponse(
-            await self._in_thread(partial(self._show_form, change, request, Fields({}), None), _CHANGES)
-        )
+        work = partial(self._show_form, change, request, Fields({}), None)
+        return HTMLResponse(await self._in_thread(work, _CHANGES, user_of(request)))
 
     async def _preview(self, change: Change, request: Request) -> Response:
         async with self._body(request, FORM) as body:
-            page, status = await self._in_thread(partial(self._preview_page, change, request, body), _CHANGES)
+            work = partial(self._preview_page, change, request, body)
+            page, status = await self._in_thread(work, _CHANGES, user_of(request))
         return HTMLResponse(page, status)
 
     def _preview_page(self, change: Change, request: Request, body: bytes) -> tuple[str, int]:
@@ -414,7 +421,7 @@ class _Server:
         return next((one for one in self._subjects if one.title == change.subject), None)
 
     def _plan(self, change: Change, request: Request, fields: Fields) -> Preview:
-        return self._previews.add(change.plan(self._console, _query(request), fields), _user(request))
+        return self._previews.add(change.plan(self._console, _query(request), fields), user_of(request))
 
     async def _preview_document(self, change: Change, request: Request) -> Response:
         def preview(body: bytes) -> bytes:
@@ -422,7 +429,7 @@ class _Server:
             return msgspec.json.encode(self._plan(change, request, fields))
 
         async with self._body(request, JSON) as body:
-            return _json(await self._in_thread(partial(preview, body), _CHANGES))
+            return _json(await self._in_thread(partial(preview, body), _CHANGES, user_of(request)))
 
     async def _confirm(self, request: Request) -> Response:
         done = await self._confirmed(request, FORM)
@@ -434,8 +441,8 @@ class _Server:
     async def _confirmed(self, request: Request, media_type: str) -> Done:
         async with self._body(request, media_type) as body:
             code = read_fields(body, media_type, ["confirm"]).text("confirm")
-        user = _user(request)
-        done: Done = await self._in_thread(lambda: self._previews.confirm(code, user), _CHANGES)
+        user = user_of(request)
+        done: Done = await self._in_thread(lambda: self._previews.confirm(code, user), _CHANGES, user)
         by = f" by {user}" if user else ""
         _log.info("confirmed in the console%s: %s", by, plain(done.title))  # names may have line ends in them
         return done
@@ -446,13 +453,13 @@ class _Server:
         found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if found != media_type:
             raise HTTPException(415, f"found content-type {found[:100]!r}, expected {media_type}")
-        if self._bodies >= MAX_BODIES:
+        user = user_of(request)
+        if not self._bodies.take(user, MAX_BODIES):
             raise HTTPException(503, "too many changes at a time; try again")
-        self._bodies += 1
         try:
             yield await _read(request)
         finally:
-            self._bodies -= 1
+            self._bodies.give_back(user)
 
     # --- pages
 
@@ -491,14 +498,30 @@ class _Server:
             self._limiters[kind] = anyio.CapacityLimiter(THREADS)
         return self._limiters[kind]
 
-    async def _in_thread(self, work: Callable[[], T], kind: str) -> T:
-        if self._requests >= MAX_REQUESTS:
+    async def _in_thread(self, work: Callable[[], T], kind: str, user: str) -> T:
+        if not self._requests.take(user, MAX_REQUESTS):
             raise HTTPException(503, "too many requests at a time; try again")
-        self._requests += 1
         try:
-            return await anyio.to_thread.run_sync(work, limiter=self._threads(kind))
+            async with self._own_turn(user) if user and kind == _SLOW else contextlib.nullcontext():
+                return await anyio.to_thread.run_sync(work, limiter=self._threads(kind))
         finally:
-            self._requests -= 1
+            self._requests.give_back(user)
+
+    @contextlib.asynccontextmanager
+    async def _own_turn(self, user: str) -> AsyncIterator[None]:
+        """Wait until the user has fewer than half of the threads that others wait for, too."""
+        own = self._own_turns.setdefault(user, anyio.CapacityLimiter(THREADS // 2))
+        turn = object()  # a task may have one only
+        try:
+            await own.acquire_on_behalf_of(turn)
+            try:
+                yield
+            finally:
+                own.release_on_behalf_of(turn)
+        finally:
+            found = own.statistics()
+            if not found.borrowed_tokens and not found.tasks_waiting:
+                self._own_turns.pop(user, None)
 
     async def http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -544,6 +567,8 @@ async def _read(request: Request) -> bytes:
                 body += piece
                 if len(body) > MAX_BODY:
                     raise HTTPException(413, f"found more than {MAX_BODY:,} bytes")
+    except ClientDisconnect:
+        raise HTTPException(400, "found no end of the body: the client has left") from None
     except TimeoutError:
         raise HTTPException(408, f"found no end of the body within {BODY_SECONDS:.0f} s") from None
     return bytes(body)
@@ -555,11 +580,6 @@ def _kind(view: View) -> str:
 
 def _query(request: Request) -> Query:
     return Query(request.path_params, request.query_params)
-
-
-def _user(request: Request) -> str:
-    """Return who is logged in; "" where nobody logs in."""
-    return str(request.scope.get("state", {}).get("user", ""))
 
 
 def _json(document: bytes, status: int = 200) -> Response:

@@ -8,7 +8,7 @@
     GET /topics/{topic}/tail/stream        the live tail, as server-sent events: rows, notices, end
 
 Invariants: a stream ends soon after its reader has left, and its search with it; and if its reader takes
-    nothing for SEND_SECONDS, since it holds a batch meanwhile. MAX_STREAMS at a time.
+    nothing for SEND_SECONDS, since it holds a batch meanwhile. MAX_STREAMS at a time; a user has a share.
 Memory: a stream holds one step of its scan, and at most one event that the reader has not taken.
 Concurrency: the event loop; each step runs in one of THREADS threads, which pages do not share.
 """
@@ -46,7 +46,7 @@ from sparklog.console.message_pages import (
 )
 from sparklog.console.messages import Limits, Progress, Step, Tail, TailStep, scan
 from sparklog.console.pages import environment
-from sparklog.console.views import Console, Subject
+from sparklog.console.views import Console, Shares, Subject, user_of
 from sparklog.console.views import Query as Given
 from sparklog.errors import InvalidRequestError, SparklogError
 
@@ -70,7 +70,7 @@ class Streams:
         self._console = console
         self._templates = environment()
         self._limiter: anyio.CapacityLimiter | None = None
-        self._open = 0
+        self._open = Shares()
         self._cancelled: dict[tuple[str, str], threading.Event] = {}  # by topic and id
         self._is_ending = False
         console.at_end(self.end)
@@ -149,7 +149,7 @@ class Streams:
             if self._cancelled.get((topic, identity)) is cancelled:
                 del self._cancelled[topic, identity]
 
-        return self._events(self._search_events(request, wanted, steps), end)
+        return self._events(request, self._search_events(request, wanted, steps), end)
 
     def _search_events(self, request: Request, wanted: Asked, steps: Iterator[Step]) -> Iterator[bytes]:
         topic, console = wanted.query.topic, self._console
@@ -205,7 +205,8 @@ class Streams:
                 newest=lambda: self._console.image,
             )
         )
-        return self._stream(self._tail_events(request, topic, tail, shower), _nothing, "text/event-stream")
+        events = self._tail_events(request, topic, tail, shower)
+        return self._stream(request, events, _nothing, "text/event-stream")
 
     async def _tail_events(
         self, request: Request, topic: str, tail: Tail, shower: Shower
@@ -264,7 +265,8 @@ class Streams:
         )
         pieces = export(steps, wanted)
         headers = _attachment(f"{topic}.{wanted}")
-        return self._stream(self._in_threads(pieces), cancelled.set, MEDIA_TYPES[wanted], headers)
+        sent = self._in_threads(pieces)
+        return self._stream(request, sent, cancelled.set, MEDIA_TYPES[wanted], headers)
 
     async def download(self, request: Request) -> Response:
         """Send the bytes of a key or a value."""
@@ -284,12 +286,12 @@ class Streams:
                 yield bytes(view[at : at + _DOWNLOAD_PIECE])
 
         headers = {**_attachment(name), "content-length": str(len(view))}
-        return self._stream(pieces(), _nothing, "application/octet-stream", headers)
+        return self._stream(request, pieces(), _nothing, "application/octet-stream", headers)
 
     # --- streams
 
-    def _events(self, events: Iterator[bytes], end: Callable[[], None]) -> Response:
-        return self._stream(self._in_threads(events), end, "text/event-stream")
+    def _events(self, request: Request, events: Iterator[bytes], end: Callable[[], None]) -> Response:
+        return self._stream(request, self._in_threads(events), end, "text/event-stream")
 
     async def _in_threads(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
         while (piece := await self._in_thread(lambda: next(pieces, None))) is not None:
@@ -297,18 +299,19 @@ class Streams:
 
     def _stream(
         self,
+        request: Request,
         pieces: AsyncIterator[bytes],
         end: Callable[[], None],
         media_type: str,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        if self._open >= MAX_STREAMS:
+        user = user_of(request)
+        if not self._open.take(user, MAX_STREAMS):
             end()
             raise HTTPException(503, "too many searches, tails and exports at a time; try again")
-        self._open += 1
 
         def closed() -> None:
-            self._open -= 1
+            self._open.give_back(user)
             end()
 
         return _Stream(pieces, closed, media_type, {"cache-control": "no-store", **(headers or {})})

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import msgspec
@@ -215,7 +216,9 @@ class AvroDecoder:
     """Avro with a schema, with or without Confluent's prefix.
 
     fastavro bounds neither its recursion nor the items that take no bytes: a record of 10 kB ends the
-    process, or takes all memory. So recursive schemas, and arrays of such items, are refused.
+    process, or takes all memory. So recursive schemas, and arrays of such items, are refused. A decimal of
+    500 kB takes a minute, in which no other thread of the process runs: more than MAX_DECIMAL_BYTES are not
+    decoded.
     """
 
     name = "Avro"
@@ -228,8 +231,9 @@ class AvroDecoder:
             raise _not_installed("fastavro") from error
         self._read = fastavro.schemaless_reader
         try:
-            self._schema = fastavro.parse_schema(json.loads(schema))
-            _least_bytes(self._schema, {}, ())
+            document = json.loads(schema)
+            _least_bytes(fastavro.parse_schema(document), {}, ())
+            self._schema = fastavro.parse_schema(_with_bounded_decimals(document))
         except (
             ValueError,
             KeyError,
@@ -240,6 +244,8 @@ class AvroDecoder:
             raise InvalidRequestError(
                 "INVALID_OPTION", f"an Avro schema: found {error}", fix="correct the schema"
             ) from error
+        readers = fastavro.read.LOGICAL_READERS
+        readers[f"bytes-{_BOUNDED_DECIMAL}"] = partial(_bounded_decimal, readers["bytes-decimal"])
 
     def decode(self, data: bytes) -> bytes:
         """As Decoder."""
@@ -252,6 +258,28 @@ class AvroDecoder:
         if left := len(payload) - stream.tell():
             raise UndecodableError(f"{left} bytes are left behind the record")
         return _json_bytes(document)
+
+
+MAX_DECIMAL_BYTES: Final = 1024  # 2,466 digits
+_BOUNDED_DECIMAL: Final = "sparklog-bounded-decimal"
+
+
+def _with_bounded_decimals(schema: Any) -> Any:
+    """Return a schema whose decimals of any size are read by _bounded_decimal."""
+    if isinstance(schema, list):
+        return [_with_bounded_decimals(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _with_bounded_decimals(one) for name, one in schema.items()}
+    if found.get("type") == "bytes" and found.get("logicalType") == "decimal":
+        found["logicalType"] = _BOUNDED_DECIMAL
+    return found
+
+
+def _bounded_decimal(read: Callable[..., object], data: bytes, *schemas: Any) -> object:
+    if len(data) > MAX_DECIMAL_BYTES:
+        raise ValueError(f"a decimal of {len(data):,} bytes")
+    return read(data, *schemas)
 
 
 _AVRO_LEAST: Final = {"null": 0, "float": 4, "double": 8}

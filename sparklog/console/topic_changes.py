@@ -377,10 +377,18 @@ def _headers(text: str) -> list[dict[str, object]]:
     return found
 
 
+def _refuse_closed(console: Console, name: str) -> None:
+    refuse_internal(name)
+    if name in console.closed_topics:
+        raise InvalidRequestError(
+            "INTERNAL_TOPIC", f"topic {name}: only brokers append to it", fix="name another topic"
+        )
+
+
 def _plan_produce(console: Console, query: Query, fields: Fields) -> Plan:
     image, name = console.log.refresh(force=True), query.name("topic")
     topic = image.topic(name)
-    refuse_internal(name)
+    _refuse_closed(console, name)
     key, value, headers = (
         _bytes(fields, "key"),
         _bytes(fields, "value"),

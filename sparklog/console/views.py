@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
+from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from sparklog.client import SparkLog
@@ -48,6 +49,7 @@ class Console:
         """`messages`: rules for showing records; None: none are shown."""
         self.log = log
         self.can_write = can_write
+        self.closed_topics: frozenset[str] = frozenset()
         self.history_file: HistoryFile | None = None
         self.history = history
         self.rules = messages or MessageRules()
@@ -121,6 +123,36 @@ class Console:
             while len(self._past) > _MAX_PAST:
                 del self._past[next(iter(self._past))]
         return found
+
+
+class Shares:
+    """Room for what users have open at the same time.
+
+    A user may hold as much as is left free for others, so that one alone gets half, and cannot keep them out.
+    "" (nobody logs in) may hold all.
+    """
+
+    def __init__(self) -> None:
+        self._held: collections.Counter[str] = collections.Counter()
+
+    def take(self, user: str, room: int) -> bool:
+        """Take a place of `room`; False: there is none for this user. Give it back."""
+        free = room - self._held.total()
+        if free <= (self._held[user] if user else 0):
+            return False
+        self._held[user] += 1
+        return True
+
+    def give_back(self, user: str) -> None:
+        """Give a place back."""
+        self._held[user] -= 1
+        if not self._held[user]:
+            del self._held[user]
+
+
+def user_of(request: Request) -> str:
+    """Return who is logged in; "" where nobody logs in."""
+    return str(request.scope.get("state", {}).get("user", ""))
 
 
 class RecentImages:

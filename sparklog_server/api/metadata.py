@@ -76,12 +76,12 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
     elif not is_of_all:
         create = field(request, "allow_auto_topic_creation", True)
         asked, errors = await _permitted(_each_once(asked), caller, services, create=create)
-        await _until_assigned(asked, services)
+        await _until_assigned([one for one in asked if not _is_hidden(one, errors)], services)
     refused: set[Any] = set()
     if is_of_all:
         size = held_bytes(await listing.of(services.root.image, version, operations))
     else:
-        size, refused = await _counted(asked, context, services)
+        size, refused = await _counted(asked, errors, context, services)
     await context.answer.hold(size)
     # The answer is of one image, and not of one from before a wait for room.
     image, brokers = services.root.image, nodes_of(services, context.listener)
@@ -179,10 +179,20 @@ def _each_once(asked: Any) -> list[Any]:
     return list({_topic_id(one) or one.name: one for one in asked}.values())
 
 
-async def _counted(asked: list[Any], context: RequestContext, services: Services) -> tuple[int, set[Any]]:
+def _is_hidden(one: Any, errors: _Errors) -> bool:
+    """True if nothing of the topic may be seen: not even by the time, or the room, that it takes."""
+    return errors.get(_topic_id(one) or one.name) is ErrorCode.topic_authorization_failed
+
+
+async def _counted(
+    asked: list[Any], errors: _Errors, context: RequestContext, services: Services
+) -> tuple[int, set[Any]]:
     """Return the approximate size of these topics in the answer, and the ones that do not fit."""
     size, refused = 0, set()
-    sizes = await in_slices(_size_of(services, context.api_version, one) for one in asked)
+    sizes = await in_slices(
+        _error_size(one) if _is_hidden(one, errors) else _size_of(services, context.api_version, one)
+        for one in asked
+    )
     for one, of_one in zip(asked, sizes, strict=True):
         if context.answer.fits(of_one):
             size += of_one
@@ -195,10 +205,15 @@ def _size_of(services: Services, version: int, one: Any) -> int:
     """Return the approximate size of a topic in the answer."""
     image = services.root.image
     topic = _found(image, one)
-    size = _TOPIC_BYTES + text_bytes(one.name or "")
+    size = _error_size(one)
     if topic is None:
         return size
     return size + services.topic_listing.as_of(image).size_of(image, topic, version)
+
+
+def _error_size(one: Any) -> int:
+    """Return the same of a topic with an error only."""
+    return _TOPIC_BYTES + text_bytes(one.name or "")
 
 
 def _found(image: Image, one: Any) -> Topic | None:

@@ -43,6 +43,7 @@ from sparklog_server.observe.observation import Parts, Utilization, is_root_visi
 from sparklog_server.runtime.crypto_threads import CryptoThreads
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.security.access import Access
+from sparklog_server.security.audit import AUDIT_TOPIC
 from sparklog_server.security.tokens import Tokens
 from sparklog_server.settings.config import HTTP, ServerConfig
 from sparklog_server.settings.network import bind_host, new_socket, plain_host
@@ -54,8 +55,9 @@ from sparklog_server.settings.security import OAUTHBEARER, SecuredListener
 #
 # uvicorn answers 503 if there are too many connections, idle ones included: with forty of them /health
 # reported a failed broker. Here a connection without a complete request for IDLE_SECONDS is closed. Beyond
-# MAX_CONNECTIONS the oldest idle connection of the address with most connections is closed. A client may
-# receive an answer slowly, but within ANSWER_SECONDS.
+# MAX_CONNECTIONS the oldest idle connection of the address with most connections is closed; those that have
+# begun a form and do not end it count as idle. A client may receive an answer slowly, but within
+# ANSWER_SECONDS.
 #
 # Invariants: at most MAX_CONNECTIONS, except those that are being answered (MAX_SCRAPES limits these).
 # Concurrency: event loop only.
@@ -100,6 +102,11 @@ class HttpConnection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     @property
+    def is_incomplete(self) -> bool:
+        """True if it is idle, or its request's body is still to come."""
+        return self.is_idle or bool(self.cycle.more_body)
+
+    @property
     def host(self) -> str:
         """The client's address."""
         return plain_host(self.client[0]) if self.client else ""
@@ -122,7 +129,7 @@ class HttpConnection(H11Protocol):
 
 def _close_an_idle(connections: list[HttpConnection]) -> None:
     by_host = collections.Counter(connection.host for connection in connections)
-    idle = [connection for connection in connections if connection.is_idle]
+    idle = [connection for connection in connections if connection.is_incomplete]
     if idle:
         min(idle, key=lambda connection: (-by_host[connection.host], connection.number)).end()
 
@@ -288,6 +295,7 @@ class HttpEndpoint:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # from this machine, any client could name another address in them
             timeout_keep_alive=15,
             timeout_graceful_shutdown=2,
         )
@@ -333,6 +341,7 @@ class HttpEndpoint:
             history_file=Path(settings.console_history) if settings.console_history else None,
             write=settings.console_write,
             may_delete_topics=self._config.topics.delete_topic_enable,
+            closed_topics=[AUDIT_TOPIC] if self._access.audit.is_own_topic(AUDIT_TOPIC) else (),
         )
 
     async def _console_hosts(self, host: str) -> list[str]:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -380,10 +380,13 @@ def page_after(path: str) -> str:
 
 async def _form(request: Request) -> dict[str, str]:
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            return {}
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_FORM_BYTES:
+                return {}
+    except ClientDisconnect:
+        return {}
     with contextlib.suppress(ValueError):
         fields = parse_qs(body.decode("ascii"), errors="strict", max_num_fields=10)
         return {name: values[-1] for name, values in fields.items()}

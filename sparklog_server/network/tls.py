@@ -201,6 +201,9 @@ HANDSHAKES: Final = 512
 RAW_BYTES: Final = 64 * 1024  # received in one call
 _IN_A_CALL = 128 * 1024  # decrypted or encrypted without a turn of the loop
 _RECORD_BYTES = 16 * 1024
+# Received in a row without a decrypted byte. A record needs less. Messages that only change keys take 30 us
+# each, and a client can send thousands in 100 KB, before it has said who it is.
+_MAX_FRUITLESS_BYTES = 2 * _RECORD_BYTES
 RunBlocking = Callable[..., Awaitable[Any]]
 
 
@@ -225,6 +228,7 @@ class TlsSocket:
         self._outgoing = ssl.MemoryBIO()
         self._ssl: ssl.SSLObject | None = None
         self._unsent = memoryview(b"")  # encrypted
+        self._fruitless_bytes = 0  # received since the last decrypted byte
 
     async def handshake(
         self, certificates: Certificates, rules: PrincipalRules, budget: Budget, owner: str, run: RunBlocking
@@ -234,6 +238,7 @@ class TlsSocket:
         Raises:
             HandshakeError: it failed.
         """
+        await _ready(self._socket, is_reader=True)  # one that says nothing keeps no place from others
         held = Held(budget, owner)
         await held.take(HANDSHAKE_BYTES)
         try:
@@ -279,31 +284,39 @@ class TlsSocket:
             while not self._receive(_RECORD_BYTES):
                 await _ready(self._socket, is_reader=True)
 
-    def _receive(self, size: int) -> bool:
-        """Take received bytes to decrypt; False if there are none."""
+    def _receive(self, size: int) -> int:
+        """Take received bytes to decrypt, or the end of the stream; 0 if there is nothing."""
         try:
             data = self._socket.recv(size)
         except (BlockingIOError, InterruptedError):
-            return False
+            return 0
         if data:
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
-        return True
+        return len(data) or 1
 
     def recv_into(self, buffer: memoryview) -> int:
         """Return the number of bytes; 0: end of stream.
 
         No more is taken from the socket than fits into the buffer, but for one TLS record.
+
+        Raises:
+            ConnectionAbortedError: the client sends much, and no data in it.
         """
         assert self._ssl is not None
         size = min(max(len(buffer), _RECORD_BYTES // 4), RAW_BYTES)
-        count = 0
+        count = taken = 0
         while count < min(len(buffer), _IN_A_CALL):
             try:
                 more: Any = self._ssl.read(len(buffer) - count, cast("Any", buffer[count:]))
             except ssl.SSLWantReadError:
-                if self._receive(size):
+                if self._fruitless_bytes > _MAX_FRUITLESS_BYTES:
+                    raise ConnectionAbortedError("TLS messages without data") from None
+                received = self._receive(size) if taken < _IN_A_CALL else 0
+                if received:
+                    taken += received
+                    self._fruitless_bytes += received
                     continue
                 if count:
                     return count
@@ -313,6 +326,7 @@ class TlsSocket:
             if not more:
                 return count
             count += more
+            self._fruitless_bytes = 0
         return count
 
     def sendmsg(self, buffers: Sequence[memoryview]) -> int:

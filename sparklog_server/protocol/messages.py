@@ -82,10 +82,11 @@ class Guarded(typing.NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Walk:
-    """The state of a walk: its end, counts, and byte ranges to cut out."""
+    """The state of a walk: its end, the largest count, counts, and byte ranges to cut out."""
 
     data: memoryview
     end: int
+    most: int
     elements: int = 0
     cuts: list[tuple[int, int, bytes]] = dataclasses.field(default_factory=list)
 
@@ -102,13 +103,13 @@ class _Part:
     step: Step
 
 
-def guarded(data: memoryview, position: int, request_type: type) -> Guarded:
+def guarded(data: memoryview, position: int, request_type: type, most: int = MAX_ELEMENTS) -> Guarded:
     """Return `data` in a form that kio may read.
 
     Raises:
-        MalformedRequestError: a length or count does not fit into the frame.
+        MalformedRequestError: a length or count does not fit into the frame, or is larger than `most`.
     """
-    walk = Walk(data, len(data))
+    walk = Walk(data, len(data), most)
     _entity(request_type).step(walk, position)
     return Guarded(_cut(walk) if walk.cuts else data, position, walk.elements)
 
@@ -242,7 +243,7 @@ def _array(item: _Part, *, flexible: bool, nullable: bool) -> _Part:
                 raise MalformedRequestError(f"an array of {count} elements")
             return start
         walk.elements += count
-        if count * least > walk.end - start or walk.elements > MAX_ELEMENTS:
+        if count * least > walk.end - start or walk.elements > walk.most:
             raise MalformedRequestError(f"an array of {count} elements, {walk.end - start} bytes follow")
         if fixed is not None:
             return start + count * fixed
@@ -276,7 +277,7 @@ def _tags(known: dict[int, _Part]) -> Step:
 
 def _walk_tags(walk: Walk, known: dict[int, _Part], count: int, position: int, start: int) -> int:
     walk.elements += count
-    if 2 * count > walk.end - start or walk.elements > MAX_ELEMENTS:
+    if 2 * count > walk.end - start or walk.elements > walk.most:
         raise MalformedRequestError(f"{count} tagged fields, {walk.end - start} bytes follow")
     cuts: list[tuple[int, int, bytes]] = []
     last = -1
@@ -439,14 +440,16 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
         return entity
 
 
-def examine_request(frame: memoryview, header: RequestHeader, codec: MessageCodec) -> Examined:
-    """Check a request without decoding it."""
+def examine_request(
+    frame: memoryview, header: RequestHeader, codec: MessageCodec, most: int = MAX_ELEMENTS
+) -> Examined:
+    """Check a request without decoding it; `most`: of its elements and tagged fields."""
     if codec.version != header.api_version:
         return Examined(codec=codec)
     client_id, position = _client_id(frame)
     if codec.flexible_request:
         position = _skip_tags(frame, position)
-    return Examined(client_id=client_id, body=guarded(frame, position, codec.request_type), codec=codec)
+    return Examined(client_id=client_id, body=guarded(frame, position, codec.request_type, most), codec=codec)
 
 
 def encode_response(codec: MessageCodec, correlation_id: int, body: Any) -> list[Chunk]:

@@ -308,7 +308,10 @@ async def _visible_offsets(topics: Any, caller: Caller, suffix: str) -> tuple[An
     if topics is None:
 
         async def left_out(answer: Any) -> Any:
-            found = await caller.visible(answer.topics, DESCRIBE, TOPIC, _text)
+            # From version 10 on by their ids; a topic that is gone has no name.
+            found = await caller.visible(
+                answer.topics, DESCRIBE, TOPIC, lambda topic: caller.topic_name(topic) or ""
+            )
             return _with(answer, topics=tuple(found))
 
         return None, left_out

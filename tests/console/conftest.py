@@ -7,7 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from starlette.datastructures import Headers
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparklog.client import SparkLog
 from sparklog.client.lag import LagHistory
@@ -30,6 +32,17 @@ def rows(count: int, *, time_ms: int = NOW_MS, size: int = 10) -> pa.Table:
             "timestamp": pa.array(times, pa.timestamp("ms", "UTC")),
         }
     )
+
+
+def as_user(app: ASGIApp) -> ASGIApp:
+    """As a broker's login: here a header says who asks."""
+
+    async def with_user(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope["state"] = {**scope.get("state", {}), "user": Headers(scope=scope).get("x-user", "")}
+        await app(scope, receive, send)
+
+    return with_user
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import re
+import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from sparklog.errors import CorruptLogError
 from sparklog.metadata import Image, MetadataLog
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
-from tests.console.conftest import HOSTILE, NOW_MS, rows
+from tests.console.conftest import HOSTILE, NOW_MS, as_user, rows
 from tests.support.cluster_root import ClusterRoot
 from tests.support.told import Told
 
@@ -309,6 +311,60 @@ def test_too_many_requests_are_turned_away(log: SparkLog, monkeypatch: pytest.Mo
         monkeypatch.setattr("sparklog.console.app.MAX_REQUESTS", 1)
         assert client.get("/api/v1/again").json() == {"status": 503}
         assert client.get("/api/v1/topics").status_code == 200
+
+
+def test_a_user_leaves_room_to_others(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 searches of one viewer had all pages answer 503 to everybody, for minutes."""
+    found: list[tuple[int, int]] = []
+
+    def ask(user: str, path: str) -> int:
+        return client.get(f"/api/v1{path}", headers={"x-user": user}).status_code
+
+    def ask_again(_console: Console, query: Query) -> Inner:
+        found.append((ask("mallory", "/topics"), ask("alice", "/topics")))
+        deeper = query.number("deeper", 0)
+        return Inner(ask("mallory", f"/again?deeper={deeper - 1}") if deeper else 0)
+
+    monkeypatch.setattr("sparklog.console.app.MAX_REQUESTS", 4)
+    view = View(path="/again", template="error.html", data=ask_again, doc="")
+    app = create_app(log, subjects=[*SUBJECTS, Subject(title="Again", views=(view,))])
+    with TestClient(as_user(app)) as client:
+        assert ask("mallory", "/again?deeper=1") == 200
+        assert found == [(200, 200), (503, 200)]
+        assert ask("mallory", "/again") == 200  # all places are free again
+
+
+def test_a_user_takes_half_of_the_threads_of_searches(log: SparkLog) -> None:
+    running = most = 0
+    lock, begun, goes_on = threading.Lock(), threading.Semaphore(0), threading.Event()
+
+    def search(_console: Console, query: Query) -> Inner:
+        nonlocal running, most
+        if query.text("waits"):
+            with lock:
+                running += 1
+                most = max(most, running)
+            begun.release()
+            goes_on.wait(60)
+            with lock:
+                running -= 1
+        return Inner(0)
+
+    def ask(user: str, parameters: str = "") -> int:
+        return client.get(f"/api/v1/slow{parameters}", headers={"x-user": user}).status_code
+
+    view = View(path="/slow", template="error.html", data=search, doc="", is_slow=True)
+    app = create_app(log, subjects=[*SUBJECTS, Subject(title="Slow", views=(view,))])
+    with TestClient(as_user(app)) as client, ThreadPoolExecutor(7) as pool:
+        try:
+            waiting = [pool.submit(ask, "mallory", "?waits=1") for _ in range(6)]
+            assert begun.acquire(timeout=60)
+            assert begun.acquire(timeout=60)
+            assert pool.submit(ask, "alice").result(60) == 200
+        finally:
+            goes_on.set()
+        assert [one.result(60) for one in waiting] == [200] * 6
+    assert most == 2
 
 
 def test_a_subject_may_have_routes_of_its_own_and_no_entry(log: SparkLog) -> None:

@@ -25,6 +25,7 @@ from sparklog.console import message_streams
 from sparklog.console import messages as messages_module
 from sparklog.console.app import create_app
 from sparklog.console.message_masks import MaskRule, MessageRules
+from tests.console.conftest import as_user
 from tests.console.made_records import HOSTILE, TOPIC, all_records, fill
 from tests.support.told import Told
 
@@ -302,7 +303,8 @@ def served(log: SparkLog) -> Iterator[int]:
     """Serve the console on a port of this machine."""
     app = create_app(log, messages=MessageRules())
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+        config = uvicorn.Config(as_user(app), log_config=None, access_log=False, lifespan="off")
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
@@ -334,6 +336,24 @@ def test_a_reader_that_leaves_ends_its_tail(log: SparkLog, monkeypatch: pytest.M
             with socket.create_connection(("127.0.0.1", port), 60) as third:
                 found = status(third)
         assert found == b"200"
+
+
+def test_tails_of_one_user_leave_room_to_others(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen tails of one viewer kept all others from searches, tails and exports."""
+    monkeypatch.setattr(message_streams, "MAX_STREAMS", 2)
+    log.create_topic("t", 1)
+
+    def status(connection: socket.socket, user: str) -> bytes:
+        request = f"GET /topics/t/tail/stream HTTP/1.1\r\nHost: localhost\r\nX-User: {user}\r\n\r\n"
+        connection.sendall(request.encode())
+        return connection.recv(100)[9:12]
+
+    with served(log) as port, contextlib.ExitStack() as stack:
+        found = [
+            status(stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)), user)
+            for user in ("mallory", "mallory", "alice", "bob")
+        ]
+        assert found == [b"200", b"503", b"200", b"503"]
 
 
 # --- files

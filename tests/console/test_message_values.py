@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import struct
+from decimal import Decimal, localcontext
 from typing import Any
 
 import fastavro
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from sparklog.console.message_values import (
     FORMATS,
     HEX_BYTES,
+    MAX_DECIMAL_BYTES,
     NODES_PER_CHECK,
     Anywhere,
     AvroDecoder,
@@ -197,6 +199,25 @@ def test_bytes_behind_an_avro_record_are_refused() -> None:
 def test_schemas_that_would_exhaust_the_process_are_refused(schema: Any) -> None:
     with pytest.raises(InvalidRequestError, match="an Avro schema: found "):
         AvroDecoder(json.dumps(schema))
+
+
+@pytest.mark.parametrize("where", ["", "items", "values"])
+def test_avro_decimals_are_bounded(where: str) -> None:
+    """One of 500 kB took a minute, in which no other thread ran: in a broker, its event loop."""
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 4_000_000, "scale": 2}
+    field: Any = {"type": "array" if where == "items" else "map", where: decimal} if where else decimal
+    schema = {"type": "record", "name": "r", "fields": [{"name": "d", "type": ["null", field]}]}
+    decoder = AvroDecoder(json.dumps(schema))
+
+    def of(size: int) -> bytes:
+        number = Decimal(int("7f" * size, 16)).scaleb(-2)
+        return avro(schema, {"d": [number] if where == "items" else {"k": number} if where else number})
+
+    with localcontext(prec=10_000):
+        assert str(int("7f" * 8, 16))[:-2].encode() in decoder.decode(of(8))
+        assert decoder.decode(of(MAX_DECIMAL_BYTES))
+        with pytest.raises(UndecodableError, match=r"a decimal of 1,025 bytes"):
+            decoder.decode(of(MAX_DECIMAL_BYTES + 1))
 
 
 @given(st.binary(max_size=60))

@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.client.lag import LagHistory
-from sparklog.console.views import MAX_FILTER, Console, Query, RecentImages, paged
+from sparklog.console.views import MAX_FILTER, Console, Query, RecentImages, Shares, paged
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import empty_image
 
@@ -35,6 +35,18 @@ def test_parameters_and_their_defaults() -> None:
 def test_pages_of_rows(asked: str, page: int, rows: list[int]) -> None:
     paging, shown = paged(range(7), Query({}, {"page": asked}), size=3)
     assert (paging.page, paging.pages, paging.total, list(shown)) == (page, 3, 7, rows)
+
+
+def test_a_user_gets_as_much_room_as_is_left() -> None:
+    shares = Shares()
+    assert [shares.take("a", 8) for _ in range(5)] == [True] * 4 + [False]
+    assert [shares.take("b", 8) for _ in range(3)] == [True] * 2 + [False]
+    assert [shares.take("c", 8), shares.take("c", 8), shares.take("d", 8)] == [True, False, True]
+    assert not shares.take("e", 8)
+    shares.give_back("a")
+    assert shares.take("e", 8)
+    nobody = Shares()
+    assert [nobody.take("", 2) for _ in range(3)] == [True, True, False]
 
 
 def test_no_rows_are_one_page() -> None:

@@ -50,6 +50,14 @@ def test_nothing_else_is_served_before(client: WireClient, key: int) -> None:
     assert client.receive_frame() is None
 
 
+@pytest.mark.parametrize(("count", "is_served"), [(60, True), (100, False)])
+def test_tagged_fields_are_few_before(client: WireClient, count: int, is_served: bool) -> None:
+    """The event loop takes 2 us for each, from clients that nobody knows yet."""
+    tags = bytes([count]) + b"".join(bytes([tag, 0]) for tag in range(count))
+    client.send_frame(struct.pack(">hhih", API_VERSIONS, 3, 1, -1) + b"\0\2a\2a" + tags)
+    assert (client.receive_frame() is not None) is is_served
+
+
 @pytest.mark.parametrize("key", [API_VERSIONS, HANDSHAKE, METADATA])
 def test_only_messages_of_the_mechanism_follow_the_handshake(client: WireClient, key: int) -> None:
     handshake(client)

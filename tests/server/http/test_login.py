@@ -32,7 +32,7 @@ from sparklog.metadata import (
     plan_set_scram_credential,
 )
 from sparklog_server.http import login
-from sparklog_server.http.endpoint import MAX_HANDSHAKES
+from sparklog_server.http.endpoint import MAX_CONNECTIONS, MAX_HANDSHAKES
 from sparklog_server.http.login import (
     COOKIE,
     FAILURES_MS,
@@ -49,12 +49,14 @@ from sparklog_server.http.login import (
     page_after,
 )
 from sparklog_server.security.access import Access
+from sparklog_server.security.audit import AUDIT_TOPIC
 from sparklog_server.security.listeners import check_listeners
 from sparklog_server.security.sasl import CHECKS
 from sparklog_server.settings.access import STANDARD_AUTHORIZER
 from sparklog_server.settings.config import ServerConfig
 from tests.support.certificates import Authority
 from tests.support.running_broker import RunningBroker
+from tests.support.told import Told
 
 BASIC = f"Basic {base64.b64encode(b'alice:secret').decode()}"
 FORM = "application/x-www-form-urlencoded"
@@ -92,6 +94,14 @@ class Site:
             return answer.status, dict(answer.getheaders()), answer.read().decode()
         finally:
             connection.close()
+
+    def connect(self) -> ssl.SSLSocket:
+        """Only a connection."""
+        address = self.broker.broker.http.address
+        assert address is not None
+        connection = socket.create_connection(address, timeout=30)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._authority.client_context().wrap_socket(connection, server_hostname=address[0])
 
     def log_in(self, user: str = "alice", password: str = "secret", **headers: str) -> Reply:
         fields = urllib.parse.urlencode({"user": user, "password": password, "next": "/console/topics"})
@@ -190,6 +200,41 @@ def test_an_address_that_fails_too_often_has_to_wait(start_site: Callable[..., S
         assert site.log_in("alice", "wrong")[0] == 401
     assert site.log_in()[0] == 429
     assert site.ask("/metrics", Authorization=BASIC)[0] == 429
+
+
+def test_no_header_gives_a_client_another_address(start_site: Callable[..., Site]) -> None:
+    """The server trusted X-Forwarded-For from this machine: guesses without end, and an ACL of any host."""
+    only = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:bob", "10.0.0.9", "DESCRIBE", "ALLOW")
+    site = start_site(**{"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:alice"})
+    site.grant(only)
+    bob = {"Authorization": f"Basic {base64.b64encode(b'bob:secret').decode()}"}
+    assert site.ask("/metrics", **bob, X_Forwarded_For="10.0.0.9")[0] == 403
+    for number in range(MAX_FAILURES):
+        assert site.log_in("alice", "wrong", X_Forwarded_For=f"10.0.1.{number}")[0] == 401
+    assert site.log_in(X_Forwarded_For="10.0.2.1")[0] == 429
+
+
+@pytest.mark.parametrize("path", [LOGIN, "/console/confirm"])
+def test_a_client_that_leaves_within_a_form_is_no_bug(
+    start_site: Callable[..., Site], told: Told, path: str
+) -> None:
+    """Each was a traceback in the log, also before the login."""
+    site = start_site(**{"sparklog.console.write": "true"})
+    form = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {BASIC}\r\nContent-Type: {FORM}\r\n"
+        "Content-Length: 9\r\n\r\nuser="
+    )
+    with site.connect() as connection:
+        connection.sendall(form.encode())
+    endpoint = site.broker.broker.http
+
+    async def is_gone() -> None:
+        while endpoint.connection_count:  # noqa: ASYNC110 - there is no event for what tests look at
+            await asyncio.sleep(0.001)
+
+    site.broker.call(is_gone())
+    assert site.ask("/health")[0] == 200  # by then the form was given up, too
+    assert not told("uvicorn.error") + told("sparklog.console")
 
 
 def test_guesses_that_come_at_the_same_time_count() -> None:
@@ -381,6 +426,32 @@ def test_connections_that_shake_no_hands_are_few(start_site: Callable[..., Site]
         assert [one.recv(1) for one in silent[:20]] == [b""] * 20
         for _ in range(20):  # connections that have shaken hands, or are being closed, do not count
             assert site.ask("/health")[0] == 200
+
+
+def test_nobody_appends_to_the_topic_of_verdicts(start_site: Callable[..., Site]) -> None:
+    """As over Kafka's protocol: also with Write on all topics."""
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:alice"}
+    audit = {"sparklog.audit.topic.enable": "true", "sparklog.audit.interval.ms": "3600000"}
+    site = start_site(**settings, **audit, **{"sparklog.console.write": "true"})
+    site.broker.beside().create_topic(AUDIT_TOPIC, 1)
+    statuses = {}
+    for topic in ("orders", AUDIT_TOPIC):
+        path = f"/console/api/v1/topics/{topic}/produce"
+        form = {"content_type": "application/json", "Authorization": BASIC}
+        statuses[topic] = site.ask(path, method="POST", body='{"value": "forged"}', **form)[0]
+    assert statuses == {"orders": 200, AUDIT_TOPIC: 400}
+
+
+def test_forms_that_never_end_do_not_fill_the_listener(start_site: Callable[..., Site]) -> None:
+    """Each held a connection for 70 seconds, before its login, and there was no bound."""
+    site = start_site()
+    endpoint = site.broker.broker.http
+    form = f"POST {LOGIN} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nuser="
+    with contextlib.ExitStack() as stack:
+        for _ in range(MAX_CONNECTIONS + 20):
+            stack.enter_context(site.connect()).sendall(form.encode())
+            assert site.ask("/health")[0] == 200  # the form has been read by then
+        assert site.broker.call_soon(lambda: endpoint.connection_count) <= MAX_CONNECTIONS + 1
 
 
 def test_settings_of_the_http_listener(tmp_path: Path) -> None:

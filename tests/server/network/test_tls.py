@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -14,8 +15,10 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from sparklog.clock import ManualClock
@@ -229,6 +232,64 @@ def test_stranger_bytes_end_the_connection(configs: Any, sent: bytes) -> None:
     asyncio.run(main())
 
 
+class _Writing:
+    """Encrypts a client's records of TLS 1.3: Python's ssl sends no KeyUpdate (RFC 8446, 4.6.3)."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._renew(secret)
+
+    def _renew(self, secret: bytes) -> None:
+        self._secret, self._number = secret, 0
+        self._key, self._iv = self._expanded(b"key", 32), int.from_bytes(self._expanded(b"iv", 12))
+
+    def _expanded(self, label: bytes, size: int) -> bytes:
+        info = struct.pack(">H", size) + bytes([6 + len(label)]) + b"tls13 " + label + b"\0"
+        return HKDFExpand(hashes.SHA384(), size, info).derive(self._secret)
+
+    def record(self, content: bytes, kind: int = 23) -> bytes:
+        head = b"\x17\3\3" + struct.pack(">H", len(content) + 17)
+        nonce = (self._iv ^ self._number).to_bytes(12)
+        self._number += 1
+        return head + AESGCM(self._key).encrypt(nonce, content + bytes([kind]), head)
+
+    def key_update(self) -> bytes:
+        sent = self.record(b"\x18\0\0\1\0", 22)
+        self._renew(self._expanded(b"traffic upd", 48))
+        return sent
+
+
+def test_messages_without_data_are_bounded(authority: Authority, configs: Any, tmp_path: Path) -> None:
+    """5 MB of them, before authentication, kept the event loop from all others for six seconds."""
+    context, keys = authority.client_context(), tmp_path / "keys"
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.keylog_filename = str(keys)
+
+    async def main() -> None:
+        async with serving(principal, configs) as served, asyncio.timeout(30):
+            reader, writer = await served.connect()
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            client = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+            while True:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    client.do_handshake()
+                    break
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(65536))
+            writer.write(outgoing.read())
+            suite = client.cipher()
+            assert suite is not None
+            assert suite[0] == "TLS_AES_256_GCM_SHA384"
+            (secret,) = re.findall(r"CLIENT_TRAFFIC_SECRET_0 \w+ (\w+)", keys.read_text())
+            writing = _Writing(bytes.fromhex(secret))
+            writer.write(b"".join(writing.key_update() for _ in range(10)) + writing.record(request(1)))
+            incoming.write(await reader.read(65536))
+            assert b"User:ANONYMOUS" in client.read(4096)
+            writer.write(b"".join(writing.key_update() for _ in range(4000)))
+            await until(lambda: not served.network.connections)
+
+    asyncio.run(main())
+
+
 @pytest.mark.slow
 def test_stalled_handshake_is_ended(
     run: Run, configs: Any, told: Told, caplog: pytest.LogCaptureFixture
@@ -267,6 +328,8 @@ def test_handshakes_of_one_address_are_bounded(
     async def main() -> None:
         async with serving(principal, configs) as served:
             stalled = [await served.connect() for _ in range(12)]
+            for _, writer in stalled:
+                writer.write(b"\x16")
             budget = served.network.shared.handshakes
             await until(lambda: len(served.network.connections) == 12 and budget.waiting > 0)
             assert len(made) <= 4  # a third of what is free, and one overdraft
@@ -274,6 +337,23 @@ def test_handshakes_of_one_address_are_bounded(
             for _, writer in stalled:
                 writer.close()
             assert await late == "User:ANONYMOUS"
+
+    asyncio.run(main())
+
+
+def test_silent_connections_keep_no_places(
+    authority: Authority, configs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """150 of them kept all other clients of their address out for half a minute, without a byte."""
+    monkeypatch.setattr(tls, "HANDSHAKES", 9)
+
+    async def main() -> None:
+        async with serving(principal, configs) as served:
+            for _ in range(12):
+                await served.connect()
+            await until(lambda: len(served.network.connections) == 12)
+            assert await asked(served, authority.client_context()) == "User:ANONYMOUS"
+            assert len(served.network.connections) >= 12
 
     asyncio.run(main())
 

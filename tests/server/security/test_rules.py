@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.metadata import Acl, plan_change_acls
 from sparklog_server.api.registry import declared_apis
+from sparklog_server.protocol import wire
 from sparklog_server.protocol.apis import ApiKey
 from sparklog_server.protocol.responses import topic_uuid
 from sparklog_server.security.rules import RULES
@@ -189,6 +190,30 @@ def test_nobody_learns_what_exists(running_broker: RunningBroker) -> None:
     assert different <= {ApiKey.API_VERSIONS.name}  # it has the number of the newest commit
 
 
+def test_a_hidden_topic_takes_no_room_of_the_answer(
+    running_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others that did not fit next to it said that it exists, and how large it is."""
+    trust_client_ids(running_broker)
+    running_broker.beside().create_topic("secret", 30)
+    running_broker.settle()
+    grant(running_broker, Acl("TOPIC", TOPIC, "LITERAL", "User:alice", "*", "READ", "ALLOW"))
+    found: dict[str, list[ErrorCode]] = {"secret": [], "sexret": []}
+    with client_of(running_broker, "User:alice") as client:
+        for limit in range(100, 2000, 20):
+            monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", limit)
+            for hidden, codes in found.items():
+                names = [{"_": "MetadataRequestTopic", "name": name} for name in (hidden, TOPIC)]
+                answer = client.ask(ApiKey.METADATA, 9, topics=names, allow_auto_topic_creation=False)
+                codes += [one.error_code for one in answer.topics]
+    assert set(found["secret"]) == {
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.unknown_server_error,
+        ErrorCode.none,
+    }
+    assert found["secret"] == found["sexret"]
+
+
 def test_listings_leave_out_what_may_not_be_seen(running_broker: RunningBroker) -> None:
     trust_client_ids(running_broker)
     log = running_broker.beside()
@@ -219,6 +244,8 @@ def test_listings_leave_out_what_may_not_be_seen(running_broker: RunningBroker) 
         request["groups"][0]["topics"] = None
         (group_answer,) = client.ask(ApiKey.OFFSET_FETCH, 9, **request).groups
         assert [one.name for one in group_answer.topics] == [TOPIC]
+        (group_answer,) = client.ask(ApiKey.OFFSET_FETCH, 10, **request).groups
+        assert [one.topic_id for one in group_answer.topics] == [topic_uuid(log.image.topic(TOPIC).topic_id)]
     with client_of(running_broker, "User:root") as client:
         assert len(client.ask(ApiKey.METADATA, 12, topics=None).topics) == 3  # with __consumer_offsets
         assert len(client.ask(ApiKey.LIST_GROUPS, 5, states_filter=(), types_filter=()).groups) == 2
