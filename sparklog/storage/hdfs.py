@@ -116,6 +116,10 @@ class NothingHappenedError(OSError):
     """An attempt without a definite answer that cannot take effect any more."""
 
 
+class NameTakenError(OSError):
+    """The name exists, perhaps by the attempt itself: the content decides."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
     """A file or directory as the NameNode lists it; the name of its own status is empty."""
@@ -247,18 +251,45 @@ class HdfsClient(RestClient):
         try:
             self._rename(request, key, guard)
         except self.failures as error:
-            is_unknown = self.outcome_of(error) is Outcome.BUSY
-            try:
-                was_there = self._delete_once(temporary)
-            except self.failures:
-                raise error from None
-            if is_unknown and was_there:
-                raise NothingHappenedError(self.describe(error)) from error
-            raise
+            meant = self._meaning(error, temporary, key, overwrite=overwrite)
+            if meant is error:
+                raise
+            raise meant from error
         except BaseException:  # of the guard
             with contextlib.suppress(*self.failures):
                 self._delete_once(temporary)
             raise
+
+    def _meaning(self, error: Exception, temporary: str, key: str, *, overwrite: bool) -> Exception:
+        """Remove the temporary file of a rename that failed; return the error that this shows.
+
+        A proxy or a router may send a rename twice, and return the second answer: there is no such file. So
+        "no such file" and "IOException" prove nothing if the temporary file is gone.
+        """
+        outcome = self.outcome_of(error)
+        try:
+            was_there = self._delete_once(temporary)
+        except self.failures:
+            is_definite = outcome is not Outcome.MISSING and not _is_vague(error)
+            return error if is_definite else _unknown(self.describe(error))
+        if was_there:
+            is_repeated = outcome in {Outcome.BUSY, Outcome.MISSING}
+            return NothingHappenedError(self.describe(error)) if is_repeated else error
+        if outcome not in {Outcome.MISSING, Outcome.REFUSED}:
+            return error
+        if overwrite:
+            return _unknown(self.describe(error))
+        # Without its file no rename happens any more.
+        try:
+            self.status(key)
+        except self.failures as looked:
+            if self.outcome_of(looked) is not Outcome.MISSING:
+                return _unknown(self.describe(looked))
+        else:
+            return NameTakenError(self.describe(error))
+        if outcome is Outcome.REFUSED:
+            return error
+        return RetriableError("PUT_REFUSED", f"/{key}: overtaken while writing", fix="Refresh and try again")
 
     def _rename(self, request: Request, key: str, guard: Callable[[], bool] | None) -> None:
         try:
@@ -275,14 +306,7 @@ class HdfsClient(RestClient):
             if self.outcome_of(error) is Outcome.REFUSED:
                 raise
             raise NothingHappenedError(self.describe(error)) from error
-        try:
-            _validate_renamed(self.send(request))
-        except AnswerError as error:
-            if self.outcome_of(error) is not Outcome.MISSING:
-                raise
-            raise RetriableError(
-                "PUT_REFUSED", f"/{key}: overtaken while writing", fix="Refresh and try again"
-            ) from error
+        _validate_renamed(self.send(request))
 
     def _make_directory(self, key: str) -> None:
         self.send(Request(name="make_directory", method="PUT", path=_path(key), query={"op": "MKDIRS"}))
@@ -504,6 +528,8 @@ class HdfsClient(RestClient):
         return by_status(status, is_stores=bool(code))
 
     def outcome_of(self, error: Exception) -> Outcome:
+        if isinstance(error, NameTakenError):
+            return Outcome.TAKEN
         return Outcome.UNSENT if isinstance(error, NothingHappenedError) else super().outcome_of(error)
 
     def is_bucket_missing(self, error: Exception) -> bool:  # noqa: ARG002 - there are none
@@ -534,11 +560,21 @@ def _page(prefix: str, entries: Sequence[_Entry], start_after: str | None, *, is
 def _validate_renamed(answer: Answer) -> None:
     """Refuse the answer of a rename without options, which neither overwrites nor says why it failed."""
     if answer.data:
+        _parse(answer, "boolean")
         raise StorageError(
             "STORAGE_UNSUPPORTED",
             "the server ignores renameoptions, as HttpFS does: commits and hints need them",
             fix="Use another store, or a newer version of it; docs/object-stores.md has the list",
         )
+
+
+def _is_vague(error: Exception) -> bool:
+    """True for an IOException, of which NameNodes and routers have many kinds."""
+    return isinstance(error, AnswerError) and bool(error.code) and error.code not in _PERMANENT
+
+
+def _unknown(text: str) -> Exception:
+    return OSError(f"unknown whether the file was renamed: {text}")
 
 
 def _local_error(url: str, error: OSError) -> StorageError:

@@ -251,6 +251,53 @@ def test_a_put_that_was_aborted_after_its_guard_fails(
     assert store.put_lifetime_ms() == 0
 
 
+def test_a_rename_that_was_delivered_twice_is_not_reported_as_refused(
+    namenode: Namenode, make: Callable[..., HdfsStore]
+) -> None:
+    """The second one finds no temporary file, and its answer is the one that arrives."""
+    store, once_only = make(), namenode.rename
+    store.put_if_absent("before", b"")
+
+    def twice(path: str, asked: Asked) -> Canned:
+        once_only(path, asked)
+        return once_only(path, asked)
+
+    namenode.rename = twice  # type: ignore[method-assign]
+    with pytest.raises(AlreadyExistsError):
+        store.put_if_absent("a", b"ours")
+    assert namenode.files["/root/a"] == b"ours"
+    content = b"0123456789" * (PART_BYTES // 5)
+    with store.append_file("large") as file:
+        file.write(content)
+        file.sync()
+    assert namenode.files["/root/large"] == content
+
+
+@pytest.mark.parametrize(
+    ("answer", "loses_more", "expected"),
+    [
+        (refused(403, "IOException", "No namenode available"), False, AlreadyExistsError),
+        (refused(403, "IOException", "No namenode available"), True, IndefinitePutError),
+        (refused(404, "FileNotFoundException"), True, IndefinitePutError),
+        (Canned(200, b"<html>log in</html>"), False, IndefinitePutError),
+        (Canned(200, b"<html>log in</html>"), True, IndefinitePutError),
+    ],
+)
+def test_no_answer_to_a_rename_that_happened_denies_it(
+    namenode: Namenode,
+    make: Callable[..., HdfsStore],
+    answer: Canned,
+    loses_more: bool,
+    expected: type[StorageError],
+) -> None:
+    store = make(retry_timeout=1)
+    store.put_if_absent("before", b"")
+    namenode.after = lambda op, _: {"RENAME": answer, "DELETE": LOST if loses_more else None}.get(op)
+    with pytest.raises(expected):
+        store.put_if_absent("a", b"ours")
+    assert namenode.files["/root/a"] == b"ours"
+
+
 def test_a_guard_that_refuses_leaves_nothing(namenode: Namenode, make: Callable[..., HdfsStore]) -> None:
     with pytest.raises(SparklogError, match="PUT_REFUSED"):
         make().put_if_absent("a", b"x", guard=lambda: False)
