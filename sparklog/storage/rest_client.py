@@ -33,6 +33,8 @@ from sparklog.storage.object_options import ObjectOptions, hide
 _MAX_TEXT = 500
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _SUCCESS = range(200, 300)
+# What one timeout is for while a body is sent. A slow network would not send a large body within a single one.
+_SENT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +137,12 @@ class RestClient(ObjectClient):
     def _exchange(self, request: Request, target: str, headers: Mapping[str, str]) -> Answer:
         """Send a request to a whole URL. Raises one of `failures`."""
         self._count({request.name: 1, "sent_bytes": len(request.body or b"")})
-        body: Any = request.body
+        body: Any = _pieces(request.body) if request.body else request.body
+        length = {} if request.body is None else {"content-length": str(len(request.body))}
         response = self.connected().request(
             request.method,
             target,
-            headers=dict(headers),
+            headers={**headers, **length},
             body=body,
             redirect=False,
             retries=False,
@@ -271,6 +274,12 @@ class RestClient(ObjectClient):
         if status in {0, 401, 403}:
             return StorageError("STORAGE_REFUSED", found, fix=self.refusal_fix)
         return StorageError("STORAGE_FAILED", found, fix="Correct what the store's message names")
+
+
+def _pieces(body: bytes | bytearray | memoryview) -> Iterator[memoryview]:
+    view = memoryview(body)
+    for start in range(0, len(view), _SENT_BYTES):
+        yield view[start : start + _SENT_BYTES]
 
 
 def validate_empty(answer: Answer) -> None:
