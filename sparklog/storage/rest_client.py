@@ -33,7 +33,7 @@ from sparklog.storage.object_options import ObjectOptions, hide
 _MAX_TEXT = 500
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _SUCCESS = range(200, 300)
-# What one timeout is for while a body is sent. A slow network would not send a large body within a single one.
+# What one timeout is for while a body is sent: a slow network would not send a large one within it.
 _SENT_BYTES = 64 << 10
 
 
@@ -218,7 +218,7 @@ class RestClient(ObjectClient):
         """Return the page if it is behind the one before it. Raises StorageError."""
         names = [listed.key for listed in page.objects]
         try:
-            order.add(sorted([*names, *page.directories]) if page.directories else names)
+            order.add(names, page.directories)
         except WrongAnswerError as error:
             raise self.storage_error("list_objects", url, error) from error
         return page

@@ -160,7 +160,23 @@ def test_listings_have_pages_and_begin_after_a_name(
     found = make().list("", start_after="a")
     assert [(file.name, file.size, file.modified_ms) for file in found] == [("e", 3, 1_795_874_400_500)]
     assert server.asked[0].query["startOffset"] == "root/a"
-    assert make().top_names(5) == ["a", "d/"]
+    assert make().top_names(5) == ["a", "d/", "e"]
+
+
+def test_a_root_is_not_empty_because_its_first_page_is(
+    server: CannedServer, make: Callable[..., GcsStore]
+) -> None:
+    pages = {
+        "": listing(nextPageToken="b"),
+        "b": listing(item("root/"), nextPageToken="c"),
+        "c": listing(item("root/a"), nextPageToken="d"),
+        "d": listing(prefixes=["root/b/"]),
+    }
+    server.answer = lambda asked: pages[asked.query.get("pageToken", "")]
+    assert make().top_names(5) == ["a", "b/"]
+    server.asked.clear()
+    assert make().top_names(1) == ["a"]
+    assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize(
