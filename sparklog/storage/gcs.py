@@ -403,7 +403,7 @@ class GcsClient(RestClient):
         try:
             self.send(request)
         except AnswerError as error:
-            if error.answer.status in {401, 403}:
+            if error.answer.status == 401 and error.code:  # a proxy's 401, or a 403, says nothing of tokens
                 return True
             return False if self.outcome_of(error) in {Outcome.MISSING, Outcome.RANGE} else None
         except GcsClient.failures:
@@ -413,15 +413,13 @@ class GcsClient(RestClient):
     # --- errors --------------------------------------------------------------------------------------
 
     def parse_error(self, answer: Answer) -> AnswerError:
-        try:
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, IndexError):
             error = json.loads(answer.data)["error"]
-            if isinstance(error, str):  # of OAuth
-                return AnswerError(answer, error, "")
-            reasons = error.get("errors") or [{}]
-            code = str(reasons[0].get("reason") or error.get("status") or "error")
-            return AnswerError(answer, code, str(error.get("message", "")))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-            text = no_answer_code(answer)
+            if error["code"] == answer.status:  # many servers have an "error"; Google's names the status
+                reasons = error.get("errors") or [{}]
+                code = str(reasons[0].get("reason") or error.get("status") or "error")
+                return AnswerError(answer, code, str(error.get("message", "")))
+        text = no_answer_code(answer)
         # Downloads have plain texts.
         if text.startswith("No such object"):
             return AnswerError(answer, "notFound", text)
@@ -433,7 +431,7 @@ class GcsClient(RestClient):
     def outcome_of_answer(self, error: AnswerError) -> Outcome:
         if self.is_bucket_missing(error):
             return Outcome.REFUSED
-        if error.answer.status == _TAKEN:
+        if error.answer.status == _TAKEN and error.code:
             return Outcome.TAKEN
         return by_status(error.answer.status, is_stores=bool(error.code))
 

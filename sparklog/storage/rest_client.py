@@ -171,6 +171,8 @@ class RestClient(ObjectClient):
                 return _read_range(self.send(request), position, end)
             except AnswerError as error:
                 if self.outcome_of(error) is Outcome.RANGE:
+                    if not error.code and "content-range" not in error.answer.headers:
+                        raise WrongAnswerError("a range refused by no store") from error
                     return b"", _size_of_range_error(error.answer, position)
                 raise
 

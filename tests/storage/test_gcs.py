@@ -89,6 +89,9 @@ def test_a_replaced_object_has_no_condition(server: CannedServer, make: Callable
         (Canned(200, b"{}"), IndefinitePutError),
         (Canned(200, b"<html>"), IndefinitePutError),
         (Canned(404, b"<html>"), IndefinitePutError),
+        (Canned(404, b'{"error": "Not Found", "path": "/upload"}'), IndefinitePutError),
+        (Canned(404, b'{"error": {"code": "NoRoute", "message": "said"}}'), IndefinitePutError),
+        (Canned(412, b"<html>"), IndefinitePutError),
     ],
 )
 def test_what_an_answer_to_a_put_means(
@@ -108,6 +111,8 @@ def test_what_an_answer_to_a_put_means(
         (Canned(404, b"Not Found", {"X-GUploader-UploadID": "x"}), "FILE_NOT_FOUND"),
         (Canned(404, b"The specified bucket does not exist."), "BUCKET_MISSING"),
         (Canned(404, b"<html>"), "STORE_UNAVAILABLE"),
+        (Canned(404, b'{"error": "Not Found", "path": "/storage"}'), "STORE_UNAVAILABLE"),
+        (Canned(404, b'{"error": {"code": "NoRoute", "message": "said"}}'), "STORE_UNAVAILABLE"),
     ],
 )
 def test_whose_404_a_download_has(
@@ -139,6 +144,9 @@ def test_ranges(server: CannedServer, make: Callable[..., GcsStore]) -> None:
             make(retry_timeout=1).read("a", 2, 2)
     server.answer = lambda _: Canned(416, b"", {"Content-Range": "bytes */10"})
     assert make().read("a", 99) == b""
+    server.answer = lambda _: Canned(416, b"<html>")
+    with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
+        make(retry_timeout=1).exists("a")
 
 
 def item(name: str, size: str = "3") -> dict[str, str]:
@@ -289,7 +297,14 @@ def test_credentials_that_cannot_be_had(
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [(error(401), TOKEN_LIFETIME_MS + 300_000), (error(404, "No such object"), None), (error(503), None)],
+    [
+        (error(401), TOKEN_LIFETIME_MS + 300_000),
+        (error(404, "No such object"), None),
+        (error(503), None),
+        (error(403, "rate limit exceeded"), None),
+        (Canned(403, b"<html>"), None),
+        (Canned(401, b"<html>"), None),
+    ],
 )
 def test_how_late_a_put_may_land(
     server: CannedServer,
