@@ -182,7 +182,14 @@ class FsspecClient(ObjectClient):
 
     def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
         ask(guard)
-        self._run("put_object", lambda fs: self._with_parents(fs, key, create_exclusively, data), len(data))
+        try:
+            self._run(
+                "put_object", lambda fs: self._with_parents(fs, key, create_exclusively, data), len(data)
+            )
+        except FsspecError as error:
+            if isinstance(error.__cause__, TypeError | ValueError):  # perhaps of a damaged answer
+                raise FsspecError(str(error)) from None
+            raise
 
     def put(self, url: str, key: str, data: bytes) -> None:
         def write(fs: AbstractFileSystem, path: str, content: bytes) -> None:
@@ -325,14 +332,15 @@ class FsspecClient(ObjectClient):
         return write(fs, path, data)
 
     def outcome_of(self, error: Exception) -> Outcome:
-        for cause in _causes(error):
-            if isinstance(cause, FileExistsError) or _status_of(cause) in _CONFLICTS:
+        # Only what it was raised from: a timeout of a write may have come after "no such file" of a look.
+        for cause in _causes(error, contexts=False):
+            if _is_conflict(cause):
                 return Outcome.TAKEN
             if isinstance(cause, FileNotFoundError | IsADirectoryError | NotADirectoryError):
                 return Outcome.MISSING
             if isinstance(cause, PermissionError | NotImplementedError | TypeError | ValueError):
                 return Outcome.REFUSED
-        return Outcome.BUSY
+        return Outcome.TAKEN if is_conflict(error) else Outcome.BUSY
 
     def describe(self, error: Exception) -> str:
         text = hide(str(error), self.options)
@@ -391,18 +399,21 @@ _CONFLICTS = {409, 412}
 
 def is_conflict(error: BaseException) -> bool:
     """True if an exception of any library says that the name is taken."""
-    return any(
-        isinstance(cause, FileExistsError) or _status_of(cause) in _CONFLICTS for cause in _causes(error)
-    )
+    return any(map(_is_conflict, _causes(error)))
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _is_conflict(error: BaseException) -> bool:
+    return isinstance(error, FileExistsError) or _status_of(error) in _CONFLICTS
+
+
+def _causes(error: BaseException, *, contexts: bool = True) -> Iterator[BaseException]:
+    """Yield an exception and what it was raised from; `contexts`: also what was handled meanwhile."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:
         seen.append(cause)
         yield cause
-        cause = cause.__cause__ or cause.__context__
+        cause = cause.__cause__ or (cause.__context__ if contexts else None)
 
 
 def _status_of(error: BaseException) -> int:

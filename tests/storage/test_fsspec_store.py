@@ -1,5 +1,6 @@
 """An fsspec file system is opened only if it proves what commits need."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import AlreadyExistsError, InvalidRequestError, StorageError
-from sparklog.storage import fsspec_race, open_store
+from sparklog.storage import IndefinitePutError, fsspec_race, object_probe, open_store
 from sparklog.storage.fsspec_store import FsspecStore, is_conflict, parse_fsspec_options
 from sparklog.storage.object_store import PART_BYTES
 from tests.storage.linking_files import BROKEN, AsksFirst, LinkingFileSystem
@@ -122,6 +123,38 @@ def test_conflicts_of_client_libraries_are_known() -> None:
     assert is_conflict(raised(Azure()))
     assert is_conflict(raised(FileExistsError("a")))
     assert not is_conflict(raised(TimeoutError()))
+
+
+class AnswerLost(LinkingFileSystem):
+    """Looks, writes, and then fails."""
+
+    protocol = "answerlost"
+    error: Exception | None = None
+
+    def pipe_file(self, path: Any, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            super().pipe_file(path, value, mode)
+            if self.error is not None:
+                raise self.error  # noqa: B904 - libraries do so
+        else:
+            raise FileExistsError(path)
+
+
+@pytest.mark.parametrize(
+    "error", [TimeoutError("late"), OSError("reset"), json.JSONDecodeError("cut", "", 0), TypeError("None")]
+)
+def test_a_write_that_fails_after_it_was_sent_is_indefinite(tmp_path: Path, error: Exception) -> None:
+    fsspec.register_implementation("answerlost", AnswerLost, clobber=True)
+    store = FsspecStore(f"answerlost://{tmp_path}", parse_fsspec_options({"retry_timeout": 0.01}))
+    object_probe.passed.add(store.client.identity)
+    store.client.file_system().error = error
+    with pytest.raises(IndefinitePutError, match="no definite answer"):
+        store.put_if_absent("a", b"ours")
+    with pytest.raises(AlreadyExistsError):
+        store.put_if_absent("a", b"ours")
+    assert store.read("a") == b"ours"
 
 
 @pytest.mark.slow
