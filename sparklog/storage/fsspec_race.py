@@ -40,6 +40,8 @@ def attempt(fs: Any, path: str, contents: list[bytes], number: int) -> str:
     """Create one file, and look at what is there if somebody else has."""
     with contextlib.suppress(Exception):  # object stores have no directories
         fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+    with contextlib.suppress(Exception):
+        fs.exists(path)  # no: a file system that remembers that must not believe it below
     try:
         create_exclusively(fs, path, contents[number])
     except FileExistsError:
