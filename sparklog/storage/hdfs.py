@@ -227,7 +227,9 @@ class HdfsClient(RestClient):
             body=data,
         )
         try:
-            self._send_data(request)
+            answer = self._send_data(request)
+            if answer.status != 201:  # a page of a proxy: the file may still be growing
+                raise WrongAnswerError(f"an answer {answer.status}, expected 201")
         except self.failures as error:
             if self.outcome_of(error) is Outcome.REFUSED:
                 raise
@@ -341,6 +343,7 @@ class HdfsClient(RestClient):
         answer = self._send_data(Request(name="get_object", method="GET", path=_path(key), query=query))
         if not {"content-length", "transfer-encoding"} & answer.headers.keys():
             raise WrongAnswerError("bytes without their number")
+        _validate_type(answer)
         data = answer.data
         if end is not None and len(data) > end - position:
             raise WrongAnswerError(f"{len(data)} bytes, expected {end - position} at most")
@@ -559,8 +562,9 @@ def _page(prefix: str, entries: Sequence[_Entry], start_after: str | None, *, is
 
 def _validate_renamed(answer: Answer) -> None:
     """Refuse the answer of a rename without options, which neither overwrites nor says why it failed."""
-    if answer.data:
-        _parse(answer, "boolean")
+    if not answer.data:
+        _validate_type(answer)
+    elif _parse(answer, "boolean") is not None:
         raise StorageError(
             "STORAGE_UNSUPPORTED",
             "the server ignores renameoptions, as HttpFS does: commits and hints need them",
@@ -575,6 +579,13 @@ def _is_vague(error: Exception) -> bool:
 
 def _unknown(text: str) -> Exception:
     return OSError(f"unknown whether the file was renamed: {text}")
+
+
+def _validate_type(answer: Answer) -> None:
+    """Refuse what is not bytes, though the status is a success: a page of a proxy, or an empty one."""
+    found = answer.headers.get("content-type", "")
+    if found.partition(";")[0].strip().lower() != "application/octet-stream":
+        raise WrongAnswerError(f"an answer of type {found[:40]!r}, expected application/octet-stream")
 
 
 def _local_error(url: str, error: OSError) -> StorageError:

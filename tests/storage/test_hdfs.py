@@ -24,6 +24,7 @@ from sparklog.storage.root_rules import parse_allowed_roots, parse_hdfs_url, val
 from tests.storage.canned_server import Asked, Canned, CannedServer
 
 LOST = Canned(502, b"a proxy's page")
+BYTES = {"Content-Type": "application/octet-stream"}
 BATCH = 2  # entries of a listing in one answer
 
 
@@ -83,7 +84,7 @@ class Namenode:
         if target in self.files and options != "OVERWRITE":
             return refused(403, "FileAlreadyExistsException")
         self.files[target] = self.files.pop(path)
-        return Canned()
+        return Canned(headers=BYTES)
 
     def delete(self, path: str, _: Asked) -> Canned:
         return said({"boolean": self.files.pop(path, None) is not None})
@@ -93,7 +94,7 @@ class Namenode:
             return refused(404, "FileNotFoundException")
         start = int(asked.query["offset"])
         length = int(asked.query.get("length", 1 << 40))
-        return Canned(200, self.files[path][start : start + length])
+        return Canned(200, self.files[path][start : start + length], BYTES)
 
     def getfilestatus(self, path: str, _: Asked) -> Canned:
         if path not in self.files and path not in self.directories:
@@ -281,6 +282,7 @@ def test_a_rename_that_was_delivered_twice_is_not_reported_as_refused(
         (refused(404, "FileNotFoundException"), True, IndefinitePutError),
         (Canned(200, b"<html>log in</html>"), False, IndefinitePutError),
         (Canned(200, b"<html>log in</html>"), True, IndefinitePutError),
+        (Canned(200, b"", {"Content-Type": "text/html"}), False, IndefinitePutError),
     ],
 )
 def test_no_answer_to_a_rename_that_happened_denies_it(
@@ -335,6 +337,21 @@ def test_what_an_answer_to_a_rename_means(
     assert namenode.files == {}
 
 
+@pytest.mark.parametrize(("op", "status"), [("RENAME", 200), ("CREATE", 200), ("CREATE", 204)])
+def test_success_of_a_proxy_is_none(
+    namenode: Namenode, make: Callable[..., HdfsStore], op: str, status: int
+) -> None:
+    store = make(retry_timeout=1)
+    store.put_if_absent("before", b"")
+    namenode.before = lambda found, _: Canned(status) if found == op else None
+    with pytest.raises(StorageError, match="STORE_UNAVAILABLE"):
+        store.put_if_absent("a", b"ours")
+    assert set(namenode.files) == {"/root/before"}
+    namenode.before = lambda found, _: Canned(200) if found == "OPEN" else None
+    with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
+        store.exists("a")
+
+
 def test_kerberos_is_refused_with_the_reason(namenode: Namenode, make: Callable[..., HdfsStore]) -> None:
     with pytest.raises(InvalidRequestError, match="has no Kerberos: give a delegation token"):
         parse_hdfs_options({"kerberos": "true"})
@@ -368,7 +385,7 @@ def test_ranges(namenode: Namenode, make: Callable[..., HdfsStore]) -> None:
     assert store.read("a", 10, 1) == b""
     with store.open_read("a") as file:
         assert file.size == 10
-    for wrong in (Canned(200, b"2"), Canned(200, b"2345")):
+    for wrong in (Canned(200, b"2", BYTES), Canned(200, b"2345", BYTES), Canned(200, b"<p>")):
         namenode.before = lambda op, _, wrong=wrong: wrong if op == "OPEN" else None  # type: ignore[misc]
         with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
             store.read("a", 2, 3)
