@@ -16,6 +16,7 @@ Sources: ADR 0009, ADR 0036.
 """
 
 import contextlib
+import datetime as dt
 import email.utils
 import enum
 import itertools
@@ -307,7 +308,9 @@ class ObjectClient(ABC):
         self._has_answered = True
         if date:
             with contextlib.suppress(ValueError, TypeError, OverflowError):
-                stamp = email.utils.parsedate_to_datetime(date).timestamp()
+                found = email.utils.parsedate_to_datetime(date)
+                # A NameNode sends two, from which the parser takes the first, without its zone.
+                stamp = (found if found.tzinfo else found.replace(tzinfo=dt.UTC)).timestamp()
                 self._ahead_ms = round(stamp * 1000) - self._clock.now_ms()
 
     # --- repetition ----------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """WebHDFS's requests, and what its answers and lost answers mean, on a NameNode of this process."""
 
+import email.utils
 import json
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -350,6 +352,19 @@ def test_success_of_a_proxy_is_none(
     namenode.before = lambda found, _: Canned(200) if found == "OPEN" else None
     with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
         store.exists("a")
+
+
+def test_the_time_of_a_namenode_that_sends_two_dates(
+    make: Callable[..., HdfsStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are GMT, wherever this process is: the age of a file decides whether it is removed."""
+    store, date = make(), email.utils.formatdate(2_000_000_000, usegmt=True)
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        store.client.note_time(f"{date}, {date}")
+    time.tzset()
+    assert store.storage_now_ms(store.client.now_ms()) == 2_000_000_000_000
 
 
 def test_kerberos_is_refused_with_the_reason(namenode: Namenode, make: Callable[..., HdfsStore]) -> None:
