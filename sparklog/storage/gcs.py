@@ -43,9 +43,11 @@ from sparklog.storage.object_store import PARTS, ObjectStore
 from sparklog.storage.rest_client import (
     Answer,
     AnswerError,
+    CredentialsError,
     Request,
     RestClient,
     by_status,
+    connect,
     no_answer_code,
     parse_int,
     to_ms,
@@ -138,7 +140,8 @@ class _Transport(google.auth.transport.Request):
             response = self._client.plain_request(method, url, body, headers, timeout)
         except GcsClient.failures as error:
             raise google.auth.exceptions.TransportError(str(error)) from error  # type: ignore[no-untyped-call]
-        return _Response(response.status, dict(response.headers), response.data)
+        # Not as a dict: google-auth asks for content-type, and the metadata server sends Content-Type.
+        return _Response(response.status, response.headers, response.data)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -226,11 +229,18 @@ class GcsClient(RestClient):
     def plain_request(
         self, method: str, url: str, body: Any, headers: Mapping[str, str] | None, timeout: float | None
     ) -> Any:
-        """Make a request to any address, for google-auth."""
+        """Make a request to any address, for google-auth, by the proxy for that address."""
         limit = self.options.read_timeout if timeout is None else min(timeout, self.options.read_timeout)
-        return self.connected().request(
-            method, url, body=body, headers=dict(headers or {}), retries=False, timeout=limit
-        )
+        with connect(url, self.options) as http:
+            return http.request(
+                method,
+                url,
+                body=body,
+                headers=dict(headers or {}),
+                redirect=False,
+                retries=False,
+                timeout=limit,
+            )
 
     # --- objects -------------------------------------------------------------------------------------
 
@@ -379,8 +389,12 @@ class GcsClient(RestClient):
             if not self._credentials.valid:
                 self._credentials.refresh(_Transport(self))
             expiry: dt.datetime | None = self._credentials.expiry
-            token = str(self._credentials.token)
-        if request.query.get("ifGenerationMatch") == "0" and expiry is not None:
+            token = self._credentials.token
+        if not token or not isinstance(token, str):
+            raise CredentialsError("an answer without an access token")
+        if request.query.get("ifGenerationMatch") == "0":
+            if expiry is None:
+                raise CredentialsError("an access token without a lifetime, expected an hour at most")
             left_s = expiry.replace(tzinfo=dt.UTC).timestamp() - self.now_ms() / 1000
             if left_s > TOKEN_LIFETIME_MS / 1000 + _LEEWAY_S:
                 raise InvalidRequestError(

@@ -26,7 +26,7 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProxyError
 
 from sparklog.clock import Clock
-from sparklog.errors import AlreadyExistsError, NotFoundError, StorageError
+from sparklog.errors import AlreadyExistsError, NotFoundError, SparklogError, StorageError
 from sparklog.storage.object_client import ObjectClient, Outcome, Page, PageOrder, WrongAnswerError, ask
 from sparklog.storage.object_options import ObjectOptions, hide
 
@@ -81,6 +81,10 @@ class AnswerError(Exception):
         self.code = code
 
 
+class CredentialsError(OSError):
+    """Credentials that are malformed, or the answer to them is: nothing was sent to the store."""
+
+
 class RestClient(ObjectClient):
     """A client over urllib3.
 
@@ -127,12 +131,27 @@ class RestClient(ObjectClient):
     def send(self, request: Request, guard: Callable[[], bool] | None = None) -> Answer:
         """Make one attempt. Raises one of `failures`; RetriableError if the guard refuses."""
         with self._permits:
-            query, headers = self.sign(request)
+            query, headers = self._signed(request)
             target = self.endpoint + request.path
             if query:
                 target += "?" + urllib.parse.urlencode(query, quote_via=urllib.parse.quote)
             ask(guard)
             return self._exchange(request, target, headers)
+
+    def _signed(self, request: Request) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Sign a request. Raises CredentialsError for what a library lets through, without its text."""
+        try:
+            query, headers = self.sign(request)
+        except self.failures:
+            raise
+        except (SparklogError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - of any library, about a key file or an answer
+            problem = f"malformed credentials, or answer to them: {type(error).__name__}"
+            raise CredentialsError(problem) from None
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            raise CredentialsError("credentials with characters that no header may have")
+        return query, headers
 
     def _exchange(self, request: Request, target: str, headers: Mapping[str, str]) -> Answer:
         """Send a request to a whole URL. Raises one of `failures`."""
@@ -229,7 +248,7 @@ class RestClient(ObjectClient):
         """Return the pool of connections, made at the first call."""
         with self._lock:
             if self._http is None:
-                self._http = _connect(self.endpoint, self.base_options)
+                self._http = connect(self.endpoint, self.base_options)
             return self._http
 
     # --- errors --------------------------------------------------------------------------------------
@@ -237,12 +256,16 @@ class RestClient(ObjectClient):
     def outcome_of(self, error: Exception) -> Outcome:
         if isinstance(error, AnswerError):
             return self.outcome_of_answer(error)
+        if isinstance(error, CredentialsError):
+            return Outcome.REFUSED
         cause = error.original_error if isinstance(error, ProxyError) else error
         # Not ProxyError alone: it is raised for any failure of a connection through a proxy.
         return Outcome.UNSENT if isinstance(cause, NewConnectionError | ConnectTimeoutError) else Outcome.BUSY
 
     def describe(self, error: Exception) -> str:
-        text = hide(re.sub(r"(with url: [^?\s]*)\?\S*", r"\1", str(error)), self.base_options)
+        text = hide(
+            re.sub(r"(with url: [^?\s]*)\?\S*", r"\1", str(error) or type(error).__name__), self.base_options
+        )
         return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
     def storage_error(self, action: str, url: str, error: Exception) -> StorageError:
@@ -334,8 +357,8 @@ def _size_of_range_error(answer: Answer, position: int) -> int:
     return size
 
 
-def _connect(endpoint: str, options: ObjectOptions) -> urllib3.PoolManager:
-    """Return connections to the endpoint, through the proxy that the environment names."""
+def connect(endpoint: str, options: ObjectOptions) -> urllib3.PoolManager:
+    """Return connections to an address, through the proxy that the environment names for it."""
     parts = urllib.parse.urlsplit(endpoint)
     given: dict[str, Any] = {
         "num_pools": 4,

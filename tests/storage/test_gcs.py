@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import google.auth
+import google.auth.compute_engine._metadata
 import google.auth.exceptions
 import pytest
 
-from sparklog.clock import ManualClock
+from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import (
     AlreadyExistsError,
     InvalidRequestError,
@@ -23,7 +24,8 @@ from sparklog.errors import (
 )
 from sparklog.storage import IndefinitePutError, object_probe
 from sparklog.storage.gcs import MAX_COMPOSED, TOKEN_LIFETIME_MS, GcsStore, parse_gcs_options
-from tests.storage.canned_server import Canned, CannedServer
+from sparklog.storage.rest_client import Request
+from tests.storage.canned_server import Asked, Canned, CannedServer
 
 CREATED = Canned(200, b'{"generation": "17"}')
 
@@ -277,9 +279,62 @@ def test_no_put_has_a_token_that_outlives_its_commit_number(
     assert store.read("a") == b""
 
 
+@pytest.mark.parametrize("name", ["Content-Type", "content-type"])
+def test_the_token_of_the_machine_comes_by_no_proxy_of_the_store(
+    server: CannedServer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As on a machine of Google's; it may have a proxy for HTTPS, and would get that machine's token."""
+    token = {"access_token": "machine's", "expires_in": 3600, "token_type": "Bearer"}
+    account = {"email": "a@b", "scopes": ["s"], "aliases": ["default"]}
+
+    def answer(asked: Asked) -> Canned:
+        content = token if asked.path.endswith("/token") else account
+        return Canned(
+            200, json.dumps(content).encode(), {name: "application/json", "Metadata-Flavor": "Google"}
+        )
+
+    server.answer = answer
+    host = server.endpoint_url.removeprefix("http://")
+    monkeypatch.setattr(google.auth.compute_engine._metadata, "_GCE_METADATA_HOST", host)
+    for variable in ("no_proxy", "NO_PROXY", "http_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    with CannedServer() as proxy:
+        monkeypatch.setenv("https_proxy", proxy.endpoint_url)
+        client = GcsStore("gs://b/r", parse_gcs_options({"token": "cloud"}), SystemClock()).client
+        _, headers = client.sign(Request(name="get_object", method="GET", path="/"))
+        assert proxy.asked == []
+    assert headers["authorization"] == "Bearer machine's"
+
+
+@pytest.mark.parametrize("token", [None, "", "two\r\nlines: hush", "hüsh"])
+def test_a_token_that_is_none_is_not_sent(
+    server: CannedServer, make: Callable[..., GcsStore], credentials: Credentials, token: str | None
+) -> None:
+    credentials.valid, credentials.token = True, token  # type: ignore[assignment]
+    credentials.expiry = dt.datetime.fromtimestamp(ManualClock().now_ms() / 1000, dt.UTC).replace(tzinfo=None)
+    with pytest.raises(StorageError) as raised:
+        make(token="google_default").put_if_absent("a", b"")
+    assert raised.value.code == "STORAGE_REFUSED"
+    assert "hush" not in str(raised.value)
+    assert server.asked == []
+
+
+def test_no_put_has_a_token_without_a_lifetime(
+    server: CannedServer, make: Callable[..., GcsStore], credentials: Credentials
+) -> None:
+    credentials.valid, credentials.token = True, "eternal"
+    server.answer = lambda _: Canned(200, b"", {"ETag": "x"})
+    store = make(token="google_default")
+    with pytest.raises(StorageError, match="without a lifetime"):
+        store.put_if_absent("a", b"")
+    assert store.read("a") == b""
+
+
 @pytest.mark.parametrize(
     ("failure", "code"),
     [
+        (ValueError("invalid literal: hush"), "STORAGE_REFUSED"),
+        (AttributeError("'list' object has no attribute 'get'"), "STORAGE_REFUSED"),
         (google.auth.exceptions.TransportError("down"), "STORE_UNAVAILABLE"),  # type: ignore[no-untyped-call]
         (google.auth.exceptions.RefreshError("revoked"), "STORAGE_REFUSED"),  # type: ignore[no-untyped-call]
         (google.auth.exceptions.DefaultCredentialsError("none"), "STORAGE_REFUSED"),  # type: ignore[no-untyped-call]
@@ -292,6 +347,7 @@ def test_credentials_that_cannot_be_had(
     with pytest.raises(StorageError) as raised:
         make(token="google_default", retry_timeout=1).put_if_absent("a", b"")
     assert raised.value.code == code
+    assert "hush" not in str(raised.value)
     assert not isinstance(raised.value, IndefinitePutError)
 
 
