@@ -115,9 +115,14 @@ def test_tokens_of_a_service_principal_and_of_the_default_chain(
     monkeypatch.setattr(azure, "DefaultAzureCredential", Credential)
     server.answer = lambda _: CREATED
     make(tenant_id="t", client_id="i", client_secret="s").put_if_absent("a", b"")
-    make(credential=None).put_if_absent("b", b"")
     shown = [asked.headers["authorization"] for asked in server.asked]
-    assert shown == ["Bearer token of ('t', 'i', 's')", "Bearer token of ()"]
+    assert shown == ["Bearer token of ('t', 'i', 's')"]
+    with pytest.raises(InvalidRequestError, match="not sent in the clear"):
+        make(credential=None).put_if_absent("b", b"")
+    assert len(server.asked) == 1
+    store = AzureStore("az://c/root", parse_azure_options({"account_name": "acct"}))
+    _, headers = store.client.sign(Request(name="get_object", method="GET", path="/"))
+    assert headers["authorization"] == "Bearer token of ()"
     with pytest.raises(InvalidRequestError, match="expected tenant_id and client_id"):
         make(client_secret="s").put_if_absent("a", b"")
 
@@ -269,8 +274,73 @@ def test_a_connection_string_keeps_its_account() -> None:
 def test_a_given_credential_replaces_those_of_the_environment() -> None:
     environment = {"AZURE_STORAGE_ACCOUNT_KEY": KEY, "AZURE_STORAGE_ACCOUNT_NAME": "acct"}
     assert parse_azure_options({}, environment).account_key == KEY
-    options = parse_azure_options({"sas_token": "sv=1"}, environment)
-    assert (options.account_key, options.account_name, options.sas_token) == (None, "acct", "sv=1")
+    options = parse_azure_options({"sas_token": "sv=1&sig=s"}, environment)
+    assert (options.account_key, options.account_name, options.sas_token) == (None, "acct", "sv=1&sig=s")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"account_key": "schlüssel-hush"}, "account_key: expected base64"),
+        ({"sas_token": "hush"}, "sas_token: found no signature"),
+        ({"sas_token": ""}, "sas_token: found no signature"),
+        ({"endpoint_url": "https://h/?sig=hush"}, "endpoint_url: found a query"),
+        (
+            {"connection_string": "AccountName=evil.test/hush;AccountKey=aaaa;EndpointSuffix=x.test"},
+            "AccountName is not that of a storage account",
+        ),
+    ],
+)
+def test_credentials_that_are_none(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidRequestError, match=problem) as raised:
+        parse_azure_options(given)
+    assert "hush" not in str(raised.value)
+
+
+def test_a_tenant_that_is_none(make: Callable[..., AzureStore]) -> None:
+    with pytest.raises(InvalidRequestError, match="tenant_id: expected the id or the domain"):
+        make(tenant_id="a b", client_id="i", client_secret="s").read("a")
+
+
+def test_a_sas_token_as_it_is_copied(server: CannedServer, make: Callable[..., AzureStore]) -> None:
+    server.answer = lambda _: CREATED
+    store = make(sas_token="?sv=2022&sig=a+b/c=\n")
+    store.put_if_absent("a", b"")
+    assert server.asked[0].query == {"sv": "2022", "sig": "a+b/c="}
+    assert store.client.describe(OSError("sig a+b/c= is wrong")) == "sig *** is wrong"
+
+
+def test_dates_checked_for_a_key_are_not_therefore_checked_for_a_token(
+    server: CannedServer, make: Callable[..., AzureStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(azure, "ClientSecretCredential", Credential)
+    server.answer = lambda asked: (
+        error(403, "AuthenticationFailed")
+        if asked.headers["authorization"].startswith("SharedKey")
+        else error(404, "BlobNotFound")
+    )
+    assert make().put_lifetime_ms() == PUT_LIFETIME_MS
+    assert make(tenant_id="t", client_id="i", client_secret="s").put_lifetime_ms() is None
+
+
+def test_a_private_container_is_not_empty_for_strangers(
+    server: CannedServer, make: Callable[..., AzureStore]
+) -> None:
+    server.answer = lambda _: error(404, "ResourceNotFound")
+    for use in (lambda: make(anon=True).exists("a"), lambda: make(anon=True).list("")):
+        with pytest.raises(StorageError) as raised:
+            use()
+        assert not isinstance(raised.value, NotFoundError)
+    assert not make().exists("a")
+
+
+def test_a_blob_with_snapshots_is_not_asked_for_again(
+    server: CannedServer, make: Callable[..., AzureStore]
+) -> None:
+    server.answer = lambda _: error(409, "SnapshotsPresent")
+    with pytest.raises(StorageError, match="409 SnapshotsPresent"):
+        make().delete("a")
+    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -289,6 +359,7 @@ def test_where_an_account_is(url: str, given: dict[str, str], endpoint: str) -> 
     ("url", "given", "problem"),
     [
         ("az://c/x", {}, "found no storage account"),
+        ("az://c/x", {"account_name": "evil.test#"}, "account_name: expected 3 to 24"),
         ("abfss://c@acct.dfs.core.windows.net/x", {"account_name": "other"}, "the root is in account 'acct'"),
     ],
 )
