@@ -50,7 +50,6 @@ ROUNDS = 30
 RACE_BYTES = 256 << 10
 _RACE_SECONDS = 120
 _MAX_TEXT = 500
-_FIX = "Use a directory, s3://, gs://, abfss:// or az://; see docs/filesystems.md"
 _T = TypeVar("_T")
 
 
@@ -265,7 +264,7 @@ class FsspecClient(ObjectClient):
                 raise StorageError(
                     "STORAGE_UNSUPPORTED",
                     f"{self.url}: a listing with {name!r}, expected names that begin with {inside!r}",
-                    fix=_FIX,
+                    fix="Use a directory, s3://, gs://, abfss:// or az://; see docs/filesystems.md",
                 )
             key = name[len(inside) :]
             if entry.get("type") == "directory":
@@ -477,7 +476,7 @@ class FsspecStore(ObjectStore):
 
     @property
     def fix_unconditional(self) -> str:
-        return _FIX
+        return "Use a directory, s3://, gs://, abfss:// or az://; see docs/filesystems.md"
 
     def try_requests(self) -> None:
         """Race two processes, and make each kind of request once, for a new root and for `doctor`.
@@ -513,7 +512,7 @@ def race(client: FsspecClient, url: str) -> None:
             "STORAGE_UNSUPPORTED",
             f"{url}: the file system {type(client.file_system()).__name__} lacks what commits need: "
             f"{missing}",
-            fix=_FIX,
+            fix="Use a directory, s3://, gs://, abfss:// or az://; see docs/filesystems.md",
         )
 
 

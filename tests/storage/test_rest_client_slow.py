@@ -20,10 +20,8 @@ class SlowServer:
 
     def __init__(self) -> None:
         self.body = b""
-        self._listener = socket.socket()
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
-        self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)  # its connections inherit it
         self.port: int = self._listener.getsockname()[1]
         self._pace = threading.Event()
         self.thread = threading.Thread(target=self._serve, daemon=True)
