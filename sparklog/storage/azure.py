@@ -228,7 +228,7 @@ class AzureClient(RestClient):
     # --- blobs ---------------------------------------------------------------------------------------
 
     def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
-        _validate_created(self.send(self._put_request(key, data, {"if-none-match": "*"}), guard))
+        _validate_created(self.send_once(self._put_request(key, data, {"if-none-match": "*"}), guard))
 
     def put(self, url: str, key: str, data: bytes) -> None:
         request = self._put_request(key, data, {})
@@ -473,8 +473,8 @@ def _md5_of(data: bytes | bytearray) -> str:
 
 
 def _validate_created(answer: Answer) -> None:
-    if answer.status != 201 or "etag" not in answer.headers:
-        raise WrongAnswerError("an answer without an ETag, which every put returns")
+    if answer.status != 201 or "etag" not in answer.headers or answer.data:
+        raise WrongAnswerError("no answer 201 with an ETag and without a body, which every put returns")
 
 
 def _validate_part(answer: Answer) -> None:

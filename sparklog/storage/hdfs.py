@@ -120,6 +120,10 @@ class NameTakenError(OSError):
     """The name exists, perhaps by the attempt itself: the content decides."""
 
 
+class NoOptionsError(OSError):
+    """The server has renamed the file, or not, without looking at the options of the rename."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
     """A file or directory as the NameNode lists it; the name of its own status is empty."""
@@ -277,7 +281,7 @@ class HdfsClient(RestClient):
         if was_there:
             is_repeated = outcome in {Outcome.BUSY, Outcome.MISSING}
             return NothingHappenedError(self.describe(error)) if is_repeated else error
-        if outcome not in {Outcome.MISSING, Outcome.REFUSED}:
+        if outcome in {Outcome.TAKEN, Outcome.UNSENT, Outcome.BUSY}:
             return error
         if overwrite:
             return _unknown(self.describe(error))
@@ -289,7 +293,7 @@ class HdfsClient(RestClient):
                 return _unknown(self.describe(looked))
         else:
             return NameTakenError(self.describe(error))
-        if outcome is Outcome.REFUSED:
+        if outcome is not Outcome.MISSING:
             return error
         return RetriableError("PUT_REFUSED", f"/{key}: overtaken while writing", fix="Refresh and try again")
 
@@ -533,7 +537,18 @@ class HdfsClient(RestClient):
     def outcome_of(self, error: Exception) -> Outcome:
         if isinstance(error, NameTakenError):
             return Outcome.TAKEN
+        if isinstance(error, NoOptionsError):
+            return Outcome.REFUSED
         return Outcome.UNSENT if isinstance(error, NothingHappenedError) else super().outcome_of(error)
+
+    def storage_error(self, action: str, url: str, error: Exception) -> StorageError:
+        if isinstance(error, NoOptionsError):
+            return StorageError(
+                "STORAGE_UNSUPPORTED",
+                f"{url}: {error}",
+                fix="Use another store, or a newer version of it; docs/object-stores.md has the list",
+            )
+        return super().storage_error(action, url, error)
 
     def is_bucket_missing(self, error: Exception) -> bool:  # noqa: ARG002 - there are none
         return False
@@ -564,17 +579,16 @@ def _validate_renamed(answer: Answer) -> None:
     """Refuse the answer of a rename without options, which neither overwrites nor says why it failed."""
     if not answer.data:
         _validate_type(answer)
-    elif _parse(answer, "boolean") is not None:
-        raise StorageError(
-            "STORAGE_UNSUPPORTED",
-            "the server ignores renameoptions, as HttpFS does: commits and hints need them",
-            fix="Use another store, or a newer version of it; docs/object-stores.md has the list",
-        )
+        return
+    _parse(answer, "boolean")
+    raise NoOptionsError("the server ignores renameoptions, as HttpFS does: commits and hints need them")
 
 
 def _is_vague(error: Exception) -> bool:
-    """True for an IOException, of which NameNodes and routers have many kinds."""
-    return isinstance(error, AnswerError) and bool(error.code) and error.code not in _PERMANENT
+    """True for an IOException, of which NameNodes and routers have many kinds, and for what is not theirs."""
+    if isinstance(error, AnswerError):
+        return error.code not in {*_PERMANENT, *_NOT_NOW, "FileAlreadyExistsException"}
+    return isinstance(error, NoOptionsError)
 
 
 def _unknown(text: str) -> Exception:

@@ -215,7 +215,7 @@ class ObjectClient(ABC):
                 failpoint("s3.put.answered")
             except self.failures as error:
                 outcome = self.outcome_of(error)
-                if outcome in {Outcome.BUSY, Outcome.CONFLICT}:
+                if outcome in {Outcome.BUSY, Outcome.CONFLICT, Outcome.RANGE}:  # no put has a range
                     raise IndefinitePutError(
                         "PUT_INDEFINITE",
                         f"{url}: no definite answer: {self.describe(error)}",

@@ -138,6 +138,18 @@ class RestClient(ObjectClient):
             ask(guard)
             return self._exchange(request, target, headers)
 
+    def send_once(self, request: Request, guard: Callable[[], bool] | None) -> Answer:
+        """Send a conditional request. As `send`; WrongAnswerError for a refusal that is not the store's own.
+
+        Something in between may have passed the request on, and refuse the answer.
+        """
+        try:
+            return self.send(request, guard)
+        except AnswerError as error:
+            if not error.code:
+                raise WrongAnswerError(str(error)) from error
+            raise
+
     def _signed(self, request: Request) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Sign a request. Raises CredentialsError for what a library lets through, without its text."""
         try:

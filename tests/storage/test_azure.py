@@ -154,7 +154,13 @@ def test_what_an_answer_to_a_put_means(
 
 
 @pytest.mark.parametrize(
-    "page", [Canned(404, b"<html>not here</html>"), Canned(200, b"welcome"), Canned(307)]
+    "page",
+    [
+        Canned(201, b"welcome", {"ETag": "x"}),
+        Canned(404, b"<html>not here</html>"),
+        Canned(200, b"welcome"),
+        Canned(307),
+    ],
 )
 def test_what_no_store_has_said_is_no_answer(
     server: CannedServer, make: Callable[..., AzureStore], page: Canned
@@ -165,6 +171,19 @@ def test_what_no_store_has_said_is_no_answer(
     with pytest.raises(StorageError, match=r"STORE_UNAVAILABLE|STORE_ANSWER_WRONG") as raised:
         make().read("a")
     assert not isinstance(raised.value, NotFoundError)
+
+
+@pytest.mark.parametrize("status", [401, 403, 412, 416, 501])
+def test_a_refusal_that_is_not_the_stores_leaves_a_put_open(
+    server: CannedServer, make: Callable[..., AzureStore], status: int
+) -> None:
+    """Something in between may have passed the request on."""
+    server.answer = lambda _: Canned(status, b"<html>")
+    with pytest.raises(IndefinitePutError):
+        make().put_if_absent("a", b"x")
+    assert len(server.asked) == 1
+    with pytest.raises(StorageError):
+        make(retry_timeout=0.01).read("a")
 
 
 def blob(name: str, *, size: str = "3", more: str = "", attributes: str = "") -> str:

@@ -94,6 +94,7 @@ def test_a_replaced_object_has_no_condition(server: CannedServer, make: Callable
         (Canned(404, b'{"error": "Not Found", "path": "/upload"}'), IndefinitePutError),
         (Canned(404, b'{"error": {"code": "NoRoute", "message": "said"}}'), IndefinitePutError),
         (Canned(412, b"<html>"), IndefinitePutError),
+        *((Canned(status, b"<html>"), IndefinitePutError) for status in (401, 403, 416, 501)),
     ],
 )
 def test_what_an_answer_to_a_put_means(

@@ -285,6 +285,13 @@ def test_a_rename_that_was_delivered_twice_is_not_reported_as_refused(
         (Canned(200, b"<html>log in</html>"), False, IndefinitePutError),
         (Canned(200, b"<html>log in</html>"), True, IndefinitePutError),
         (Canned(200, b"", {"Content-Type": "text/html"}), False, IndefinitePutError),
+        (said({"boolean": True}), False, AlreadyExistsError),
+        (said({"boolean": True}), True, IndefinitePutError),
+        (Canned(401, b"<html>"), False, AlreadyExistsError),
+        (Canned(401, b"<html>"), True, IndefinitePutError),
+        (Canned(403, b"<html>"), True, IndefinitePutError),
+        (Canned(416, b"<html>"), False, AlreadyExistsError),
+        (Canned(501, b"<html>"), False, AlreadyExistsError),
     ],
 )
 def test_no_answer_to_a_rename_that_happened_denies_it(
