@@ -173,6 +173,7 @@ class _Trial:
         given_up = self._begin(f"{first}-0")
         client.abort_upload(given_up)
         self._uploads.remove(given_up)
+        self.purpose = "to delete objects"
         client.delete(url, given_up.key)  # a file system shows a name as soon as it is opened
         self.purpose = "to read a part of an object"
         self._expect(client.get(url, second, 2, 5) == (b"234", 10))
