@@ -534,6 +534,10 @@ def _run_race(client: FsspecClient, names: Sequence[str]) -> str:
         for name in names:
             for racer in racers:
                 racer.say(client._path(name))
+            for racer in racers:
+                racer.answer()  # both have seen that it is missing
+            for racer in racers:
+                racer.say("")
             outcomes = [racer.answer() for racer in racers]
             if (missing := _missing(outcomes)) is not None:
                 return missing

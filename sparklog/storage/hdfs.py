@@ -180,7 +180,7 @@ class HdfsClient(RestClient):
     def __init__(self, place: HdfsPlace, options: HdfsOptions, clock: Clock) -> None:
         self.options = options
         self._temporary = f"{place.prefix}/{TEMPORARY_DIRECTORY}".lstrip("/")
-        self._user = options.user or getpass.getuser()
+        self._user = options.user or ("" if options.token else _own_user())
         super().__init__(options.endpoint_url or place.endpoint, options, clock)
 
     def after_fork_in_child(self) -> None:
@@ -552,6 +552,18 @@ class HdfsClient(RestClient):
 
     def is_bucket_missing(self, error: Exception) -> bool:  # noqa: ARG002 - there are none
         return False
+
+
+def _own_user() -> str:
+    """Raises InvalidRequestError: a container may run with a number that has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            "storage option user: not given, and the user of this process has no name",
+            fix="Give the storage option user, or HADOOP_USER_NAME",
+        ) from None
 
 
 def put_key(key: str) -> str:

@@ -33,6 +33,11 @@ from sparklog.storage.object_options import ObjectOptions, hide
 _MAX_TEXT = 500
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _SUCCESS = range(200, 300)
+# As a page quotes a request, perhaps cut off.
+_CREDENTIAL = re.compile(
+    r"(\b(?:(?:bearer|sharedkey)\s+|(?:sig|delegation|assertion|\w+_token|\w+_secret)=))[^\s&\"'<>]+",
+    re.IGNORECASE,
+)
 # What one timeout is for while a body is sent: a slow network would not send a large one within it.
 _SENT_BYTES = 64 << 10
 
@@ -275,9 +280,8 @@ class RestClient(ObjectClient):
         return Outcome.UNSENT if isinstance(cause, NewConnectionError | ConnectTimeoutError) else Outcome.BUSY
 
     def describe(self, error: Exception) -> str:
-        text = hide(
-            re.sub(r"(with url: [^?\s]*)\?\S*", r"\1", str(error) or type(error).__name__), self.base_options
-        )
+        text = re.sub(r"(with url: [^?\s]*)?\?\S*", r"\1", str(error) or type(error).__name__)
+        text = _CREDENTIAL.sub(r"\1***", hide(text, self.base_options))
         return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
     def storage_error(self, action: str, url: str, error: Exception) -> StorageError:

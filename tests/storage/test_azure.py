@@ -5,6 +5,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -327,6 +328,27 @@ def test_a_sas_token_as_it_is_copied(server: CannedServer, make: Callable[..., A
     store.put_if_absent("a", b"")
     assert server.asked[0].query == {"sv": "2022", "sig": "a+b/c="}
     assert store.client.describe(OSError("sig a+b/c= is wrong")) == "sig *** is wrong"
+
+
+@pytest.mark.parametrize("quoted", ["Authorization: {}", "{{'authorization': '{}'}}", "x" * 150 + " {}"])
+def test_a_page_that_quotes_the_request_shows_no_credentials(
+    server: CannedServer, make: Callable[..., AzureStore], monkeypatch: pytest.MonkeyPatch, quoted: str
+) -> None:
+    """Also cut off, so that the whole secret cannot be found in it."""
+    secret = "hush" * 40
+    token = SimpleNamespace(token=secret)
+    monkeypatch.setattr(
+        azure, "ClientSecretCredential", lambda *_: SimpleNamespace(get_token=lambda _: token)
+    )
+    server.answer = lambda asked: Canned(
+        400, quoted.format(asked.headers.get("authorization") or asked.target.partition("?")[2]).encode()
+    )
+    of_token = {"tenant_id": "t", "client_id": "i", "client_secret": "s-e-c"}
+    for credential in (of_token, {"sas_token": f"sv=1&sig={secret}"}):
+        with pytest.raises(StorageError) as raised:
+            make(retry_timeout=0.01, **credential).read("a")
+        assert "***" in str(raised.value)
+        assert "hushhush" not in str(raised.value)
 
 
 def test_dates_checked_for_a_key_are_not_therefore_checked_for_a_token(

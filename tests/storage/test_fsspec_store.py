@@ -80,7 +80,9 @@ def test_a_url_of_no_file_system() -> None:
     assert raised.value.code == "UNSUPPORTED_STORE"
 
 
-@pytest.mark.parametrize("url", ["linking://user:pw@host/x", "linking://h/../x", "linking://h/x?y"])
+@pytest.mark.parametrize(
+    "url", ["linking://user:pw@host/x", "linking://h/../x", "linking://h/x?y", "linking://h/x::memory"]
+)
 def test_urls_with_what_they_must_not_have(url: str) -> None:
     with pytest.raises(InvalidRequestError) as raised:
         open_store(url)

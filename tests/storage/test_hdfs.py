@@ -1,6 +1,7 @@
 """WebHDFS's requests, and what its answers and lost answers mean, on a NameNode of this process."""
 
 import email.utils
+import getpass
 import json
 import time
 import urllib.parse
@@ -359,6 +360,19 @@ def test_success_of_a_proxy_is_none(
     namenode.before = lambda found, _: Canned(200) if found == "OPEN" else None
     with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
         store.exists("a")
+
+
+def test_a_process_without_a_name_says_so(
+    namenode: Namenode, make: Callable[..., HdfsStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 1000780000")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    with pytest.raises(InvalidRequestError, match="the user of this process has no name"):
+        make(user=None)
+    assert not make(user=None, token="hush").exists("a")
+    assert namenode.asked("OPEN")[0].query["delegation"] == "hush"
 
 
 def test_the_time_of_a_namenode_that_sends_two_dates(
