@@ -2,7 +2,8 @@
 
 For each line of standard input, the path of a file, it asks whether the file exists, and answers "ready". At
 the next line, when both have asked, it creates the file, and answers "created", "taken" (and the winner's
-content was complete), "torn" (it was not), "replaced" (it is another's, after both have tried), or "error: ...".
+content was complete), "torn" (it was not), "replaced" (after both have tried it is another's), or "error: "
+and what happened.
 Not here: a file system that asks, and then creates within microseconds: thirty files seldom show that.
 """
 
