@@ -50,6 +50,7 @@ from sparklog.storage.rest_client import (
     connect,
     no_answer_code,
     parse_int,
+    parse_json,
     to_ms,
     validate_empty,
 )
@@ -428,7 +429,7 @@ class GcsClient(RestClient):
 
     def parse_error(self, answer: Answer) -> AnswerError:
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, IndexError):
-            error = json.loads(answer.data)["error"]
+            error = parse_json(answer.data)["error"]
             if error["code"] == answer.status:  # many servers have an "error"; Google's names the status
                 reasons = error.get("errors") or [{}]
                 code = str(reasons[0].get("reason") or error.get("status") or "error")
@@ -475,7 +476,7 @@ class GcsClient(RestClient):
 
 def _validate_created(answer: Answer) -> None:
     try:
-        generation = json.loads(answer.data)["generation"]
+        generation = parse_json(answer.data)["generation"]
     except (ValueError, KeyError, TypeError):
         raise WrongAnswerError("an answer without a generation, which every put returns") from None
     if not str(generation).isdecimal():
@@ -485,7 +486,7 @@ def _validate_created(answer: Answer) -> None:
 def _parse_page(answer: Answer, prefix: str, start_after: str | None) -> tuple[Page, str]:
     """Return (page, token of the next). Raises WrongAnswerError."""
     try:
-        content = json.loads(answer.data)
+        content = parse_json(answer.data)
         if content["kind"] != "storage#objects":
             raise WrongAnswerError("no listing")
         token = str(content.get("nextPageToken") or "")

@@ -23,7 +23,6 @@ import dataclasses
 import functools
 import getpass
 import hashlib
-import json
 import mmap
 import os
 import secrets
@@ -39,7 +38,15 @@ from sparklog.storage.object_client import Listed, Outcome, Page, PageOrder, Upl
 from sparklog.storage.object_options import ObjectOptions, from_environment
 from sparklog.storage.object_probe import try_requests
 from sparklog.storage.object_store import ObjectStore
-from sparklog.storage.rest_client import Answer, AnswerError, Request, RestClient, by_status, no_answer_code
+from sparklog.storage.rest_client import (
+    Answer,
+    AnswerError,
+    Request,
+    RestClient,
+    by_status,
+    no_answer_code,
+    parse_json,
+)
 from sparklog.storage.root_rules import HdfsPlace, parse_hdfs_url
 
 # --- options -----------------------------------------------------------------------------------------
@@ -156,7 +163,7 @@ def _parse_entry(found: Any) -> _Entry:
 def _parse(answer: Answer, *path: str) -> Any:
     """Return a part of an answer in JSON. Raises WrongAnswerError."""
     try:
-        found = json.loads(answer.data)
+        found = parse_json(answer.data)
         for name in path:
             found = found[name]
     except (ValueError, KeyError, TypeError):
@@ -203,7 +210,7 @@ class HdfsClient(RestClient):
             raise WrongAnswerError(f"an answer {answer.status}, expected a redirection to a DataNode")
         target = answer.headers.get("location", "")
         schemes = {"https"} if self.endpoint.startswith("https:") else {"http", "https"}
-        if urllib.parse.urlsplit(target).scheme not in schemes:  # a token must not go on in the clear
+        if _scheme(target) not in schemes:  # a token must not go on in the clear
             raise WrongAnswerError(f"a redirection to no {' or '.join(sorted(schemes))} address")
         headers = {"content-type": "application/octet-stream"} if request.body is not None else {}
         with self._permits:
@@ -512,7 +519,7 @@ class HdfsClient(RestClient):
 
     def parse_error(self, answer: Answer) -> AnswerError:
         try:
-            error = json.loads(answer.data)["RemoteException"]
+            error = parse_json(answer.data)["RemoteException"]
             # DataNodes append Java's stack.
             return AnswerError(
                 answer, str(error["exception"]), str(error.get("message", "")).partition("\n")[0]
@@ -573,6 +580,12 @@ def put_key(key: str) -> str:
 
 def _path(key: str) -> str:
     return f"/webhdfs/v1/{urllib.parse.quote(key, safe='/')}"
+
+
+def _scheme(url: str) -> str:
+    with contextlib.suppress(ValueError):
+        return urllib.parse.urlsplit(url).scheme
+    return ""
 
 
 def _page(prefix: str, entries: Sequence[_Entry], start_after: str | None, *, is_last: bool) -> Page:

@@ -12,6 +12,7 @@ Sources: RFC 9110; urllib3's exceptions.
 
 import dataclasses
 import functools
+import json
 import math
 import re
 import ssl
@@ -31,7 +32,7 @@ from sparklog.storage.object_client import ObjectClient, Outcome, Page, PageOrde
 from sparklog.storage.object_options import ObjectOptions, hide
 
 _MAX_TEXT = 500
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
 _SUCCESS = range(200, 300)
 # As a page quotes a request, perhaps cut off.
 _CREDENTIAL = re.compile(
@@ -367,7 +368,7 @@ def _read_range(answer: Answer, position: int, end: int | None) -> tuple[bytes, 
 
 def _size_of_range_error(answer: Answer, position: int) -> int:
     text = answer.headers.get("content-range", "").rpartition("/")[2]
-    size = int(text) if text.isascii() and text.isdecimal() else 0
+    size = parse_int(text, "a size") if text else 0
     if size > position:
         raise WrongAnswerError(f"no bytes from {position} on, of an object of {size} bytes")
     return size
@@ -401,6 +402,14 @@ def _proxy(url: str) -> tuple[str, Mapping[str, str]]:
     user, at, host = rest.rpartition("@")
     headers = urllib3.make_headers(proxy_basic_auth=urllib.parse.unquote(user)) if at else {}
     return f"{scheme if separator else 'http'}://{host}", headers
+
+
+def parse_json(data: bytes) -> Any:
+    """Raises ValueError, also where it is nested too deeply."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def parse_int(text: str, what: str) -> int:

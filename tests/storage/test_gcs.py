@@ -95,6 +95,7 @@ def test_a_replaced_object_has_no_condition(server: CannedServer, make: Callable
         (Canned(404, b'{"error": {"code": "NoRoute", "message": "said"}}'), IndefinitePutError),
         (Canned(412, b"<html>"), IndefinitePutError),
         *((Canned(status, b"<html>"), IndefinitePutError) for status in (401, 403, 416, 501)),
+        *((Canned(status, b"[" * 100_000), IndefinitePutError) for status in (200, 404)),
     ],
 )
 def test_what_an_answer_to_a_put_means(
@@ -147,6 +148,9 @@ def test_ranges(server: CannedServer, make: Callable[..., GcsStore]) -> None:
             make(retry_timeout=1).read("a", 2, 2)
     server.answer = lambda _: Canned(416, b"", {"Content-Range": "bytes */10"})
     assert make().read("a", 99) == b""
+    server.answer = lambda _: Canned(416, b"", {"Content-Range": f"bytes */{'9' * 5000}"})
+    with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
+        make(retry_timeout=1).read("a", 5)
     server.answer = lambda _: Canned(416, b"<html>")
     with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
         make(retry_timeout=1).exists("a")
@@ -196,6 +200,7 @@ def test_a_root_is_not_empty_because_its_first_page_is(
         Canned(200, b"{}"),
         Canned(200, b"[]"),
         Canned(200, b"<html>"),
+        Canned(200, b'{"a":' * 100_000),
         listing(item("elsewhere/a")),
         listing(item("root/a", size="-1")),
         listing({"name": "root/a"}),

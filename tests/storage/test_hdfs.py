@@ -362,6 +362,15 @@ def test_success_of_a_proxy_is_none(
         store.exists("a")
 
 
+def test_an_answer_that_is_nested_too_deeply(namenode: Namenode, make: Callable[..., HdfsStore]) -> None:
+    store = make(retry_timeout=1)
+    namenode.before = lambda op, _: Canned(200 if op == "LISTSTATUS_BATCH" else 404, b"[" * 100_000)
+    with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
+        store.list("")
+    with pytest.raises(StorageError, match="STORE_UNAVAILABLE"):
+        store.read("a")
+
+
 def test_a_process_without_a_name_says_so(
     namenode: Namenode, make: Callable[..., HdfsStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,7 +436,7 @@ def test_ranges(namenode: Namenode, make: Callable[..., HdfsStore]) -> None:
             store.read("a", 2, 3)
 
 
-@pytest.mark.parametrize("target", ["", "file:///etc/passwd", "/relative"])
+@pytest.mark.parametrize("target", ["", "file:///etc/passwd", "/relative", "http://[::1"])
 def test_a_redirection_that_is_none(namenode: Namenode, make: Callable[..., HdfsStore], target: str) -> None:
     namenode.server.answer = lambda _: Canned(307, b"", {"Location": target})
     with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
