@@ -8,7 +8,8 @@ A file's name is there before its bytes, so CREATE alone would show half a commi
 
 1 has a new name at each attempt, so a lost answer leaves a file without meaning, which is swept. After a lost
 answer of 3 the temporary file is deleted: if it was still there, the rename has not happened, and cannot any
-more. If not, the outcome is indefinite, and the caller repeats the same bytes and compares.
+more. If not, the outcome is indefinite, and the caller repeats the same bytes and compares. A refusal counts
+only if the file was still there, or the name does not exist.
 abort_puts deletes the temporary files of a name, so that step 3 of a stalled put fails whenever it arrives.
 
 A large file waits in a local temporary file, and is then put in the same way.
