@@ -346,6 +346,11 @@ class AzureClient(RestClient):
         headers["authorization"] = f"Bearer {self._token()}"
         return query, headers
 
+    def forget_token(self) -> bool:
+        with self._credential_lock:
+            self._credential = None  # it caches
+        return self.options.account_key is None and not self._sas and not self.options.anon
+
     def _token(self) -> str:
         if self.endpoint.startswith("http://") and self.options.client_secret is None:
             raise invalid(

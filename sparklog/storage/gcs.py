@@ -383,6 +383,11 @@ class GcsClient(RestClient):
             headers.setdefault("authorization", f"Bearer {self._token(request)}")
         return query, headers
 
+    def forget_token(self) -> bool:
+        with self._refreshing:
+            self._credentials = None  # the key file may be another one, too
+        return not self.options.is_anonymous
+
     def _token(self, request: Request) -> str:
         with self._refreshing:
             if self._credentials is None:

@@ -135,7 +135,23 @@ class RestClient(ObjectClient):
     # --- requests ------------------------------------------------------------------------------------
 
     def send(self, request: Request, guard: Callable[[], bool] | None = None) -> Answer:
-        """Make one attempt. Raises one of `failures`; RetriableError if the guard refuses."""
+        """Make one attempt; another one if the store refuses the token, which may have been revoked.
+
+        Raises one of `failures`; RetriableError if the guard refuses.
+        """
+        try:
+            return self._send_signed(request, guard)
+        except AnswerError as error:
+            is_of_store = error.answer.status == 401 and bool(error.code)
+            if not is_of_store or "authorization" in request.headers or not self.forget_token():
+                raise
+        return self._send_signed(request, guard)
+
+    def forget_token(self) -> bool:
+        """Drop the token, so that the next request asks for a new one; false if there is none."""
+        return False
+
+    def _send_signed(self, request: Request, guard: Callable[[], bool] | None) -> Answer:
         with self._permits:
             query, headers = self._signed(request)
             target = self.endpoint + request.path

@@ -351,6 +351,30 @@ def test_a_page_that_quotes_the_request_shows_no_credentials(
         assert "hushhush" not in str(raised.value)
 
 
+def test_a_token_that_was_revoked_is_replaced_once(
+    server: CannedServer, make: Callable[..., AzureStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def credential(*_: object) -> Any:
+        made.append(f"token{len(made)}")
+        token = SimpleNamespace(token=made[-1])
+        return SimpleNamespace(get_token=lambda _: token)
+
+    monkeypatch.setattr(azure, "ClientSecretCredential", credential)
+    refused = error(401, "InvalidAuthenticationInfo")
+    server.answer = lambda asked: refused if asked.headers["authorization"].endswith("0") else CREATED
+    store = make(tenant_id="t", client_id="i", client_secret="s")
+    store.put_if_absent("a", b"x")
+    assert [asked.headers["authorization"] for asked in server.asked] == ["Bearer token0", "Bearer token1"]
+    server.asked.clear()
+    server.answer = lambda _: refused
+    for options in ({"tenant_id": "t", "client_id": "i", "client_secret": "s"}, {}):
+        with pytest.raises(StorageError, match="STORAGE_REFUSED"):
+            make(**options).put_if_absent("b", b"x")
+    assert len(server.asked) == 3
+
+
 def test_dates_checked_for_a_key_are_not_therefore_checked_for_a_token(
     server: CannedServer, make: Callable[..., AzureStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:

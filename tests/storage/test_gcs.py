@@ -273,6 +273,29 @@ def test_a_token_is_refreshed_once_and_sent(
     assert server.asked[-1].headers["authorization"] == "Bearer token 2"
 
 
+def test_a_token_that_was_revoked_is_replaced_once(
+    server: CannedServer, make: Callable[..., GcsStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Credentials] = []
+
+    def default(scopes: object) -> Any:
+        made.append(Credentials(3600))
+        made[-1].refreshed = 10 * len(made)
+        return made[-1], "project"
+
+    monkeypatch.setattr(google.auth, "default", default)
+    server.answer = lambda asked: (
+        error(401) if asked.headers["authorization"] == "Bearer token 11" else CREATED
+    )
+    store = make(token="google_default")
+    store.put_if_absent("a", b"x")
+    assert [asked.headers["authorization"][-2:] for asked in server.asked] == ["11", "21"]
+    server.answer = lambda _: error(401)
+    with pytest.raises(StorageError, match="STORAGE_REFUSED"):
+        store.put_if_absent("b", b"x")
+    assert len(server.asked) == 4
+
+
 def test_no_put_has_a_token_that_outlives_its_commit_number(
     server: CannedServer, make: Callable[..., GcsStore], credentials: Credentials
 ) -> None:
