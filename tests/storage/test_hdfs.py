@@ -459,16 +459,6 @@ def test_listings_ascend_through_batches_and_directories(
     assert sorted(file.name for portion in store.walk(lambda _: True) for file in portion) == sorted(names)
 
 
-def test_a_directory_may_be_named_as_another_one_begins(
-    namenode: Namenode, make: Callable[..., HdfsStore]
-) -> None:
-    store = make()
-    for name in ("a/1", "a-b/1", "b/1", "c/1", "c-d/1", "f"):
-        store.put_if_absent(name, b"")
-    assert [file.name for file in store.list("")] == ["f"]
-    assert store.top_names(3) == [".tmp/", "a/", "a-b/"]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -501,6 +491,16 @@ def test_a_listing_that_cannot_be_one(
     namenode.before = lambda op, _: said(content)
     with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
         make(retry_timeout=1).list("", recursive=True)
+
+
+def test_a_directory_may_be_named_as_another_one_begins(
+    namenode: Namenode, make: Callable[..., HdfsStore]
+) -> None:
+    store = make()
+    for name in ("a/1", "a-b/1", "b/1", "c/1", "c-d/1", "f"):
+        store.put_if_absent(name, b"")
+    assert [file.name for file in store.list("")] == ["f"]
+    assert store.top_names(3) == [".tmp/", "a/", "a-b/"]
 
 
 def test_urls() -> None:
