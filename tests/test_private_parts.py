@@ -24,6 +24,8 @@ NOT_OURS = {
     "_scheduled",  # asyncio's
     "_set_running_loop",
     "_TIMED_OUT",  # an error's of confluent-kafka
+    "_metadata",  # google-auth's, which reads the address of the metadata server at its import
+    "_GCE_METADATA_HOST",
 }
 # What does so with reason.
 REACHES = {

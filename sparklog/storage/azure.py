@@ -13,13 +13,13 @@ Sources: Azure Storage's REST API: Put Blob, Put Block List, List Blobs, Authori
 """
 
 import base64
-import binascii
 import dataclasses
 import datetime as dt
 import email.utils
 import functools
 import hashlib
 import hmac
+import re
 import secrets
 import threading
 import urllib.parse
@@ -77,6 +77,7 @@ _CONNECTION = {
     "blobendpoint": "endpoint_url",
 }
 _DOMAIN = "core.windows.net"
+_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ class AzureOptions(ObjectOptions):
     def secrets(self) -> tuple[str, ...]:
         """Also the signature of a SAS token, as a server may quote it."""
         given = [value for name in self.secret_fields if (value := getattr(self, name))]
-        query = (self.sas_token or "").lstrip("?")
+        query = (self.sas_token or "").strip().lstrip("?")
         signatures = [part[4:] for part in query.split("&") if part.startswith("sig=")]
         return (*given, *signatures, *map(urllib.parse.unquote, signatures))
 
@@ -135,9 +136,17 @@ def parse_azure_options(
     if options.account_key is not None:
         try:
             base64.b64decode(options.account_key, validate=True)
-        except binascii.Error:
+        except ValueError:
             raise invalid(AzureOptions, "account_key", "expected base64") from None
+    if options.sas_token is not None and "sig" not in _sas(options.sas_token):
+        # Otherwise the default chain would be asked for somebody else's token.
+        raise invalid(AzureOptions, "sas_token", "found no signature, expected sv=...&sig=...")
     return options
+
+
+def _sas(token: str) -> dict[str, str]:
+    """Parse a SAS token. A plus sign is itself: the signature is base64."""
+    return dict(urllib.parse.parse_qsl(token.strip().lstrip("?").replace("+", "%2B")))
 
 
 def _parts_of(text: object) -> dict[str, str]:
@@ -152,6 +161,8 @@ def _parts_of(text: object) -> dict[str, str]:
         parts[name.strip().lower()] = value.strip()
     found = {_CONNECTION[name]: value for name, value in parts.items() if name in _CONNECTION}
     if "endpoint_url" not in found and "accountname" in parts and "endpointsuffix" in parts:
+        if _ACCOUNT.fullmatch(parts["accountname"]) is None:
+            raise invalid(AzureOptions, "connection_string", "AccountName is not that of a storage account")
         protocol = parts.get("defaultendpointsprotocol", "https")
         found["endpoint_url"] = f"{protocol}://{parts['accountname']}.blob.{parts['endpointsuffix']}"
     return found
@@ -166,6 +177,8 @@ _TAKEN = {"BlobAlreadyExists", "ConditionNotMet"}
 _MISSING = {"BlobNotFound", "ResourceNotFound", "InvalidBlockList"}
 _RANGE = {"InvalidRange"}
 _BUCKET = {"ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"}
+# With status 409, and not because of another request.
+_FOREVER = {"SnapshotsPresent", "PublicAccessNotPermitted"}
 _BUSY = {"ServerBusy", "OperationTimedOut", "InternalError", "RequestTimeout"}
 _SIGNED_HEADERS = (
     "content-encoding",
@@ -199,7 +212,7 @@ class AzureClient(RestClient):
         self.container = place.container
         self.options = options
         self.account, endpoint = _account_and_endpoint(place, options)
-        self._sas = dict(urllib.parse.parse_qsl((options.sas_token or "").lstrip("?")))
+        self._sas = _sas(options.sas_token or "")
         self._credential: Any = None
         super().__init__(endpoint, options, clock)
 
@@ -215,7 +228,7 @@ class AzureClient(RestClient):
     # --- blobs ---------------------------------------------------------------------------------------
 
     def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
-        _validate_created(self.send(self._put_request(key, data, {"if-none-match": "*"}), guard))
+        _validate_created(self.send_once(self._put_request(key, data, {"if-none-match": "*"}), guard))
 
     def put(self, url: str, key: str, data: bytes) -> None:
         request = self._put_request(key, data, {})
@@ -333,7 +346,19 @@ class AzureClient(RestClient):
         headers["authorization"] = f"Bearer {self._token()}"
         return query, headers
 
+    def forget_token(self) -> bool:
+        with self._credential_lock:
+            self._credential = None  # it caches
+        return self.options.account_key is None and not self._sas and not self.options.anon
+
     def _token(self) -> str:
+        if self.endpoint.startswith("http://") and self.options.client_secret is None:
+            raise invalid(
+                AzureOptions,
+                "endpoint_url",
+                "found http://, expected https:// or a given credential: a token of the default chain is not "
+                "sent in the clear",
+            )
         with self._credential_lock:
             if self._credential is None:
                 self._credential = _credential(self.options)
@@ -374,9 +399,13 @@ class AzureClient(RestClient):
             **dict.fromkeys(_TAKEN, Outcome.TAKEN),
             **dict.fromkeys(_MISSING, Outcome.MISSING),
             **dict.fromkeys(_RANGE, Outcome.RANGE),
-            **dict.fromkeys(_BUCKET, Outcome.REFUSED),
+            **dict.fromkeys((*_BUCKET, *_FOREVER), Outcome.REFUSED),
             **dict.fromkeys(_BUSY, Outcome.BUSY),
         }
+        if (
+            self.options.anon and error.code == "ResourceNotFound"
+        ):  # of a private container, whatever is in it
+            return Outcome.REFUSED
         found = known.get(error.code)
         if found is not None:
             return found
@@ -414,6 +443,8 @@ def _account_and_endpoint(place: AzurePlace, options: AzureOptions) -> tuple[str
             fix="Write abfss://container@account.dfs.core.windows.net/prefix, or give the storage option "
             "account_name or connection_string",
         )
+    if _ACCOUNT.fullmatch(account) is None:
+        raise invalid(AzureOptions, "account_name", "expected 3 to 24 lower case letters and digits")
     return account, f"https://{account}.blob.{place.domain or _DOMAIN}"
 
 
@@ -421,7 +452,10 @@ def _credential(options: AzureOptions) -> Any:
     if options.client_secret is not None:
         if not (options.tenant_id and options.client_id):
             raise invalid(AzureOptions, "client_secret", "expected tenant_id and client_id with it")
-        return ClientSecretCredential(options.tenant_id, options.client_id, options.client_secret)
+        try:
+            return ClientSecretCredential(options.tenant_id, options.client_id, options.client_secret)
+        except ValueError:
+            raise invalid(AzureOptions, "tenant_id", "expected the id or the domain of a tenant") from None
     return DefaultAzureCredential(managed_identity_client_id=options.client_id)
 
 
@@ -444,8 +478,8 @@ def _md5_of(data: bytes | bytearray) -> str:
 
 
 def _validate_created(answer: Answer) -> None:
-    if answer.status != 201 or "etag" not in answer.headers:
-        raise WrongAnswerError("an answer without an ETag, which every put returns")
+    if answer.status != 201 or "etag" not in answer.headers or answer.data:
+        raise WrongAnswerError("no answer 201 with an ETag and without a body, which every put returns")
 
 
 def _validate_part(answer: Answer) -> None:
@@ -508,7 +542,7 @@ def _time_ms(blob: ET.Element) -> int:
 # A request's date may be 15 minutes ahead of the store, and is valid for 15 minutes from then on.
 PUT_LIFETIME_MS = 30 * 60_000
 _OLD_S = 20 * 60
-_refuses_old_dates: dict[str, bool] = {}
+_refuses_old_dates: dict[tuple[str, bool], bool] = {}
 
 
 class AzureStore(ObjectStore):
@@ -532,10 +566,12 @@ class AzureStore(ObjectStore):
         client = self.client
         if client.options.anon or (client.options.sas_token and not client.options.account_key):
             return None  # only signed requests have a date that is checked
-        if client.identity not in _refuses_old_dates:
+        # Of a kind of credentials: a date that a key has signed is checked, another one perhaps not.
+        kind = (client.identity, client.options.account_key is not None)
+        if kind not in _refuses_old_dates:
             now_s = client.storage_now_ms(client.now_ms()) / 1000
             refuses = client.refuses_old_date(self._prefix, now_s - _OLD_S)
             if refuses is None:
                 return None
-            _refuses_old_dates[client.identity] = refuses
-        return PUT_LIFETIME_MS if _refuses_old_dates[client.identity] else None
+            _refuses_old_dates[kind] = refuses
+        return PUT_LIFETIME_MS if _refuses_old_dates[kind] else None

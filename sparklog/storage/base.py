@@ -1,7 +1,6 @@
 """The store interface: named, immutable or append-only files, and one atomic primitive, put-if-absent.
 
 Invariants every store keeps:
-    - put_if_absent lets exactly one of any number of racing callers win, and has made the file durable
     - put_if_absent lets exactly one of any number of racing callers win; when it returns, the file and its
       name are durable;
     - a file made by put_if_absent never changes; a file made by append_file only grows, and only by the

@@ -41,6 +41,7 @@ from sparklog.errors import (
 from sparklog.storage.base import TEMPORARY_DIRECTORY
 from sparklog.storage.object_client import Listed, ObjectClient, Outcome, Page, Upload, ask
 from sparklog.storage.object_options import ObjectOptions, hide, invalid
+from sparklog.storage.object_probe import trial_key, try_requests
 from sparklog.storage.object_store import ObjectStore
 from sparklog.storage.root_rules import PROTOCOL, parse_fsspec_url, scheme_of
 
@@ -66,8 +67,20 @@ class FsspecOptions(ObjectOptions):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every text: any of them may be one."""
-        return tuple(value for _, value in self.given if isinstance(value, str) and len(value) > 3)
+        """Every text, also in lists and dicts: any of them may be one. Longer ones first."""
+        found = (text for _, value in self.given for text in _texts(value) if len(text) > 3)
+        return tuple(sorted(found, key=len, reverse=True))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)
 
 
 _OWN = ("retry_timeout", "refresh_interval_ms", "cache_dir", "cache_bytes", "max_concurrency")
@@ -182,7 +195,14 @@ class FsspecClient(ObjectClient):
 
     def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
         ask(guard)
-        self._run("put_object", lambda fs: self._with_parents(fs, key, create_exclusively, data), len(data))
+        try:
+            self._run(
+                "put_object", lambda fs: self._with_parents(fs, key, create_exclusively, data), len(data)
+            )
+        except FsspecError as error:
+            if isinstance(error.__cause__, TypeError | ValueError):  # perhaps of a damaged answer
+                raise FsspecError(str(error)) from None
+            raise
 
     def put(self, url: str, key: str, data: bytes) -> None:
         def write(fs: AbstractFileSystem, path: str, content: bytes) -> None:
@@ -196,7 +216,10 @@ class FsspecClient(ObjectClient):
 
     def get(self, url: str, key: str, position: int, end: int | None) -> tuple[bytes, int]:
         def read(fs: AbstractFileSystem) -> tuple[bytes, int]:
-            size = int(fs.info(self._path(key))["size"])
+            found = fs.info(self._path(key))
+            if found.get("type") == "directory":
+                raise IsADirectoryError(key)
+            size = int(found["size"])
             stop = size if end is None else min(end, size)
             if position >= stop:
                 return b"", size
@@ -233,10 +256,17 @@ class FsspecClient(ObjectClient):
         )
 
     def _page(self, found: Sequence[Mapping[str, Any]], start_after: str | None) -> Page:
-        start = len(self.path.lstrip("/")) + 1
+        inside = f"{self.path.strip('/')}/".lstrip("/")
         objects, directories = [], []
         for entry in found:
-            key = str(entry["name"]).lstrip("/")[start:]
+            name = str(entry["name"]).lstrip("/")
+            if not name.startswith(inside):
+                raise StorageError(
+                    "STORAGE_UNSUPPORTED",
+                    f"{self.url}: a listing with {name!r}, expected names that begin with {inside!r}",
+                    fix="Use a directory, s3://, gs://, abfss:// or az://; see docs/filesystems.md",
+                )
+            key = name[len(inside) :]
             if entry.get("type") == "directory":
                 directories.append(f"{key.rstrip('/')}/")
             elif start_after is None or key > start_after:
@@ -273,11 +303,22 @@ class FsspecClient(ObjectClient):
             self._run("put_part", lambda _: file.write(bytes(data)), len(data))
         except FsspecError as error:  # what of it was written is unknown
             raise self.storage_error("write", upload.url, error) from error
+        upload.tokens[number] = str(position + len(data))
 
     def complete_upload(self, upload: Upload) -> None:
         file = self._uploads[upload.state]
+
+        def complete(fs: AbstractFileSystem) -> None:
+            file.close()
+            size, written = (
+                int(fs.info(self._path(upload.key))["size"]),
+                int(upload.tokens[max(upload.tokens)]),
+            )
+            if size != written:
+                raise FsspecError(f"closed without an error at {size} bytes of {written}")
+
         try:
-            self._run("complete_upload", lambda _: file.close())
+            self._run("complete_upload", complete)
         except FsspecError as error:
             raise self.storage_error("write", upload.url, error) from error
         del self._uploads[upload.state]
@@ -325,14 +366,15 @@ class FsspecClient(ObjectClient):
         return write(fs, path, data)
 
     def outcome_of(self, error: Exception) -> Outcome:
-        for cause in _causes(error):
-            if isinstance(cause, FileExistsError) or _status_of(cause) in _CONFLICTS:
+        # Only what it was raised from: a timeout of a write may have come after "no such file" of a look.
+        for cause in _causes(error, contexts=False):
+            if _is_conflict(cause):
                 return Outcome.TAKEN
             if isinstance(cause, FileNotFoundError | IsADirectoryError | NotADirectoryError):
                 return Outcome.MISSING
             if isinstance(cause, PermissionError | NotImplementedError | TypeError | ValueError):
                 return Outcome.REFUSED
-        return Outcome.BUSY
+        return Outcome.TAKEN if is_conflict(error) else Outcome.BUSY
 
     def describe(self, error: Exception) -> str:
         text = hide(str(error), self.options)
@@ -391,18 +433,21 @@ _CONFLICTS = {409, 412}
 
 def is_conflict(error: BaseException) -> bool:
     """True if an exception of any library says that the name is taken."""
-    return any(
-        isinstance(cause, FileExistsError) or _status_of(cause) in _CONFLICTS for cause in _causes(error)
-    )
+    return any(map(_is_conflict, _causes(error)))
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _is_conflict(error: BaseException) -> bool:
+    return isinstance(error, FileExistsError) or _status_of(error) in _CONFLICTS
+
+
+def _causes(error: BaseException, *, contexts: bool = True) -> Iterator[BaseException]:
+    """Yield an exception and what it was raised from; `contexts`: also what was handled meanwhile."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:
         seen.append(cause)
         yield cause
-        cause = cause.__cause__ or cause.__context__
+        cause = cause.__cause__ or (cause.__context__ if contexts else None)
 
 
 def _status_of(error: BaseException) -> int:
@@ -434,7 +479,7 @@ class FsspecStore(ObjectStore):
         return "Use a directory, s3://, gs://, abfss:// or az://; see docs/filesystems.md"
 
     def try_requests(self) -> None:
-        """Race two processes, for a new root and for `doctor`.
+        """Race two processes, and make each kind of request once, for a new root and for `doctor`.
 
         Raises:
             StorageError: STORAGE_UNSUPPORTED: the file system lacks what a root needs.
@@ -446,18 +491,20 @@ class FsspecStore(ObjectStore):
 
 
 def race(client: FsspecClient, url: str) -> None:
-    """Let two processes create the same names, ROUNDS times; remove what they wrote.
+    """Let two processes create the same names, ROUNDS times, and try the other requests; leave nothing.
 
     Raises:
         StorageError: STORAGE_UNSUPPORTED, with what is missing.
     """
-    directory = f"{TEMPORARY_DIRECTORY}/probe-{secrets.token_hex(8)}"
+    directory = trial_key("")
     names = [f"{directory}/{number}" for number in range(ROUNDS)]
-    made = [directory, TEMPORARY_DIRECTORY]
+    made = [f"{directory}/trial", directory, TEMPORARY_DIRECTORY]
     if not _is_there(client):
         made.append("")
     try:
         missing = _run_race(client, names)
+        if not missing:
+            try_requests(client, "", url, key=made[0])
     finally:
         _remove(client, url, made, names)
     if missing:
@@ -487,6 +534,10 @@ def _run_race(client: FsspecClient, names: Sequence[str]) -> str:
         for name in names:
             for racer in racers:
                 racer.say(client._path(name))
+            for racer in racers:
+                racer.answer()  # both have seen that it is missing
+            for racer in racers:
+                racer.say("")
             outcomes = [racer.answer() for racer in racers]
             if (missing := _missing(outcomes)) is not None:
                 return missing

@@ -43,11 +43,14 @@ from sparklog.storage.object_store import PARTS, ObjectStore
 from sparklog.storage.rest_client import (
     Answer,
     AnswerError,
+    CredentialsError,
     Request,
     RestClient,
     by_status,
+    connect,
     no_answer_code,
     parse_int,
+    parse_json,
     to_ms,
     validate_empty,
 )
@@ -138,7 +141,8 @@ class _Transport(google.auth.transport.Request):
             response = self._client.plain_request(method, url, body, headers, timeout)
         except GcsClient.failures as error:
             raise google.auth.exceptions.TransportError(str(error)) from error  # type: ignore[no-untyped-call]
-        return _Response(response.status, dict(response.headers), response.data)
+        # Not as a dict: google-auth asks for content-type, and the metadata server sends Content-Type.
+        return _Response(response.status, response.headers, response.data)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -226,17 +230,24 @@ class GcsClient(RestClient):
     def plain_request(
         self, method: str, url: str, body: Any, headers: Mapping[str, str] | None, timeout: float | None
     ) -> Any:
-        """Make a request to any address, for google-auth."""
+        """Make a request to any address, for google-auth, by the proxy for that address."""
         limit = self.options.read_timeout if timeout is None else min(timeout, self.options.read_timeout)
-        return self.connected().request(
-            method, url, body=body, headers=dict(headers or {}), retries=False, timeout=limit
-        )
+        with connect(url, self.options) as http:
+            return http.request(
+                method,
+                url,
+                body=body,
+                headers=dict(headers or {}),
+                redirect=False,
+                retries=False,
+                timeout=limit,
+            )
 
     # --- objects -------------------------------------------------------------------------------------
 
     def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
         request = self._upload_request(key, data, {"ifGenerationMatch": "0"})
-        _validate_created(self.send(request, guard))
+        _validate_created(self.send_once(request, guard))
 
     def put(self, url: str, key: str, data: bytes) -> None:
         request = self._upload_request(key, data, {})
@@ -372,6 +383,11 @@ class GcsClient(RestClient):
             headers.setdefault("authorization", f"Bearer {self._token(request)}")
         return query, headers
 
+    def forget_token(self) -> bool:
+        with self._refreshing:
+            self._credentials = None  # the key file may be another one, too
+        return not self.options.is_anonymous
+
     def _token(self, request: Request) -> str:
         with self._refreshing:
             if self._credentials is None:
@@ -379,8 +395,12 @@ class GcsClient(RestClient):
             if not self._credentials.valid:
                 self._credentials.refresh(_Transport(self))
             expiry: dt.datetime | None = self._credentials.expiry
-            token = str(self._credentials.token)
-        if request.query.get("ifGenerationMatch") == "0" and expiry is not None:
+            token = self._credentials.token
+        if not token or not isinstance(token, str):
+            raise CredentialsError("an answer without an access token")
+        if request.query.get("ifGenerationMatch") == "0":
+            if expiry is None:
+                raise CredentialsError("an access token without a lifetime, expected an hour at most")
             left_s = expiry.replace(tzinfo=dt.UTC).timestamp() - self.now_ms() / 1000
             if left_s > TOKEN_LIFETIME_MS / 1000 + _LEEWAY_S:
                 raise InvalidRequestError(
@@ -403,7 +423,7 @@ class GcsClient(RestClient):
         try:
             self.send(request)
         except AnswerError as error:
-            if error.answer.status in {401, 403}:
+            if error.answer.status == 401 and error.code:  # a proxy's 401, or a 403, says nothing of tokens
                 return True
             return False if self.outcome_of(error) in {Outcome.MISSING, Outcome.RANGE} else None
         except GcsClient.failures:
@@ -413,15 +433,13 @@ class GcsClient(RestClient):
     # --- errors --------------------------------------------------------------------------------------
 
     def parse_error(self, answer: Answer) -> AnswerError:
-        try:
-            error = json.loads(answer.data)["error"]
-            if isinstance(error, str):  # of OAuth
-                return AnswerError(answer, error, "")
-            reasons = error.get("errors") or [{}]
-            code = str(reasons[0].get("reason") or error.get("status") or "error")
-            return AnswerError(answer, code, str(error.get("message", "")))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-            text = no_answer_code(answer)
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, IndexError):
+            error = parse_json(answer.data)["error"]
+            if error["code"] == answer.status:  # many servers have an "error"; Google's names the status
+                reasons = error.get("errors") or [{}]
+                code = str(reasons[0].get("reason") or error.get("status") or "error")
+                return AnswerError(answer, code, str(error.get("message", "")))
+        text = no_answer_code(answer)
         # Downloads have plain texts.
         if text.startswith("No such object"):
             return AnswerError(answer, "notFound", text)
@@ -433,7 +451,7 @@ class GcsClient(RestClient):
     def outcome_of_answer(self, error: AnswerError) -> Outcome:
         if self.is_bucket_missing(error):
             return Outcome.REFUSED
-        if error.answer.status == _TAKEN:
+        if error.answer.status == _TAKEN and error.code:
             return Outcome.TAKEN
         return by_status(error.answer.status, is_stores=bool(error.code))
 
@@ -463,7 +481,7 @@ class GcsClient(RestClient):
 
 def _validate_created(answer: Answer) -> None:
     try:
-        generation = json.loads(answer.data)["generation"]
+        generation = parse_json(answer.data)["generation"]
     except (ValueError, KeyError, TypeError):
         raise WrongAnswerError("an answer without a generation, which every put returns") from None
     if not str(generation).isdecimal():
@@ -473,7 +491,7 @@ def _validate_created(answer: Answer) -> None:
 def _parse_page(answer: Answer, prefix: str, start_after: str | None) -> tuple[Page, str]:
     """Return (page, token of the next). Raises WrongAnswerError."""
     try:
-        content = json.loads(answer.data)
+        content = parse_json(answer.data)
         if content["kind"] != "storage#objects":
             raise WrongAnswerError("no listing")
         token = str(content.get("nextPageToken") or "")

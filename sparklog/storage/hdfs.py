@@ -8,7 +8,8 @@ A file's name is there before its bytes, so CREATE alone would show half a commi
 
 1 has a new name at each attempt, so a lost answer leaves a file without meaning, which is swept. After a lost
 answer of 3 the temporary file is deleted: if it was still there, the rename has not happened, and cannot any
-more. If not, the outcome is indefinite, and the caller repeats the same bytes and compares.
+more. If not, the outcome is indefinite, and the caller repeats the same bytes and compares. A refusal counts
+only if the file was still there, or the name does not exist.
 abort_puts deletes the temporary files of a name, so that step 3 of a stalled put fails whenever it arrives.
 
 A large file waits in a local temporary file, and is then put in the same way.
@@ -23,7 +24,6 @@ import dataclasses
 import functools
 import getpass
 import hashlib
-import json
 import mmap
 import os
 import secrets
@@ -39,7 +39,15 @@ from sparklog.storage.object_client import Listed, Outcome, Page, PageOrder, Upl
 from sparklog.storage.object_options import ObjectOptions, from_environment
 from sparklog.storage.object_probe import try_requests
 from sparklog.storage.object_store import ObjectStore
-from sparklog.storage.rest_client import Answer, AnswerError, Request, RestClient, by_status, no_answer_code
+from sparklog.storage.rest_client import (
+    Answer,
+    AnswerError,
+    Request,
+    RestClient,
+    by_status,
+    no_answer_code,
+    parse_json,
+)
 from sparklog.storage.root_rules import HdfsPlace, parse_hdfs_url
 
 # --- options -----------------------------------------------------------------------------------------
@@ -116,6 +124,14 @@ class NothingHappenedError(OSError):
     """An attempt without a definite answer that cannot take effect any more."""
 
 
+class NameTakenError(OSError):
+    """The name exists, perhaps by the attempt itself: the content decides."""
+
+
+class NoOptionsError(OSError):
+    """The server has renamed the file, or not, without looking at the options of the rename."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
     """A file or directory as the NameNode lists it; the name of its own status is empty."""
@@ -148,7 +164,7 @@ def _parse_entry(found: Any) -> _Entry:
 def _parse(answer: Answer, *path: str) -> Any:
     """Return a part of an answer in JSON. Raises WrongAnswerError."""
     try:
-        found = json.loads(answer.data)
+        found = parse_json(answer.data)
         for name in path:
             found = found[name]
     except (ValueError, KeyError, TypeError):
@@ -172,7 +188,7 @@ class HdfsClient(RestClient):
     def __init__(self, place: HdfsPlace, options: HdfsOptions, clock: Clock) -> None:
         self.options = options
         self._temporary = f"{place.prefix}/{TEMPORARY_DIRECTORY}".lstrip("/")
-        self._user = options.user or getpass.getuser()
+        self._user = options.user or ("" if options.token else _own_user())
         super().__init__(options.endpoint_url or place.endpoint, options, clock)
 
     def after_fork_in_child(self) -> None:
@@ -195,7 +211,7 @@ class HdfsClient(RestClient):
             raise WrongAnswerError(f"an answer {answer.status}, expected a redirection to a DataNode")
         target = answer.headers.get("location", "")
         schemes = {"https"} if self.endpoint.startswith("https:") else {"http", "https"}
-        if urllib.parse.urlsplit(target).scheme not in schemes:  # a token must not go on in the clear
+        if _scheme(target) not in schemes:  # a token must not go on in the clear
             raise WrongAnswerError(f"a redirection to no {' or '.join(sorted(schemes))} address")
         headers = {"content-type": "application/octet-stream"} if request.body is not None else {}
         with self._permits:
@@ -223,7 +239,9 @@ class HdfsClient(RestClient):
             body=data,
         )
         try:
-            self._send_data(request)
+            answer = self._send_data(request)
+            if answer.status != 201:  # a page of a proxy: the file may still be growing
+                raise WrongAnswerError(f"an answer {answer.status}, expected 201")
         except self.failures as error:
             if self.outcome_of(error) is Outcome.REFUSED:
                 raise
@@ -247,18 +265,45 @@ class HdfsClient(RestClient):
         try:
             self._rename(request, key, guard)
         except self.failures as error:
-            is_unknown = self.outcome_of(error) is Outcome.BUSY
-            try:
-                was_there = self._delete_once(temporary)
-            except self.failures:
-                raise error from None
-            if is_unknown and was_there:
-                raise NothingHappenedError(self.describe(error)) from error
-            raise
+            meant = self._meaning(error, temporary, key, overwrite=overwrite)
+            if meant is error:
+                raise
+            raise meant from error
         except BaseException:  # of the guard
             with contextlib.suppress(*self.failures):
                 self._delete_once(temporary)
             raise
+
+    def _meaning(self, error: Exception, temporary: str, key: str, *, overwrite: bool) -> Exception:
+        """Remove the temporary file of a rename that failed; return the error that this shows.
+
+        A proxy or a router may send a rename twice, and return the second answer: there is no such file. So
+        "no such file" and "IOException" prove nothing if the temporary file is gone.
+        """
+        outcome = self.outcome_of(error)
+        try:
+            was_there = self._delete_once(temporary)
+        except self.failures:
+            is_definite = outcome is not Outcome.MISSING and not _is_vague(error)
+            return error if is_definite else _unknown(self.describe(error))
+        if was_there:
+            is_repeated = outcome in {Outcome.BUSY, Outcome.MISSING}
+            return NothingHappenedError(self.describe(error)) if is_repeated else error
+        if outcome in {Outcome.TAKEN, Outcome.UNSENT, Outcome.BUSY}:
+            return error
+        if overwrite:
+            return _unknown(self.describe(error))
+        # Without its file no rename happens any more.
+        try:
+            self.status(key)
+        except self.failures as looked:
+            if self.outcome_of(looked) is not Outcome.MISSING:
+                return _unknown(self.describe(looked))
+        else:
+            return NameTakenError(self.describe(error))
+        if outcome is not Outcome.MISSING:
+            return error
+        return RetriableError("PUT_REFUSED", f"/{key}: overtaken while writing", fix="Refresh and try again")
 
     def _rename(self, request: Request, key: str, guard: Callable[[], bool] | None) -> None:
         try:
@@ -275,14 +320,7 @@ class HdfsClient(RestClient):
             if self.outcome_of(error) is Outcome.REFUSED:
                 raise
             raise NothingHappenedError(self.describe(error)) from error
-        try:
-            _validate_renamed(self.send(request))
-        except AnswerError as error:
-            if self.outcome_of(error) is not Outcome.MISSING:
-                raise
-            raise RetriableError(
-                "PUT_REFUSED", f"/{key}: overtaken while writing", fix="Refresh and try again"
-            ) from error
+        _validate_renamed(self.send(request))
 
     def _make_directory(self, key: str) -> None:
         self.send(Request(name="make_directory", method="PUT", path=_path(key), query={"op": "MKDIRS"}))
@@ -317,6 +355,7 @@ class HdfsClient(RestClient):
         answer = self._send_data(Request(name="get_object", method="GET", path=_path(key), query=query))
         if not {"content-length", "transfer-encoding"} & answer.headers.keys():
             raise WrongAnswerError("bytes without their number")
+        _validate_type(answer)
         data = answer.data
         if end is not None and len(data) > end - position:
             raise WrongAnswerError(f"{len(data)} bytes, expected {end - position} at most")
@@ -481,7 +520,7 @@ class HdfsClient(RestClient):
 
     def parse_error(self, answer: Answer) -> AnswerError:
         try:
-            error = json.loads(answer.data)["RemoteException"]
+            error = parse_json(answer.data)["RemoteException"]
             # DataNodes append Java's stack.
             return AnswerError(
                 answer, str(error["exception"]), str(error.get("message", "")).partition("\n")[0]
@@ -504,10 +543,35 @@ class HdfsClient(RestClient):
         return by_status(status, is_stores=bool(code))
 
     def outcome_of(self, error: Exception) -> Outcome:
+        if isinstance(error, NameTakenError):
+            return Outcome.TAKEN
+        if isinstance(error, NoOptionsError):
+            return Outcome.REFUSED
         return Outcome.UNSENT if isinstance(error, NothingHappenedError) else super().outcome_of(error)
+
+    def storage_error(self, action: str, url: str, error: Exception) -> StorageError:
+        if isinstance(error, NoOptionsError):
+            return StorageError(
+                "STORAGE_UNSUPPORTED",
+                f"{url}: {error}",
+                fix="Use another store, or a newer version of it; docs/object-stores.md has the list",
+            )
+        return super().storage_error(action, url, error)
 
     def is_bucket_missing(self, error: Exception) -> bool:  # noqa: ARG002 - there are none
         return False
+
+
+def _own_user() -> str:
+    """Raises InvalidRequestError: a container may run with a number that has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            "storage option user: not given, and the user of this process has no name",
+            fix="Give the storage option user, or HADOOP_USER_NAME",
+        ) from None
 
 
 def put_key(key: str) -> str:
@@ -517,6 +581,12 @@ def put_key(key: str) -> str:
 
 def _path(key: str) -> str:
     return f"/webhdfs/v1/{urllib.parse.quote(key, safe='/')}"
+
+
+def _scheme(url: str) -> str:
+    with contextlib.suppress(ValueError):
+        return urllib.parse.urlsplit(url).scheme
+    return ""
 
 
 def _page(prefix: str, entries: Sequence[_Entry], start_after: str | None, *, is_last: bool) -> Page:
@@ -533,12 +603,29 @@ def _page(prefix: str, entries: Sequence[_Entry], start_after: str | None, *, is
 
 def _validate_renamed(answer: Answer) -> None:
     """Refuse the answer of a rename without options, which neither overwrites nor says why it failed."""
-    if answer.data:
-        raise StorageError(
-            "STORAGE_UNSUPPORTED",
-            "the server ignores renameoptions, as HttpFS does: commits and hints need them",
-            fix="Use another store, or a newer version of it; docs/object-stores.md has the list",
-        )
+    if not answer.data:
+        _validate_type(answer)
+        return
+    _parse(answer, "boolean")
+    raise NoOptionsError("the server ignores renameoptions, as HttpFS does: commits and hints need them")
+
+
+def _is_vague(error: Exception) -> bool:
+    """True for an IOException, of which NameNodes and routers have many kinds, and for what is not theirs."""
+    if isinstance(error, AnswerError):
+        return error.code not in {*_PERMANENT, *_NOT_NOW, "FileAlreadyExistsException"}
+    return isinstance(error, NoOptionsError)
+
+
+def _unknown(text: str) -> Exception:
+    return OSError(f"unknown whether the file was renamed: {text}")
+
+
+def _validate_type(answer: Answer) -> None:
+    """Refuse what is not bytes, though the status is a success: a page of a proxy, or an empty one."""
+    found = answer.headers.get("content-type", "")
+    if found.partition(";")[0].strip().lower() != "application/octet-stream":
+        raise WrongAnswerError(f"an answer of type {found[:40]!r}, expected application/octet-stream")
 
 
 def _local_error(url: str, error: OSError) -> StorageError:

@@ -16,6 +16,7 @@ Sources: ADR 0009, ADR 0036.
 """
 
 import contextlib
+import datetime as dt
 import email.utils
 import enum
 import itertools
@@ -57,24 +58,26 @@ class PageOrder:
         self._last = {_as_bytes: "", as_directories: ""}
         self._empty = 0
 
-    def add(self, names: list[str]) -> None:
-        """Check the names of the next page.
+    def add(self, names: Sequence[str], directories: Sequence[str] = ()) -> None:
+        """Check the names of the next page, and of the directories that it lists apart from them.
 
         Raises:
             WrongAnswerError: it is not behind the last one.
         """
-        self._empty = 0 if names else self._empty + 1
+        self._empty = 0 if names or directories else self._empty + 1
         if self._empty > MAX_EMPTY_PAGES:
             raise WrongAnswerError(f"{self._empty} pages of a listing without a name")
         for order in list(self._last):
-            ordered = [self._last[order], *map(order, names)]
+            found = [order(name) for name in (*names, *directories)]
+            ordered = [self._last[order], *(sorted(found) if directories else found)]
             if all(one < next_one for one, next_one in itertools.pairwise(ordered)):
                 self._last[order] = ordered[-1]
             else:
                 del self._last[order]
         if not self._last:
+            listed = (*names, *directories)
             raise WrongAnswerError(
-                f"a page of a listing, from {names[0]!r} to {names[-1]!r}, that is not in order, or not "
+                f"a page of a listing, from {listed[0]!r} to {listed[-1]!r}, that is not in order, or not "
                 "behind the previous page"
             )
 
@@ -212,7 +215,7 @@ class ObjectClient(ABC):
                 failpoint("s3.put.answered")
             except self.failures as error:
                 outcome = self.outcome_of(error)
-                if outcome in {Outcome.BUSY, Outcome.CONFLICT}:
+                if outcome in {Outcome.BUSY, Outcome.CONFLICT, Outcome.RANGE}:  # no put has a range
                     raise IndefinitePutError(
                         "PUT_INDEFINITE",
                         f"{url}: no definite answer: {self.describe(error)}",
@@ -305,7 +308,9 @@ class ObjectClient(ABC):
         self._has_answered = True
         if date:
             with contextlib.suppress(ValueError, TypeError, OverflowError):
-                stamp = email.utils.parsedate_to_datetime(date).timestamp()
+                found = email.utils.parsedate_to_datetime(date)
+                # A NameNode sends two, from which the parser takes the first, without its zone.
+                stamp = (found if found.tzinfo else found.replace(tzinfo=dt.UTC)).timestamp()
                 self._ahead_ms = round(stamp * 1000) - self._clock.now_ms()
 
     # --- repetition ----------------------------------------------------------------------------------

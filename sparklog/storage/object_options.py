@@ -136,6 +136,8 @@ def _endpoint(options: type[ObjectOptions], url: str) -> str:
     parts = urllib.parse.urlsplit(url)
     if "@" in parts.netloc:
         raise invalid(options, "endpoint_url", "found a user name or password in it")
+    if parts.query or parts.fragment:
+        raise invalid(options, "endpoint_url", "found a query or fragment in it")
     if parts.scheme not in {"http", "https"} or not parts.hostname or not _has_legal_port(parts):
         raise invalid(options, "endpoint_url", "expected http://host:port or https://host")
     return url

@@ -99,14 +99,14 @@ def _race(client: ObjectClient, key: str, url: str) -> int:
 # Not here: S3's requests (s3_probe.py), of which more can be missing.
 
 
-def try_requests(client: ObjectClient, prefix: str, url: str) -> None:
-    """Make each kind of request once.
+def try_requests(client: ObjectClient, prefix: str, url: str, *, key: str = "") -> None:
+    """Make each kind of request once, for objects whose names begin with `key`, or with a new one.
 
     Raises:
         StorageError: STORAGE_UNSUPPORTED: the store refuses a request, or ignores it. STORAGE_REFUSED: a
             permission is missing. STORE_UNAVAILABLE, STORE_ANSWER_WRONG, ...: as for every request.
     """
-    run_trial(_Trial(client, url, trial_key(prefix)), url, "docs/object-stores.md has the list")
+    run_trial(_Trial(client, url, key or trial_key(prefix)), url, "docs/object-stores.md has the list")
 
 
 class Trial(Protocol):
@@ -173,6 +173,8 @@ class _Trial:
         given_up = self._begin(f"{first}-0")
         client.abort_upload(given_up)
         self._uploads.remove(given_up)
+        self.purpose = "to delete objects"
+        client.delete(url, given_up.key)  # a file system shows a name as soon as it is opened
         self.purpose = "to read a part of an object"
         self._expect(client.get(url, second, 2, 5) == (b"234", 10))
         self._expect(client.get(url, second, 10, 11)[0] == b"")
@@ -208,6 +210,6 @@ class _Trial:
         for upload in self._uploads:
             with contextlib.suppress(StorageError):
                 self._client.abort_upload(upload)
-        for key in self._keys:
+        for key in (*self._keys, *(upload.key for upload in self._uploads)):
             with contextlib.suppress(StorageError):
                 self._client.delete(self._url, key)

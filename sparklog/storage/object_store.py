@@ -530,10 +530,14 @@ class ObjectStore(ABC):
         return self._read_if_there(name, 1) is not None
 
     def top_names(self, limit: int) -> list[str]:
-        page = next(self.client.listed(self.url, self._prefix, by_directory=True, page_size=limit))
-        keys = [listed.key for listed in page.objects] + list(page.directories)
-        # The key of the prefix itself is how consoles show an empty folder.
-        return [key[len(self._prefix) :] for key in keys if key != self._prefix][:limit]
+        names: list[str] = []
+        for page in self.client.listed(self.url, self._prefix, by_directory=True, page_size=limit):
+            keys = [listed.key for listed in page.objects] + list(page.directories)
+            # The key of the prefix itself is how consoles show an empty folder.
+            names += [key[len(self._prefix) :] for key in keys if key != self._prefix]
+            if len(names) >= limit:  # a page may be empty, and not the last
+                break
+        return names[:limit]
 
     def list(
         self, prefix: str, *, recursive: bool = False, start_after: str | None = None, within_ms: int = 0

@@ -12,6 +12,7 @@ Sources: RFC 9110; urllib3's exceptions.
 
 import dataclasses
 import functools
+import json
 import math
 import re
 import ssl
@@ -26,13 +27,20 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProxyError
 
 from sparklog.clock import Clock
-from sparklog.errors import AlreadyExistsError, NotFoundError, StorageError
+from sparklog.errors import AlreadyExistsError, NotFoundError, SparklogError, StorageError
 from sparklog.storage.object_client import ObjectClient, Outcome, Page, PageOrder, WrongAnswerError, ask
 from sparklog.storage.object_options import ObjectOptions, hide
 
 _MAX_TEXT = 500
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
 _SUCCESS = range(200, 300)
+# As a page quotes a request, perhaps cut off.
+_CREDENTIAL = re.compile(
+    r"(\b(?:(?:bearer|sharedkey)\s+|(?:sig|delegation|assertion|\w+_token|\w+_secret)=))[^\s&\"'<>]+",
+    re.IGNORECASE,
+)
+# What one timeout is for while a body is sent: a slow network would not send a large one within it.
+_SENT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +87,10 @@ class AnswerError(Exception):
         self.code = code
 
 
+class CredentialsError(OSError):
+    """Credentials that are malformed, or the answer to them is: nothing was sent to the store."""
+
+
 class RestClient(ObjectClient):
     """A client over urllib3.
 
@@ -123,23 +135,67 @@ class RestClient(ObjectClient):
     # --- requests ------------------------------------------------------------------------------------
 
     def send(self, request: Request, guard: Callable[[], bool] | None = None) -> Answer:
-        """Make one attempt. Raises one of `failures`; RetriableError if the guard refuses."""
+        """Make one attempt; another one if the store refuses the token, which may have been revoked.
+
+        Raises one of `failures`; RetriableError if the guard refuses.
+        """
+        try:
+            return self._send_signed(request, guard)
+        except AnswerError as error:
+            is_of_store = error.answer.status == 401 and bool(error.code)
+            if not is_of_store or "authorization" in request.headers or not self.forget_token():
+                raise
+        return self._send_signed(request, guard)
+
+    def forget_token(self) -> bool:
+        """Drop the token, so that the next request asks for a new one; false if there is none."""
+        return False
+
+    def _send_signed(self, request: Request, guard: Callable[[], bool] | None) -> Answer:
         with self._permits:
-            query, headers = self.sign(request)
+            query, headers = self._signed(request)
             target = self.endpoint + request.path
             if query:
                 target += "?" + urllib.parse.urlencode(query, quote_via=urllib.parse.quote)
             ask(guard)
             return self._exchange(request, target, headers)
 
+    def send_once(self, request: Request, guard: Callable[[], bool] | None) -> Answer:
+        """Send a conditional request. As `send`; WrongAnswerError for a refusal that is not the store's own.
+
+        Something in between may have passed the request on, and refuse the answer.
+        """
+        try:
+            return self.send(request, guard)
+        except AnswerError as error:
+            if not error.code:
+                raise WrongAnswerError(str(error)) from error
+            raise
+
+    def _signed(self, request: Request) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Sign a request. Raises CredentialsError for what a library lets through, without its text."""
+        try:
+            query, headers = self.sign(request)
+        except self.failures:
+            raise
+        except (SparklogError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - of any library, about a key file or an answer
+            problem = f"malformed credentials, or answer to them: {type(error).__name__}"
+            raise CredentialsError(problem) from None
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            raise CredentialsError("credentials with characters that no header may have")
+        return query, headers
+
     def _exchange(self, request: Request, target: str, headers: Mapping[str, str]) -> Answer:
         """Send a request to a whole URL. Raises one of `failures`."""
         self._count({request.name: 1, "sent_bytes": len(request.body or b"")})
-        body: Any = request.body
+        body: Any = _pieces(request.body) if request.body else request.body
+        length = {} if request.body is None else {"content-length": str(len(request.body))}
         response = self.connected().request(
             request.method,
             target,
-            headers=dict(headers),
+            headers={**headers, **length},
             body=body,
             redirect=False,
             retries=False,
@@ -168,6 +224,8 @@ class RestClient(ObjectClient):
                 return _read_range(self.send(request), position, end)
             except AnswerError as error:
                 if self.outcome_of(error) is Outcome.RANGE:
+                    if not error.code and "content-range" not in error.answer.headers:
+                        raise WrongAnswerError("a range refused by no store") from error
                     return b"", _size_of_range_error(error.answer, position)
                 raise
 
@@ -215,7 +273,7 @@ class RestClient(ObjectClient):
         """Return the page if it is behind the one before it. Raises StorageError."""
         names = [listed.key for listed in page.objects]
         try:
-            order.add(sorted([*names, *page.directories]) if page.directories else names)
+            order.add(names, page.directories)
         except WrongAnswerError as error:
             raise self.storage_error("list_objects", url, error) from error
         return page
@@ -224,7 +282,7 @@ class RestClient(ObjectClient):
         """Return the pool of connections, made at the first call."""
         with self._lock:
             if self._http is None:
-                self._http = _connect(self.endpoint, self.base_options)
+                self._http = connect(self.endpoint, self.base_options)
             return self._http
 
     # --- errors --------------------------------------------------------------------------------------
@@ -232,12 +290,15 @@ class RestClient(ObjectClient):
     def outcome_of(self, error: Exception) -> Outcome:
         if isinstance(error, AnswerError):
             return self.outcome_of_answer(error)
+        if isinstance(error, CredentialsError):
+            return Outcome.REFUSED
         cause = error.original_error if isinstance(error, ProxyError) else error
         # Not ProxyError alone: it is raised for any failure of a connection through a proxy.
         return Outcome.UNSENT if isinstance(cause, NewConnectionError | ConnectTimeoutError) else Outcome.BUSY
 
     def describe(self, error: Exception) -> str:
-        text = hide(re.sub(r"(with url: [^?\s]*)\?\S*", r"\1", str(error)), self.base_options)
+        text = re.sub(r"(with url: [^?\s]*)?\?\S*", r"\1", str(error) or type(error).__name__)
+        text = _CREDENTIAL.sub(r"\1***", hide(text, self.base_options))
         return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
     def storage_error(self, action: str, url: str, error: Exception) -> StorageError:
@@ -271,6 +332,12 @@ class RestClient(ObjectClient):
         if status in {0, 401, 403}:
             return StorageError("STORAGE_REFUSED", found, fix=self.refusal_fix)
         return StorageError("STORAGE_FAILED", found, fix="Correct what the store's message names")
+
+
+def _pieces(body: bytes | bytearray | memoryview) -> Iterator[memoryview]:
+    view = memoryview(body)
+    for start in range(0, len(view), _SENT_BYTES):
+        yield view[start : start + _SENT_BYTES]
 
 
 def validate_empty(answer: Answer) -> None:
@@ -317,14 +384,14 @@ def _read_range(answer: Answer, position: int, end: int | None) -> tuple[bytes, 
 
 def _size_of_range_error(answer: Answer, position: int) -> int:
     text = answer.headers.get("content-range", "").rpartition("/")[2]
-    size = int(text) if text.isascii() and text.isdecimal() else 0
+    size = parse_int(text, "a size") if text else 0
     if size > position:
         raise WrongAnswerError(f"no bytes from {position} on, of an object of {size} bytes")
     return size
 
 
-def _connect(endpoint: str, options: ObjectOptions) -> urllib3.PoolManager:
-    """Return connections to the endpoint, through the proxy that the environment names."""
+def connect(endpoint: str, options: ObjectOptions) -> urllib3.PoolManager:
+    """Return connections to an address, through the proxy that the environment names for it."""
     parts = urllib.parse.urlsplit(endpoint)
     given: dict[str, Any] = {
         "num_pools": 4,
@@ -351,6 +418,14 @@ def _proxy(url: str) -> tuple[str, Mapping[str, str]]:
     user, at, host = rest.rpartition("@")
     headers = urllib3.make_headers(proxy_basic_auth=urllib.parse.unquote(user)) if at else {}
     return f"{scheme if separator else 'http'}://{host}", headers
+
+
+def parse_json(data: bytes) -> Any:
+    """Raises ValueError, also where it is nested too deeply."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def parse_int(text: str, what: str) -> int:

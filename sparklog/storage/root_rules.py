@@ -32,6 +32,7 @@ AZURE_SCHEMES = {"abfs", "abfss", "az"}
 HDFS_SCHEMES = {"hdfs", "webhdfs", "swebhdfs"}
 # The storage option that opens a URL through fsspec, though it has a store of its own.
 PROTOCOL = "protocol"
+_CHAIN = re.compile(r"\w+::(?:\w+::)*\w+:/")  # of fsspec: simplecache::s3://bucket/prefix
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 _UNSUITABLE = {
@@ -79,6 +80,12 @@ def local_path(root: str) -> str:
     if "\0" in path:
         raise InvalidRequestError(
             "ILLEGAL_ROOT", f"root {shown('root', root)}: not a path", fix="Give a directory or a file:// URL"
+        )
+    if _CHAIN.match(path):
+        raise InvalidRequestError(
+            "ILLEGAL_ROOT",
+            f"root {shown('root', path.partition('?')[0])}: a chain of file systems, expected one",
+            fix="Write the URL of the store itself: sparklog caches what it needs",
         )
     if path == "~" or path.startswith("~/"):
         # Only a shell expands it; a directory of that name would be created, and removed with `rm -r ~`.
@@ -230,7 +237,7 @@ _FSSPEC_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#:]*(?::\d+)?)(?:/([
 def parse_fsspec_url(url: str) -> str:
     """Return scheme://[user@]host[:port]/path in one form, for a file system of fsspec's."""
     match = _FSSPEC_URL.fullmatch(url)
-    if match is None:
+    if match is None or "::" in url:  # of a chain, whose last file system is another one
         raise InvalidRequestError(
             "ILLEGAL_ROOT",
             f"root {shown('root', url.partition('?')[0])}: not of the form scheme://host/path",

@@ -437,9 +437,9 @@ class S3Client(ObjectClient):
         while True:
             answer = self.call("list_objects_v2", url, within_ms=within_ms, **arguments)
             names = [entry["Key"] for entry in answer.get("Contents", ())]
-            names += [entry["Prefix"] for entry in answer.get("CommonPrefixes", ())]
+            directories = [entry["Prefix"] for entry in answer.get("CommonPrefixes", ())]
             try:
-                order.add(names if "Delimiter" not in arguments else sorted(names))
+                order.add(names, directories)
             except WrongAnswerError as error:
                 raise storage_error("list_objects_v2", url, error, self.options) from error
             yield answer

@@ -53,6 +53,25 @@ class AsksFirst(LinkingFileSystem):
         os.replace(temporary, path)
 
 
+class RemembersMissing(LinkingFileSystem):
+    """Asks whether the file exists, and keeps the answer."""
+
+    protocol = "remembersmissing"
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._answers: dict[str, bool] = {}
+
+    def exists(self, path: str, **_: Any) -> bool:
+        return self._answers.setdefault(path, os.path.exists(path))
+
+    def _name(self, temporary: str, path: str, mode: str) -> None:
+        if mode == "create" and self.exists(path):
+            raise FileExistsError(path)
+        self._answers[path] = True
+        os.replace(temporary, path)
+
+
 class ShowsTorn(LocalFileSystem):  # type: ignore[misc]  # untyped
     """Creates exclusively, and then writes."""
 
@@ -81,6 +100,7 @@ class CannotCreate(LinkingFileSystem):
 BROKEN = {
     LastWins: "an existing file was replaced",
     AsksFirst: "created the same file|an existing file was replaced",
+    RemembersMissing: "created the same file|an existing file was replaced",
     ShowsTorn: "visible before its content is complete",
     CannotCreate: "exclusive creation, .* NotImplementedError",
 }

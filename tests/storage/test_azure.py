@@ -5,6 +5,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -115,9 +116,14 @@ def test_tokens_of_a_service_principal_and_of_the_default_chain(
     monkeypatch.setattr(azure, "DefaultAzureCredential", Credential)
     server.answer = lambda _: CREATED
     make(tenant_id="t", client_id="i", client_secret="s").put_if_absent("a", b"")
-    make(credential=None).put_if_absent("b", b"")
     shown = [asked.headers["authorization"] for asked in server.asked]
-    assert shown == ["Bearer token of ('t', 'i', 's')", "Bearer token of ()"]
+    assert shown == ["Bearer token of ('t', 'i', 's')"]
+    with pytest.raises(InvalidRequestError, match="not sent in the clear"):
+        make(credential=None).put_if_absent("b", b"")
+    assert len(server.asked) == 1
+    store = AzureStore("az://c/root", parse_azure_options({"account_name": "acct"}))
+    _, headers = store.client.sign(Request(name="get_object", method="GET", path="/"))
+    assert headers["authorization"] == "Bearer token of ()"
     with pytest.raises(InvalidRequestError, match="expected tenant_id and client_id"):
         make(client_secret="s").put_if_absent("a", b"")
 
@@ -149,7 +155,13 @@ def test_what_an_answer_to_a_put_means(
 
 
 @pytest.mark.parametrize(
-    "page", [Canned(404, b"<html>not here</html>"), Canned(200, b"welcome"), Canned(307)]
+    "page",
+    [
+        Canned(201, b"welcome", {"ETag": "x"}),
+        Canned(404, b"<html>not here</html>"),
+        Canned(200, b"welcome"),
+        Canned(307),
+    ],
 )
 def test_what_no_store_has_said_is_no_answer(
     server: CannedServer, make: Callable[..., AzureStore], page: Canned
@@ -160,6 +172,19 @@ def test_what_no_store_has_said_is_no_answer(
     with pytest.raises(StorageError, match=r"STORE_UNAVAILABLE|STORE_ANSWER_WRONG") as raised:
         make().read("a")
     assert not isinstance(raised.value, NotFoundError)
+
+
+@pytest.mark.parametrize("status", [401, 403, 412, 416, 501])
+def test_a_refusal_that_is_not_the_stores_leaves_a_put_open(
+    server: CannedServer, make: Callable[..., AzureStore], status: int
+) -> None:
+    """Something in between may have passed the request on."""
+    server.answer = lambda _: Canned(status, b"<html>")
+    with pytest.raises(IndefinitePutError):
+        make().put_if_absent("a", b"x")
+    assert len(server.asked) == 1
+    with pytest.raises(StorageError):
+        make(retry_timeout=0.01).read("a")
 
 
 def blob(name: str, *, size: str = "3", more: str = "", attributes: str = "") -> str:
@@ -269,8 +294,118 @@ def test_a_connection_string_keeps_its_account() -> None:
 def test_a_given_credential_replaces_those_of_the_environment() -> None:
     environment = {"AZURE_STORAGE_ACCOUNT_KEY": KEY, "AZURE_STORAGE_ACCOUNT_NAME": "acct"}
     assert parse_azure_options({}, environment).account_key == KEY
-    options = parse_azure_options({"sas_token": "sv=1"}, environment)
-    assert (options.account_key, options.account_name, options.sas_token) == (None, "acct", "sv=1")
+    options = parse_azure_options({"sas_token": "sv=1&sig=s"}, environment)
+    assert (options.account_key, options.account_name, options.sas_token) == (None, "acct", "sv=1&sig=s")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"account_key": "schlüssel-hush"}, "account_key: expected base64"),
+        ({"sas_token": "hush"}, "sas_token: found no signature"),
+        ({"sas_token": ""}, "sas_token: found no signature"),
+        ({"endpoint_url": "https://h/?sig=hush"}, "endpoint_url: found a query"),
+        (
+            {"connection_string": "AccountName=evil.test/hush;AccountKey=aaaa;EndpointSuffix=x.test"},
+            "AccountName is not that of a storage account",
+        ),
+    ],
+)
+def test_credentials_that_are_none(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidRequestError, match=problem) as raised:
+        parse_azure_options(given)
+    assert "hush" not in str(raised.value)
+
+
+def test_a_tenant_that_is_none(make: Callable[..., AzureStore]) -> None:
+    with pytest.raises(InvalidRequestError, match="tenant_id: expected the id or the domain"):
+        make(tenant_id="a b", client_id="i", client_secret="s").read("a")
+
+
+def test_a_sas_token_as_it_is_copied(server: CannedServer, make: Callable[..., AzureStore]) -> None:
+    server.answer = lambda _: CREATED
+    store = make(sas_token="?sv=2022&sig=a+b/c=\n")
+    store.put_if_absent("a", b"")
+    assert server.asked[0].query == {"sv": "2022", "sig": "a+b/c="}
+    assert store.client.describe(OSError("sig a+b/c= is wrong")) == "sig *** is wrong"
+
+
+@pytest.mark.parametrize("quoted", ["Authorization: {}", "{{'authorization': '{}'}}", "x" * 150 + " {}"])
+def test_a_page_that_quotes_the_request_shows_no_credentials(
+    server: CannedServer, make: Callable[..., AzureStore], monkeypatch: pytest.MonkeyPatch, quoted: str
+) -> None:
+    """Also cut off, so that the whole secret cannot be found in it."""
+    secret = "hush" * 40
+    token = SimpleNamespace(token=secret)
+    monkeypatch.setattr(
+        azure, "ClientSecretCredential", lambda *_: SimpleNamespace(get_token=lambda _: token)
+    )
+    server.answer = lambda asked: Canned(
+        400, quoted.format(asked.headers.get("authorization") or asked.target.partition("?")[2]).encode()
+    )
+    of_token = {"tenant_id": "t", "client_id": "i", "client_secret": "s-e-c"}
+    for credential in (of_token, {"sas_token": f"sv=1&sig={secret}"}):
+        with pytest.raises(StorageError) as raised:
+            make(retry_timeout=0.01, **credential).read("a")
+        assert "***" in str(raised.value)
+        assert "hushhush" not in str(raised.value)
+
+
+def test_a_token_that_was_revoked_is_replaced_once(
+    server: CannedServer, make: Callable[..., AzureStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def credential(*_: object) -> Any:
+        made.append(f"token{len(made)}")
+        token = SimpleNamespace(token=made[-1])
+        return SimpleNamespace(get_token=lambda _: token)
+
+    monkeypatch.setattr(azure, "ClientSecretCredential", credential)
+    refused = error(401, "InvalidAuthenticationInfo")
+    server.answer = lambda asked: refused if asked.headers["authorization"].endswith("0") else CREATED
+    store = make(tenant_id="t", client_id="i", client_secret="s")
+    store.put_if_absent("a", b"x")
+    assert [asked.headers["authorization"] for asked in server.asked] == ["Bearer token0", "Bearer token1"]
+    server.asked.clear()
+    server.answer = lambda _: refused
+    for options in ({"tenant_id": "t", "client_id": "i", "client_secret": "s"}, {}):
+        with pytest.raises(StorageError, match="STORAGE_REFUSED"):
+            make(**options).put_if_absent("b", b"x")
+    assert len(server.asked) == 3
+
+
+def test_dates_checked_for_a_key_are_not_therefore_checked_for_a_token(
+    server: CannedServer, make: Callable[..., AzureStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(azure, "ClientSecretCredential", Credential)
+    server.answer = lambda asked: (
+        error(403, "AuthenticationFailed")
+        if asked.headers["authorization"].startswith("SharedKey")
+        else error(404, "BlobNotFound")
+    )
+    assert make().put_lifetime_ms() == PUT_LIFETIME_MS
+    assert make(tenant_id="t", client_id="i", client_secret="s").put_lifetime_ms() is None
+
+
+def test_a_private_container_is_not_empty_for_strangers(
+    server: CannedServer, make: Callable[..., AzureStore]
+) -> None:
+    server.answer = lambda _: error(404, "ResourceNotFound")
+    for use in (lambda: make(anon=True).exists("a"), lambda: make(anon=True).list("")):
+        with pytest.raises(StorageError) as raised:
+            use()
+        assert not isinstance(raised.value, NotFoundError)
+    assert not make().exists("a")
+
+
+def test_a_blob_with_snapshots_is_not_asked_for_again(
+    server: CannedServer, make: Callable[..., AzureStore]
+) -> None:
+    server.answer = lambda _: error(409, "SnapshotsPresent")
+    with pytest.raises(StorageError, match="409 SnapshotsPresent"):
+        make().delete("a")
+    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -289,6 +424,7 @@ def test_where_an_account_is(url: str, given: dict[str, str], endpoint: str) -> 
     ("url", "given", "problem"),
     [
         ("az://c/x", {}, "found no storage account"),
+        ("az://c/x", {"account_name": "evil.test#"}, "account_name: expected 3 to 24"),
         ("abfss://c@acct.dfs.core.windows.net/x", {"account_name": "other"}, "the root is in account 'acct'"),
     ],
 )

@@ -1,5 +1,6 @@
 """An fsspec file system is opened only if it proves what commits need."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 import sparklog
 from sparklog.errors import AlreadyExistsError, InvalidRequestError, StorageError
-from sparklog.storage import fsspec_race, open_store
+from sparklog.storage import IndefinitePutError, fsspec_race, object_probe, open_store
 from sparklog.storage.fsspec_store import FsspecStore, is_conflict, parse_fsspec_options
+from sparklog.storage.object_options import hide
 from sparklog.storage.object_store import PART_BYTES
 from tests.storage.linking_files import BROKEN, AsksFirst, LinkingFileSystem
 
@@ -78,7 +80,9 @@ def test_a_url_of_no_file_system() -> None:
     assert raised.value.code == "UNSUPPORTED_STORE"
 
 
-@pytest.mark.parametrize("url", ["linking://user:pw@host/x", "linking://h/../x", "linking://h/x?y"])
+@pytest.mark.parametrize(
+    "url", ["linking://user:pw@host/x", "linking://h/../x", "linking://h/x?y", "linking://h/x::memory"]
+)
 def test_urls_with_what_they_must_not_have(url: str) -> None:
     with pytest.raises(InvalidRequestError) as raised:
         open_store(url)
@@ -122,6 +126,124 @@ def test_conflicts_of_client_libraries_are_known() -> None:
     assert is_conflict(raised(Azure()))
     assert is_conflict(raised(FileExistsError("a")))
     assert not is_conflict(raised(TimeoutError()))
+
+
+class AnswerLost(LinkingFileSystem):
+    """Looks, writes, and then fails."""
+
+    protocol = "answerlost"
+    error: Exception | None = None
+
+    def pipe_file(self, path: Any, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            super().pipe_file(path, value, mode)
+            if self.error is not None:
+                raise self.error  # noqa: B904 - libraries do so
+        else:
+            raise FileExistsError(path)
+
+
+@pytest.mark.parametrize(
+    "error", [TimeoutError("late"), OSError("reset"), json.JSONDecodeError("cut", "", 0), TypeError("None")]
+)
+def test_a_write_that_fails_after_it_was_sent_is_indefinite(tmp_path: Path, error: Exception) -> None:
+    store = made(AnswerLost, tmp_path)
+    store.client.file_system().error = error
+    with pytest.raises(IndefinitePutError, match="no definite answer"):
+        store.put_if_absent("a", b"ours")
+    with pytest.raises(AlreadyExistsError):
+        store.put_if_absent("a", b"ours")
+    assert store.read("a") == b"ours"
+
+
+class NamesWithScheme(LinkingFileSystem):
+    """Lists URLs where it takes paths."""
+
+    protocol = "nameswithscheme"
+
+    def find(self, path: Any, **options: Any) -> Any:
+        return {f"x://{name}": entry for name, entry in super().find(path, **options).items()}
+
+
+class LosesTheEnd(LinkingFileSystem):
+    """Closes a file without an error, and without its end."""
+
+    protocol = "losestheend"
+
+    def open(self, path: Any, mode: str = "rb", **options: Any) -> Any:
+        file = super().open(path, mode, **options)
+        if mode == "wb":
+            real = file.close
+
+            def close() -> None:
+                real()
+                os.truncate(path, 5)
+
+            file.close = close
+        return file
+
+
+class DeletesNothing(LinkingFileSystem):
+    """Has no deletion."""
+
+    protocol = "deletesnothing"
+
+    def rm_file(self, path: Any) -> None:
+        raise NotImplementedError(path)
+
+
+def made(kind: Any, directory: Path) -> FsspecStore:
+    fsspec.register_implementation(kind.protocol, kind, clobber=True)
+    store = FsspecStore(f"{kind.protocol}://{directory}", parse_fsspec_options({"retry_timeout": 0.01}))
+    object_probe.passed.add(store.client.identity)
+    return store
+
+
+def test_a_listing_of_other_names_is_none(tmp_path: Path) -> None:
+    store = made(NamesWithScheme, tmp_path)
+    store.put_if_absent("d/a", b"x")
+    with pytest.raises(StorageError, match="expected names that begin with") as raised:
+        store.list("", recursive=True)
+    assert raised.value.code == "STORAGE_UNSUPPORTED"
+
+
+def test_a_large_file_is_measured_when_it_is_closed(tmp_path: Path) -> None:
+    store = made(LosesTheEnd, tmp_path)
+    with store.append_file("large") as file:
+        file.write(b"x" * (2 * PART_BYTES))
+        with pytest.raises(StorageError, match="closed without an error at 5 bytes of 16777216"):
+            file.sync()
+
+
+@pytest.mark.slow
+def test_each_kind_of_request_is_tried(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot delete object: NotImplementedError"):
+        made(DeletesNothing, tmp_path).try_requests()
+
+
+class EmptyDirectories(LinkingFileSystem):
+    """Gives directories the size 0, as those over object stores do."""
+
+    protocol = "emptydirectories"
+
+    def info(self, path: Any, **options: Any) -> Any:
+        found = super().info(path, **options)
+        return {**found, "size": 0} if found["type"] == "directory" else found
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    store = made(EmptyDirectories, tmp_path)
+    store.put_if_absent("d/a", b"x")
+    assert not store.exists("d")
+    assert not store.exists("d/b")
+
+
+def test_credentials_in_lists_and_dicts_are_hidden() -> None:
+    nested = {"client_kwargs": {"secret": "hush-1", "more": [{"deep": "hush-2"}]}, "key": "hush"}
+    text = hide("hush-1, hush-2 and hush", parse_fsspec_options(nested))
+    assert text == "***, *** and ***"
 
 
 @pytest.mark.slow

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import google.auth
+import google.auth.compute_engine._metadata
 import google.auth.exceptions
 import pytest
 
-from sparklog.clock import ManualClock
+from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import (
     AlreadyExistsError,
     InvalidRequestError,
@@ -23,7 +24,8 @@ from sparklog.errors import (
 )
 from sparklog.storage import IndefinitePutError, object_probe
 from sparklog.storage.gcs import MAX_COMPOSED, TOKEN_LIFETIME_MS, GcsStore, parse_gcs_options
-from tests.storage.canned_server import Canned, CannedServer
+from sparklog.storage.rest_client import Request
+from tests.storage.canned_server import Asked, Canned, CannedServer
 
 CREATED = Canned(200, b'{"generation": "17"}')
 
@@ -89,6 +91,11 @@ def test_a_replaced_object_has_no_condition(server: CannedServer, make: Callable
         (Canned(200, b"{}"), IndefinitePutError),
         (Canned(200, b"<html>"), IndefinitePutError),
         (Canned(404, b"<html>"), IndefinitePutError),
+        (Canned(404, b'{"error": "Not Found", "path": "/upload"}'), IndefinitePutError),
+        (Canned(404, b'{"error": {"code": "NoRoute", "message": "said"}}'), IndefinitePutError),
+        (Canned(412, b"<html>"), IndefinitePutError),
+        *((Canned(status, b"<html>"), IndefinitePutError) for status in (401, 403, 416, 501)),
+        *((Canned(status, b"[" * 100_000), IndefinitePutError) for status in (200, 404)),
     ],
 )
 def test_what_an_answer_to_a_put_means(
@@ -108,6 +115,8 @@ def test_what_an_answer_to_a_put_means(
         (Canned(404, b"Not Found", {"X-GUploader-UploadID": "x"}), "FILE_NOT_FOUND"),
         (Canned(404, b"The specified bucket does not exist."), "BUCKET_MISSING"),
         (Canned(404, b"<html>"), "STORE_UNAVAILABLE"),
+        (Canned(404, b'{"error": "Not Found", "path": "/storage"}'), "STORE_UNAVAILABLE"),
+        (Canned(404, b'{"error": {"code": "NoRoute", "message": "said"}}'), "STORE_UNAVAILABLE"),
     ],
 )
 def test_whose_404_a_download_has(
@@ -139,6 +148,12 @@ def test_ranges(server: CannedServer, make: Callable[..., GcsStore]) -> None:
             make(retry_timeout=1).read("a", 2, 2)
     server.answer = lambda _: Canned(416, b"", {"Content-Range": "bytes */10"})
     assert make().read("a", 99) == b""
+    server.answer = lambda _: Canned(416, b"", {"Content-Range": f"bytes */{'9' * 5000}"})
+    with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
+        make(retry_timeout=1).read("a", 5)
+    server.answer = lambda _: Canned(416, b"<html>")
+    with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
+        make(retry_timeout=1).exists("a")
 
 
 def item(name: str, size: str = "3") -> dict[str, str]:
@@ -160,7 +175,23 @@ def test_listings_have_pages_and_begin_after_a_name(
     found = make().list("", start_after="a")
     assert [(file.name, file.size, file.modified_ms) for file in found] == [("e", 3, 1_795_874_400_500)]
     assert server.asked[0].query["startOffset"] == "root/a"
-    assert make().top_names(5) == ["a", "d/"]
+    assert make().top_names(5) == ["a", "d/", "e"]
+
+
+def test_a_root_is_not_empty_because_its_first_page_is(
+    server: CannedServer, make: Callable[..., GcsStore]
+) -> None:
+    pages = {
+        "": listing(nextPageToken="b"),
+        "b": listing(item("root/"), nextPageToken="c"),
+        "c": listing(item("root/a"), nextPageToken="d"),
+        "d": listing(prefixes=["root/b/"]),
+    }
+    server.answer = lambda asked: pages[asked.query.get("pageToken", "")]
+    assert make().top_names(5) == ["a", "b/"]
+    server.asked.clear()
+    assert make().top_names(1) == ["a"]
+    assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize(
@@ -169,6 +200,7 @@ def test_listings_have_pages_and_begin_after_a_name(
         Canned(200, b"{}"),
         Canned(200, b"[]"),
         Canned(200, b"<html>"),
+        Canned(200, b'{"a":' * 100_000),
         listing(item("elsewhere/a")),
         listing(item("root/a", size="-1")),
         listing({"name": "root/a"}),
@@ -241,6 +273,29 @@ def test_a_token_is_refreshed_once_and_sent(
     assert server.asked[-1].headers["authorization"] == "Bearer token 2"
 
 
+def test_a_token_that_was_revoked_is_replaced_once(
+    server: CannedServer, make: Callable[..., GcsStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Credentials] = []
+
+    def default(scopes: object) -> Any:
+        made.append(Credentials(3600))
+        made[-1].refreshed = 10 * len(made)
+        return made[-1], "project"
+
+    monkeypatch.setattr(google.auth, "default", default)
+    server.answer = lambda asked: (
+        error(401) if asked.headers["authorization"] == "Bearer token 11" else CREATED
+    )
+    store = make(token="google_default")
+    store.put_if_absent("a", b"x")
+    assert [asked.headers["authorization"][-2:] for asked in server.asked] == ["11", "21"]
+    server.answer = lambda _: error(401)
+    with pytest.raises(StorageError, match="STORAGE_REFUSED"):
+        store.put_if_absent("b", b"x")
+    assert len(server.asked) == 4
+
+
 def test_no_put_has_a_token_that_outlives_its_commit_number(
     server: CannedServer, make: Callable[..., GcsStore], credentials: Credentials
 ) -> None:
@@ -253,9 +308,62 @@ def test_no_put_has_a_token_that_outlives_its_commit_number(
     assert store.read("a") == b""
 
 
+@pytest.mark.parametrize("name", ["Content-Type", "content-type"])
+def test_the_token_of_the_machine_comes_by_no_proxy_of_the_store(
+    server: CannedServer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As on a machine of Google's; it may have a proxy for HTTPS, and would get that machine's token."""
+    token = {"access_token": "machine's", "expires_in": 3600, "token_type": "Bearer"}
+    account = {"email": "a@b", "scopes": ["s"], "aliases": ["default"]}
+
+    def answer(asked: Asked) -> Canned:
+        content = token if asked.path.endswith("/token") else account
+        return Canned(
+            200, json.dumps(content).encode(), {name: "application/json", "Metadata-Flavor": "Google"}
+        )
+
+    server.answer = answer
+    host = server.endpoint_url.removeprefix("http://")
+    monkeypatch.setattr(google.auth.compute_engine._metadata, "_GCE_METADATA_HOST", host)
+    for variable in ("no_proxy", "NO_PROXY", "http_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    with CannedServer() as proxy:
+        monkeypatch.setenv("https_proxy", proxy.endpoint_url)
+        client = GcsStore("gs://b/r", parse_gcs_options({"token": "cloud"}), SystemClock()).client
+        _, headers = client.sign(Request(name="get_object", method="GET", path="/"))
+        assert proxy.asked == []
+    assert headers["authorization"] == "Bearer machine's"
+
+
+@pytest.mark.parametrize("token", [None, "", "two\r\nlines: hush", "hüsh"])
+def test_a_token_that_is_none_is_not_sent(
+    server: CannedServer, make: Callable[..., GcsStore], credentials: Credentials, token: str | None
+) -> None:
+    credentials.valid, credentials.token = True, token  # type: ignore[assignment]
+    credentials.expiry = dt.datetime.fromtimestamp(ManualClock().now_ms() / 1000, dt.UTC).replace(tzinfo=None)
+    with pytest.raises(StorageError) as raised:
+        make(token="google_default").put_if_absent("a", b"")
+    assert raised.value.code == "STORAGE_REFUSED"
+    assert "hush" not in str(raised.value)
+    assert server.asked == []
+
+
+def test_no_put_has_a_token_without_a_lifetime(
+    server: CannedServer, make: Callable[..., GcsStore], credentials: Credentials
+) -> None:
+    credentials.valid, credentials.token = True, "eternal"
+    server.answer = lambda _: Canned(200, b"", {"ETag": "x"})
+    store = make(token="google_default")
+    with pytest.raises(StorageError, match="without a lifetime"):
+        store.put_if_absent("a", b"")
+    assert store.read("a") == b""
+
+
 @pytest.mark.parametrize(
     ("failure", "code"),
     [
+        (ValueError("invalid literal: hush"), "STORAGE_REFUSED"),
+        (AttributeError("'list' object has no attribute 'get'"), "STORAGE_REFUSED"),
         (google.auth.exceptions.TransportError("down"), "STORE_UNAVAILABLE"),  # type: ignore[no-untyped-call]
         (google.auth.exceptions.RefreshError("revoked"), "STORAGE_REFUSED"),  # type: ignore[no-untyped-call]
         (google.auth.exceptions.DefaultCredentialsError("none"), "STORAGE_REFUSED"),  # type: ignore[no-untyped-call]
@@ -268,12 +376,20 @@ def test_credentials_that_cannot_be_had(
     with pytest.raises(StorageError) as raised:
         make(token="google_default", retry_timeout=1).put_if_absent("a", b"")
     assert raised.value.code == code
+    assert "hush" not in str(raised.value)
     assert not isinstance(raised.value, IndefinitePutError)
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [(error(401), TOKEN_LIFETIME_MS + 300_000), (error(404, "No such object"), None), (error(503), None)],
+    [
+        (error(401), TOKEN_LIFETIME_MS + 300_000),
+        (error(404, "No such object"), None),
+        (error(503), None),
+        (error(403, "rate limit exceeded"), None),
+        (Canned(403, b"<html>"), None),
+        (Canned(401, b"<html>"), None),
+    ],
 )
 def test_how_late_a_put_may_land(
     server: CannedServer,

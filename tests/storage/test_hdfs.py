@@ -1,6 +1,9 @@
 """WebHDFS's requests, and what its answers and lost answers mean, on a NameNode of this process."""
 
+import email.utils
+import getpass
 import json
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +27,7 @@ from sparklog.storage.root_rules import parse_allowed_roots, parse_hdfs_url, val
 from tests.storage.canned_server import Asked, Canned, CannedServer
 
 LOST = Canned(502, b"a proxy's page")
+BYTES = {"Content-Type": "application/octet-stream"}
 BATCH = 2  # entries of a listing in one answer
 
 
@@ -83,7 +87,7 @@ class Namenode:
         if target in self.files and options != "OVERWRITE":
             return refused(403, "FileAlreadyExistsException")
         self.files[target] = self.files.pop(path)
-        return Canned()
+        return Canned(headers=BYTES)
 
     def delete(self, path: str, _: Asked) -> Canned:
         return said({"boolean": self.files.pop(path, None) is not None})
@@ -93,7 +97,7 @@ class Namenode:
             return refused(404, "FileNotFoundException")
         start = int(asked.query["offset"])
         length = int(asked.query.get("length", 1 << 40))
-        return Canned(200, self.files[path][start : start + length])
+        return Canned(200, self.files[path][start : start + length], BYTES)
 
     def getfilestatus(self, path: str, _: Asked) -> Canned:
         if path not in self.files and path not in self.directories:
@@ -251,6 +255,61 @@ def test_a_put_that_was_aborted_after_its_guard_fails(
     assert store.put_lifetime_ms() == 0
 
 
+def test_a_rename_that_was_delivered_twice_is_not_reported_as_refused(
+    namenode: Namenode, make: Callable[..., HdfsStore]
+) -> None:
+    """The second one finds no temporary file, and its answer is the one that arrives."""
+    store, once_only = make(), namenode.rename
+    store.put_if_absent("before", b"")
+
+    def twice(path: str, asked: Asked) -> Canned:
+        once_only(path, asked)
+        return once_only(path, asked)
+
+    namenode.rename = twice  # type: ignore[method-assign]
+    with pytest.raises(AlreadyExistsError):
+        store.put_if_absent("a", b"ours")
+    assert namenode.files["/root/a"] == b"ours"
+    content = b"0123456789" * (PART_BYTES // 5)
+    with store.append_file("large") as file:
+        file.write(content)
+        file.sync()
+    assert namenode.files["/root/large"] == content
+
+
+@pytest.mark.parametrize(
+    ("answer", "loses_more", "expected"),
+    [
+        (refused(403, "IOException", "No namenode available"), False, AlreadyExistsError),
+        (refused(403, "IOException", "No namenode available"), True, IndefinitePutError),
+        (refused(404, "FileNotFoundException"), True, IndefinitePutError),
+        (Canned(200, b"<html>log in</html>"), False, IndefinitePutError),
+        (Canned(200, b"<html>log in</html>"), True, IndefinitePutError),
+        (Canned(200, b"", {"Content-Type": "text/html"}), False, IndefinitePutError),
+        (said({"boolean": True}), False, AlreadyExistsError),
+        (said({"boolean": True}), True, IndefinitePutError),
+        (Canned(401, b"<html>"), False, AlreadyExistsError),
+        (Canned(401, b"<html>"), True, IndefinitePutError),
+        (Canned(403, b"<html>"), True, IndefinitePutError),
+        (Canned(416, b"<html>"), False, AlreadyExistsError),
+        (Canned(501, b"<html>"), False, AlreadyExistsError),
+    ],
+)
+def test_no_answer_to_a_rename_that_happened_denies_it(
+    namenode: Namenode,
+    make: Callable[..., HdfsStore],
+    answer: Canned,
+    loses_more: bool,
+    expected: type[StorageError],
+) -> None:
+    store = make(retry_timeout=1)
+    store.put_if_absent("before", b"")
+    namenode.after = lambda op, _: {"RENAME": answer, "DELETE": LOST if loses_more else None}.get(op)
+    with pytest.raises(expected):
+        store.put_if_absent("a", b"ours")
+    assert namenode.files["/root/a"] == b"ours"
+
+
 def test_a_guard_that_refuses_leaves_nothing(namenode: Namenode, make: Callable[..., HdfsStore]) -> None:
     with pytest.raises(SparklogError, match="PUT_REFUSED"):
         make().put_if_absent("a", b"x", guard=lambda: False)
@@ -288,6 +347,56 @@ def test_what_an_answer_to_a_rename_means(
     assert namenode.files == {}
 
 
+@pytest.mark.parametrize(("op", "status"), [("RENAME", 200), ("CREATE", 200), ("CREATE", 204)])
+def test_success_of_a_proxy_is_none(
+    namenode: Namenode, make: Callable[..., HdfsStore], op: str, status: int
+) -> None:
+    store = make(retry_timeout=1)
+    store.put_if_absent("before", b"")
+    namenode.before = lambda found, _: Canned(status) if found == op else None
+    with pytest.raises(StorageError, match="STORE_UNAVAILABLE"):
+        store.put_if_absent("a", b"ours")
+    assert set(namenode.files) == {"/root/before"}
+    namenode.before = lambda found, _: Canned(200) if found == "OPEN" else None
+    with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
+        store.exists("a")
+
+
+def test_an_answer_that_is_nested_too_deeply(namenode: Namenode, make: Callable[..., HdfsStore]) -> None:
+    store = make(retry_timeout=1)
+    namenode.before = lambda op, _: Canned(200 if op == "LISTSTATUS_BATCH" else 404, b"[" * 100_000)
+    with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
+        store.list("")
+    with pytest.raises(StorageError, match="STORE_UNAVAILABLE"):
+        store.read("a")
+
+
+def test_a_process_without_a_name_says_so(
+    namenode: Namenode, make: Callable[..., HdfsStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 1000780000")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    with pytest.raises(InvalidRequestError, match="the user of this process has no name"):
+        make(user=None)
+    assert not make(user=None, token="hush").exists("a")
+    assert namenode.asked("OPEN")[0].query["delegation"] == "hush"
+
+
+def test_the_time_of_a_namenode_that_sends_two_dates(
+    make: Callable[..., HdfsStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are GMT, wherever this process is: the age of a file decides whether it is removed."""
+    store, date = make(), email.utils.formatdate(2_000_000_000, usegmt=True)
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        store.client.note_time(f"{date}, {date}")
+    time.tzset()
+    assert store.storage_now_ms(store.client.now_ms()) == 2_000_000_000_000
+
+
 def test_kerberos_is_refused_with_the_reason(namenode: Namenode, make: Callable[..., HdfsStore]) -> None:
     with pytest.raises(InvalidRequestError, match="has no Kerberos: give a delegation token"):
         parse_hdfs_options({"kerberos": "true"})
@@ -321,13 +430,13 @@ def test_ranges(namenode: Namenode, make: Callable[..., HdfsStore]) -> None:
     assert store.read("a", 10, 1) == b""
     with store.open_read("a") as file:
         assert file.size == 10
-    for wrong in (Canned(200, b"2"), Canned(200, b"2345")):
+    for wrong in (Canned(200, b"2", BYTES), Canned(200, b"2345", BYTES), Canned(200, b"<p>")):
         namenode.before = lambda op, _, wrong=wrong: wrong if op == "OPEN" else None  # type: ignore[misc]
         with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
             store.read("a", 2, 3)
 
 
-@pytest.mark.parametrize("target", ["", "file:///etc/passwd", "/relative"])
+@pytest.mark.parametrize("target", ["", "file:///etc/passwd", "/relative", "http://[::1"])
 def test_a_redirection_that_is_none(namenode: Namenode, make: Callable[..., HdfsStore], target: str) -> None:
     namenode.server.answer = lambda _: Canned(307, b"", {"Location": target})
     with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
@@ -398,6 +507,16 @@ def test_a_listing_that_cannot_be_one(
     namenode.before = lambda op, _: said(content)
     with pytest.raises(StorageError, match="STORE_ANSWER_WRONG"):
         make(retry_timeout=1).list("", recursive=True)
+
+
+def test_a_directory_may_be_named_as_another_one_begins(
+    namenode: Namenode, make: Callable[..., HdfsStore]
+) -> None:
+    store = make()
+    for name in ("a/1", "a-b/1", "b/1", "c/1", "c-d/1", "f"):
+        store.put_if_absent(name, b"")
+    assert [file.name for file in store.list("")] == ["f"]
+    assert store.top_names(3) == [".tmp/", "a/", "a-b/"]
 
 
 def test_urls() -> None:

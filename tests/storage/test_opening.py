@@ -51,6 +51,18 @@ def test_a_home_directory_is_not_taken_for_a_directory_called_tilde(
     assert (tmp_path / "~").is_dir()
 
 
+@pytest.mark.parametrize("name", ["simplecache::s3://b/log", "filecache::abfs::s3://b/log"])
+def test_a_chain_of_fsspec_is_not_taken_for_a_directory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequestError, match=r"ILLEGAL_ROOT.*a chain of file systems"):
+        open_store(name, create=True)
+    assert not list(tmp_path.iterdir())
+    open_store("a::b", create=True)
+    assert (tmp_path / "a::b").is_dir()
+
+
 def test_missing_root(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="create=True"):
         open_store(tmp_path / "none")

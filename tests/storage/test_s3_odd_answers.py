@@ -258,6 +258,12 @@ def test_a_listing_in_the_order_of_directories(small: SmallS3) -> None:
 def test_pages_of_either_order_and_of_none() -> None:
     PageOrder().add(["a", "a-b", "a/b", "b"])
     PageOrder().add(["a", "a/b", "a-b", "b"])
+    for pages in ([["a/", "a-b/"], ["b/"], ["b-c/"]], [["a-b/", "a/"], ["b-c/"], ["b/"]]):
+        order = PageOrder()
+        for directories in pages:
+            order.add(["a", "a-c"] if directories[0][0] == "a" else [], directories)
+        with pytest.raises(WrongAnswerError):
+            order.add([], ["a/"])
     order = PageOrder()
     order.add(["a", "a-b", "a/b"])
     with pytest.raises(WrongAnswerError, match="not in order"):
