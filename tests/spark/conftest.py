@@ -11,13 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklog.spark import notices
-from sparklog.spark.features import Feature, missing_features
+from sparklog.spark.features import ADMISSION_CONTROL, Feature, missing_features
 
 Options = Mapping[str, str]
 CopyStream = Callable[[Options, Options], StreamingQuery]
 Until = Callable[[Callable[[], bool], StreamingQuery], None]
 
 MISSING = missing_features(tuple(int(part) for part in pyspark.__version__.split(".")[:2]))
+
+# Without admission control Trigger.AvailableNow is one micro-batch: the one that the crash has left, if any.
+RUNS_AFTER_A_CRASH = 2 if ADMISSION_CONTROL in MISSING else 1
 
 
 def needs(feature: Feature) -> pytest.MarkDecorator:

@@ -11,16 +11,13 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.spark.features import ADMISSION_CONTROL
-from tests.spark.conftest import MISSING
+from tests.spark.conftest import RUNS_AFTER_A_CRASH
 from tests.spark.test_stream_reader_queries import rows, values
 
 pytestmark = pytest.mark.spark
 
 FORMAT_VERSION = "spark.sql.streaming.offsetLog.formatVersion"
 NAMED_SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-# Without admission control Trigger.AvailableNow is one micro-batch: the one that the crash has left, if any.
-RUNS_AFTER_A_CRASH = 2 if ADMISSION_CONTROL in MISSING else 1
 
 
 @pytest.fixture
@@ -121,6 +118,7 @@ def test_sources_with_names_may_be_added_to_a_checkpoint(
         writer.trigger(availableNow=True).start(root).awaitTermination(120)
 
     spark.conf.set(NAMED_SOURCES, "true")
+    spark.conf.set(FORMAT_VERSION, "2")  # Spark 4.2 needs it
     try:
         run(first="in")
         run(second="more", first="in")
@@ -136,6 +134,7 @@ def test_sources_with_names_may_be_added_to_a_checkpoint(
             run(first="in,late", second="more")
     finally:
         spark.conf.unset(NAMED_SOURCES)
+        spark.conf.unset(FORMAT_VERSION)
     assert values(log, "out") == [*range(300), *range(1000, 1010), *range(2000, 2010)]
 
 
