@@ -155,15 +155,31 @@ class KafkaSource:
             configs = self._results(lambda resources=resources: self._admin.describe_configs(resources))  # type: ignore[misc]
             own = {resource.name: _own_configs(entries) for resource, entries in configs.items()}
             for topic in some:
-                topic_id = str(ids[topic.name].topic_id).translate(_URL_SAFE)
                 found.append(
                     SourceTopic(
                         name=topic.name,
-                        topic_id="" if topic_id == _NO_ID else topic_id,
+                        topic_id=_topic_id(ids[topic.name]),
                         partitions=topic.partitions,
                         configs=own[topic.name],
                     )
                 )
+        return found
+
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for some in _slices(names):
+            found |= self._asked(lambda some=some: self._asked_ids(some))  # type: ignore[misc]
+        return found
+
+    def _asked_ids(self, names: list[str]) -> dict[str, str]:
+        wanted = confluent_kafka.TopicCollection(topic_names=names)
+        found = {}
+        for name, future in self._admin.describe_topics(wanted).items():
+            try:
+                found[name] = _topic_id(future.result(self._timeout_s))
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
         return found
 
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -307,6 +323,11 @@ def _admin_properties(given: Mapping[str, Any]) -> dict[str, Any]:
     """Those that are not a consumer's."""
     of_consumer = ("fetch.", "max.partition.fetch.bytes", "queued.", "check.crcs", "client.id")
     return {name: value for name, value in given.items() if not name.startswith(of_consumer)}
+
+
+def _topic_id(described: Any) -> str:
+    text = str(described.topic_id).translate(_URL_SAFE)
+    return "" if text == _NO_ID else text
 
 
 def _own_configs(entries: Mapping[str, Any]) -> dict[str, str]:

@@ -69,6 +69,13 @@ def test_it_says_what_there_is(source: KafkaSource, broker: RunningBroker) -> No
     assert source.group_offsets() == {"app": {("a", 1): 1}}
 
 
+def test_ids_of_topics_that_are_gone_are_left_out(source: KafkaSource, broker: RunningBroker) -> None:
+    with sparklog.open(broker.root) as log:
+        topic_id = log.image.topic("a").topic_id
+    assert source.topic_ids(["a", "gone"]) == {"a": topic_id}
+    assert source.topic_ids([]) == {}
+
+
 def test_records_come_with_all_fields(source: KafkaSource) -> None:
     source.assign({("a", 0): 0, ("a", 1): 0, ("b", 0): 1})
     found = fetch_all(source, 3)
