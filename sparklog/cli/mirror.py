@@ -28,7 +28,7 @@ from sparklog.cli.framework import (
 from sparklog.cli.inputs import Stop, until_signalled
 from sparklog.cli.output import Document, record_bar, show_json, show_rows
 from sparklog.cli.topics import pattern_option
-from sparklog.errors import InvalidRequestError, RetriableError, UnknownTopicError
+from sparklog.errors import DataLossError, InvalidRequestError, RetriableError, UnknownTopicError
 from sparklog.wording import counted
 
 if TYPE_CHECKING:
@@ -113,7 +113,16 @@ def mirror(
         copier = Mirror(
             log, source, compression=compression, allow_data_loss=allow_data_loss, timeout_s=timeout_s
         )
-        run = _Run(log, source, copier, stop, is_wanted, timeout_s=timeout_s, force=force)
+        run = _Run(
+            log,
+            source,
+            copier,
+            stop,
+            is_wanted,
+            timeout_s=timeout_s,
+            force=force,
+            allow_data_loss=allow_data_loss,
+        )
         if not skip_groups:
             run.read_groups()
         run.plan(topics)
@@ -137,6 +146,8 @@ class _Run:
     is_wanted: Callable[[str], bool]
     timeout_s: float
     force: bool
+    allow_data_loss: bool
+    loss: DataLossError | None = None  # met during the copy, and not planned around yet
     plans: Sequence[TopicPlan] = ()
     found_groups: GroupOffsets = field(default_factory=dict)
     groups: GroupOffsets = field(default_factory=dict)  # of planned topics
@@ -182,8 +193,7 @@ class _Run:
         for plan in self.plans:
             for key, why in plan.left_out.items() if plan.is_new else ():
                 note(f"Topic {plan.name}: {key} is not set: {why}.")
-            for at, count in plan.lost.items():
-                note(f"Warning: {at[0]}-{at[1]}: {count} offsets were gone before they were copied.")
+        self._note_lost()
         total = sum(plan.offsets_to_copy for plan in self.plans)
         with _progress(self.mirror, None if follow else total):
             for turn in itertools.count():
@@ -200,6 +210,12 @@ class _Run:
                         raise
                     note(f"Warning: {error.message}; it is tried again.")
                     time.sleep(RETRY_S)
+                except DataLossError as error:
+                    if not self.allow_data_loss or error is self.loss:
+                        raise
+                    self.loss = error
+                    if not self.stop.is_asked():
+                        continue
                 if not follow or self.stop.is_asked():
                     break
 
@@ -207,7 +223,16 @@ class _Run:
         if self.with_groups:
             self.read_groups()
         self.plan()
+        if self.loss is not None and not any(plan.lost for plan in self.plans):
+            raise self.loss
+        self.loss = None
         self.mirror.prepare(self.plans)
+        self._note_lost()
+
+    def _note_lost(self) -> None:
+        for plan in self.plans:
+            for at, count in plan.lost.items():
+                note(f"Warning: {at[0]}-{at[1]}: {count} offsets were gone before they were copied.")
 
     def _commit_groups(self, translated: GroupOffsets) -> Iterator[Document]:
         """Commit what is ahead of what the groups have here."""

@@ -10,8 +10,10 @@ Sources: librdkafka's list of properties; KIP-98 (read_committed), KIP-516 (topi
 
 import logging
 import operator
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import numpy as np
@@ -133,7 +135,7 @@ class KafkaSource:
     # The cluster
 
     def _metadata(self) -> Any:
-        return self._asked(lambda: self._admin.list_topics(timeout=self._timeout_s))
+        return self._asked(lambda: _interruptible(lambda: self._admin.list_topics(timeout=self._timeout_s)))
 
     def topics(self) -> dict[str, SourceTopic]:
         found = {}
@@ -154,15 +156,15 @@ class KafkaSource:
             resources = [admin.ConfigResource(admin.ResourceType.TOPIC, name) for name in names]
             configs = self._results(lambda resources=resources: self._admin.describe_configs(resources))  # type: ignore[misc]
             own = {resource.name: _own_configs(entries) for resource, entries in configs.items()}
-            for topic in some:
-                found.append(
-                    SourceTopic(
-                        name=topic.name,
-                        topic_id=_topic_id(ids[topic.name]),
-                        partitions=topic.partitions,
-                        configs=own[topic.name],
-                    )
+            found += [
+                SourceTopic(
+                    name=topic.name,
+                    topic_id=_topic_id(ids[topic.name]),
+                    partitions=topic.partitions,
+                    configs=own[topic.name],
                 )
+                for topic in some
+            ]
         return found
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
@@ -317,6 +319,20 @@ class KafkaSource:
             return {key: future.result(max(0.0, end - time.monotonic())) for key, future in ask().items()}
 
         return self._asked(gather)
+
+
+def _interruptible(call: Callable[[], T]) -> T:
+    """Call it in another thread: while librdkafka waits, Python runs no handler of Ctrl-C in the main one."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future.result()
 
 
 def _admin_properties(given: Mapping[str, Any]) -> dict[str, Any]:
