@@ -46,6 +46,7 @@ REFRESH_S = 60.0  # --follow: new topics, partitions, and groups' offsets
 RETRY_S = 1.0  # --follow: the source does not answer
 REPORT_S = 10.0
 MOST_SHOWN = 20
+IN_USE = "UNKNOWN_MEMBER_ID"  # of a commit without a membership, in a group that has members
 
 
 @click.command("mirror", cls=Command)
@@ -133,6 +134,7 @@ def mirror(
         run.show(is_dry_run=False)
         if not run.is_complete and not follow:
             raise click.ClickException("stopped before the end: run it again to go on.")
+        run.report_groups(is_strict=not follow)
 
 
 @dataclass(slots=True)
@@ -251,9 +253,26 @@ class _Run:
                     "topic": at[0],
                     "partition": at[1],
                     "source_offset": self.groups[group][at],
-                    "offset": offset if at in ahead else known[at],
+                    "offset": offset if at in ahead and errors.get(at) is None else known.get(at),
                     "status": status,
                 }
+
+    def report_groups(self, *, is_strict: bool) -> None:
+        """Say which groups were not moved; raise if `is_strict`, but for those that work here already."""
+        failed = {
+            str(row["group"]): str(row["status"])
+            for row in self.group_rows
+            if row["status"] not in {"committed", "kept"}
+        }
+        for group, status in failed.items():
+            if status == IN_USE:
+                note(f"Warning: group {group} has members here, and was not moved.")
+        wrong = [f"group {group}: {status}" for group, status in failed.items() if status != IN_USE]
+        if wrong:
+            text = f"offsets were not committed: {', '.join(wrong[:MOST_SHOWN])}; run it again"
+            if is_strict:
+                raise click.ClickException(f"{text}.")
+            note(f"Warning: {text}.")
 
     def show(self, *, is_dry_run: bool) -> None:
         topics: list[Document] = [

@@ -9,6 +9,7 @@ import pytest
 
 import sparklog
 from sparklog.client import SparkLog
+from sparklog.client.group_coordinators import GroupCoordinators
 from sparklog.errors import DataLossError
 from sparklog.mirror import kafka_source
 from tests.cli.conftest import Run
@@ -262,6 +263,19 @@ def test_a_served_root_is_written_through_its_broker(
         refused = run("mirror", *FROM, exit_code=1)
         assert "SPARKLOG_BROKER_COORDINATES" in refused.stderr
         monkeypatch.delenv("SPARKLOG_ROOT")
+        for code, exit_code, words in (
+            ("GROUP_AUTHORIZATION_FAILED", 1, "group app: GROUP_AUTHORIZATION_FAILED"),
+            ("UNKNOWN_MEMBER_ID", 0, "Warning: group app has members here, and was not moved"),
+        ):
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    GroupCoordinators,
+                    "commit_offsets",
+                    lambda _self, _group, offsets, code=code: dict.fromkeys(offsets, code),
+                )
+                failed = run("mirror", "--bootstrap-server", broker.bootstrap, *FROM, exit_code=exit_code)
+            assert words in failed.stderr
+            assert failed.stdout.split()[-2:] == ["-", code]
         done = run_json("mirror", "--bootstrap-server", broker.bootstrap, *FROM)
         assert {one["status"] for one in done["groups"]} == {"committed"}
         with broker.beside() as log:
