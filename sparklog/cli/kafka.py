@@ -305,7 +305,7 @@ def _config_command(words: Sequence[str], *, is_alter: bool) -> list[str]:
     changes += [part for item in _items(given, "--delete-config") for part in ("--delete-config", item)]
     match kind, is_alter:
         case "topics", True if name:
-            return ["topics", "alter", "--topic", name, *changes, *rest]
+            return ["topics", "alter", "--as", _CONFIGS, "--topic", name, *changes, *rest]
         case "topics", False:
             named = ["--topic", name] if name else ["--include-internal"]
             return ["topics", "describe", "--as", _CONFIGS, *named, *rest]
