@@ -46,6 +46,7 @@ REFRESH_S = 60.0  # --follow: new topics, partitions, and groups' offsets
 RETRY_S = 1.0  # --follow: the source does not answer
 REPORT_S = 10.0
 MOST_SHOWN = 20
+NO_TOPIC = "The source has no such topic."
 IN_USE = "UNKNOWN_MEMBER_ID"  # of a commit without a membership, in a group that has members
 
 
@@ -316,13 +317,15 @@ class _Run:
         if is_dry_run:
             pairs = zip(topics, self.plans, strict=True)
             rows = [{**row, "left_out": list(plan.left_out)} for row, plan in pairs]
-            show_rows(COLUMNS, rows, empty="The source has no such topic.")
+            show_rows(COLUMNS, rows, empty=NO_TOPIC)
         if self.group_rows:
             show_rows(GROUP_COLUMNS, self.group_rows)
         if not is_dry_run:
             self._note_result()
 
     def _note_result(self) -> None:
+        if not self.plans:
+            note(f"Warning: {NO_TOPIC}")
         records = self.mirror.records
         rate = records / max(self.duration_s, 1e-3)
         note(f"{counted(records, 'record')} copied in {self.duration_s:.1f} s ({rate:,.0f}/s).")

@@ -94,6 +94,7 @@ def test_chosen_topics(run: Run, cluster: Cluster, log: SparkLog) -> None:
     assert log.groups() == []
     run("mirror", *FROM, "orders", "-z", "zstd")
     assert "orders" in log.topics()
+    assert "Warning: The source has no such topic" in run("mirror", *FROM, "--pattern", "peo").stderr
     missing = run("mirror", *FROM, "-t", "order", exit_code=1)
     assert "the source has no topic 'order'; did you mean 'orders'?" in missing.stderr
     assert "not both" in run("mirror", *FROM, "-t", "orders", "--pattern", "x", exit_code=2).stderr
