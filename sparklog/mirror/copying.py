@@ -390,7 +390,7 @@ def _diverged(at: TopicPartition, why: str) -> SparklogError:
     return InvalidRequestError(
         "MIRROR_DIVERGED",
         f"{at[0]}-{at[1]}: {why}",
-        fix="leave the topic to one mirror alone: if others write to it, end them, and run this again; if that "
+        fix="leave the topic to one mirror alone: if others write to it, end them, and run it again; if that "
         "is refused, too, delete it here (sparklog topics delete), with all that others have written to it, "
         "and run the mirror again: it copies it from the beginning",
     )
