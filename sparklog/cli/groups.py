@@ -75,6 +75,24 @@ timeout_option = click.option(
     metavar="MS",
     help="How long coordinators are waited for (30000).",
 )
+SHARE_TOOL, CONSUMER_TOOL = "kafka-share-groups", "kafka-consumer-groups"
+_TOOL = "sparklog.groups.tool"  # in a context's `meta`
+
+
+def _note_tool(context: click.Context, _parameter: click.Parameter, tool: str | None) -> str | None:
+    """Callback of --as: remember the name under which a command runs; see `_wanted`."""
+    context.meta[_TOOL] = tool
+    return tool
+
+
+tool_option = click.option(
+    "--as",
+    "tool",
+    type=click.Choice([CONSUMER_TOOL, SHARE_TOOL]),
+    hidden=True,
+    expose_value=False,
+    callback=_note_tool,
+)
 
 
 @click.group("groups", cls=Group)
@@ -85,6 +103,7 @@ def groups() -> None:
 @groups.command("list")
 @click.option("--type", "with_types", is_flag=True, help="Also the type of each: classic, consumer, share.")
 @click.option("--state", is_flag=True, help="Also the state of each; without a broker it is Empty.")
+@tool_option
 @timeout_option
 def list_groups(with_types: bool, state: bool, timeout_ms: int) -> None:
     """List the groups that have committed offsets; with --bootstrap-server, also those with members only."""
@@ -117,12 +136,29 @@ def _type_of(log: SparkLog, name: str, of_consumers: Collection[str]) -> str:
 def _wanted(
     log: SparkLog, coordinators: GroupCoordinators | None, names: Sequence[str], all_groups: bool
 ) -> list[str]:
-    """The groups that a command is for."""
+    """The groups that a command is for.
+
+    Under the name of a tool of Kafka they are of its kind alone: `kafka-share-groups --delete --all-groups`
+    deletes no consumer group.
+    """
     if bool(names) == all_groups:
         raise click.UsageError("give --group NAME (as often as needed) or --all-groups.")
-    if not all_groups:
-        return list(dict.fromkeys(names))
-    return sorted({*log.groups(), *log.image.shares, *(coordinators.list_groups() if coordinators else ())})
+    tool = click.get_current_context().meta.get(_TOOL)
+    listed = coordinators.list_groups() if coordinators and (all_groups or tool is not None) else {}
+    shares = {*log.image.shares, *(name for name, kind in listed.items() if kind == "share")}
+    others = {*log.groups(), *listed} - shares
+    kinds = {SHARE_TOOL: (shares, others), CONSUMER_TOOL: (others, shares)}
+    of_tool, foreign = kinds.get(str(tool), ({*shares, *others}, set()))
+    if all_groups:
+        return sorted(of_tool)
+    for name in names:
+        if name in foreign:
+            is_share, right = (False, CONSUMER_TOOL) if tool == SHARE_TOOL else (True, SHARE_TOOL)
+            raise click.ClickException(
+                f"group {name!r} is a {'share' if is_share else 'consumer'} group: use {right}, "
+                "or `sparklog groups`, which is for both."
+            )
+    return list(dict.fromkeys(names))
 
 
 def _refuse_unknown_members(log: SparkLog, coordinators: GroupCoordinators | None) -> None:
@@ -160,7 +196,13 @@ def _raise_failures(failures: Mapping[str, str], whole: int, noun: str) -> None:
 @click.option("--state", is_flag=True, help="State and coordinator instead.")
 @click.option("--settings", is_flag=True, help="Settings in force instead, as a broker knows them.")
 @click.option("--verbose", is_flag=True, help="Also when each offset was committed, or what members have.")
-@click.option("--as", "tool", type=click.Choice(["kafka-configs"]), hidden=True)
+@click.option(
+    "--as",
+    "tool",
+    type=click.Choice(["kafka-configs", CONSUMER_TOOL, SHARE_TOOL]),
+    hidden=True,
+    callback=_note_tool,
+)
 @click.option("--all", "with_defaults", is_flag=True, hidden=True)
 @timeout_option
 def describe(
@@ -419,6 +461,7 @@ def _state_row(name: str, described: GroupDescription | None, of_consumers: Coll
 @dry_run_option
 @click.option("--execute", is_flag=True, help="Commit the offsets; without it they are only shown.")
 @click.option("--export", is_flag=True, help="Print the plan as CSV, for --from-file.")
+@tool_option
 @force_option
 @timeout_option
 def reset_offsets(
@@ -601,6 +644,7 @@ def alter(group: str, configs: dict[str, str], deleted: tuple[str, ...], timeout
 @groups.command("delete")
 @groups_option
 @all_groups_option
+@tool_option
 @yes_option
 @force_option
 @timeout_option
@@ -644,6 +688,7 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, force: bool, tim
     metavar="T[:P,...]",
     help="A topic, or some of its partitions.",
 )
+@tool_option
 @yes_option
 @force_option
 @timeout_option
@@ -655,6 +700,7 @@ def delete_offsets(group: str, topics: tuple[str, ...], yes: bool, force: bool, 
     coordinators = current().coordinators(log, timeout_ms=timeout_ms)
     if coordinators is None:
         refuse_served_root(log, force=force)
+    _wanted(log, coordinators, [group], all_groups=False)
     if group in log.image.shares:
         _delete_share_offsets(log, coordinators, group, topics, yes=yes)
         return

@@ -29,13 +29,7 @@ _PRODUCER_PERF, _E2E = "kafka-producer-perf-test", "kafka-e2e-latency"
 _ELECTION = "kafka-leader-election"
 _STARTS = ("--from-beginning", "--offset", "-o", "--group", "-G", "--help", "-h")
 _SERVERS = {"--broker-list": "--bootstrap-server"}
-_GROUPS = {
-    "--list": "groups list",
-    "--describe": "groups describe",
-    "--reset-offsets": "groups reset-offsets",
-    "--delete": "groups delete",
-    "--delete-offsets": "groups delete-offsets",
-}
+_GROUP_VERBS = ("list", "describe", "reset-offsets", "delete", "delete-offsets")
 TOOLS: Mapping[str, Tool] = {
     "kafka-topics": Tool(
         {
@@ -47,8 +41,12 @@ TOOLS: Mapping[str, Tool] = {
         }
     ),
     _CONFIGS: Tool({"--describe": "topics describe", "--alter": "topics alter"}),
-    "kafka-consumer-groups": Tool(_GROUPS),
-    "kafka-share-groups": Tool(_GROUPS),
+    "kafka-consumer-groups": Tool(
+        {f"--{verb}": f"groups {verb} --as kafka-consumer-groups" for verb in _GROUP_VERBS}
+    ),
+    "kafka-share-groups": Tool(
+        {f"--{verb}": f"groups {verb} --as kafka-share-groups" for verb in _GROUP_VERBS}
+    ),
     "kafka-acls": Tool(
         {"--add": "acls add", "--list": "acls list --as kafka-acls", "--remove": "acls remove"},
         {"--force": "--yes"},
@@ -307,7 +305,7 @@ def _config_command(words: Sequence[str], *, is_alter: bool) -> list[str]:
     changes += [part for item in _items(given, "--delete-config") for part in ("--delete-config", item)]
     match kind, is_alter:
         case "topics", True if name:
-            return ["topics", "alter", "--topic", name, *changes, *rest]
+            return ["topics", "alter", "--as", _CONFIGS, "--topic", name, *changes, *rest]
         case "topics", False:
             named = ["--topic", name] if name else ["--include-internal"]
             return ["topics", "describe", "--as", _CONFIGS, *named, *rest]

@@ -7,6 +7,7 @@ Not here: the commands, a module per noun.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -69,6 +70,10 @@ COMMANDS = {
 }
 
 
+# Errors of a write without a file's name: the root's storage has its own errors, so it is stdout's disk.
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
 class RootGroup(TopGroup):
     """The top command; turns an exception into a message and an exit code."""
 
@@ -111,7 +116,8 @@ def _reporting_failures(ctx: click.Context, run: Callable[[], R]) -> R:
         ctx.exit(0)
     except (SparklogError, OSError) as error:
         failure = in_shell_words(error)
-        _report(ctx, failure, str(failure))
+        is_of_stdout = isinstance(error, OSError) and error.filename is None and error.errno in _FULL
+        _report(ctx, failure, f"stdout: {failure}" if is_of_stdout else str(failure))
     except Exception as error:  # noqa: BLE001 - the last line of defence
         text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug, and report it."
         _report(ctx, error, text)

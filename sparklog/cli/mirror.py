@@ -28,7 +28,7 @@ from sparklog.cli.framework import (
 from sparklog.cli.inputs import Stop, until_signalled
 from sparklog.cli.output import Document, record_bar, show_json, show_rows
 from sparklog.cli.topics import pattern_option
-from sparklog.errors import InvalidRequestError, RetriableError, UnknownTopicError
+from sparklog.errors import DataLossError, InvalidRequestError, RetriableError, UnknownTopicError
 from sparklog.wording import counted
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ REFRESH_S = 60.0  # --follow: new topics, partitions, and groups' offsets
 RETRY_S = 1.0  # --follow: the source does not answer
 REPORT_S = 10.0
 MOST_SHOWN = 20
+NO_TOPIC = "The source has no such topic."
+IN_USE = "UNKNOWN_MEMBER_ID"  # of a commit without a membership, in a group that has members
 
 
 @click.command("mirror", cls=Command)
@@ -113,7 +115,16 @@ def mirror(
         copier = Mirror(
             log, source, compression=compression, allow_data_loss=allow_data_loss, timeout_s=timeout_s
         )
-        run = _Run(log, source, copier, stop, is_wanted, timeout_s=timeout_s, force=force)
+        run = _Run(
+            log,
+            source,
+            copier,
+            stop,
+            is_wanted,
+            timeout_s=timeout_s,
+            force=force,
+            allow_data_loss=allow_data_loss,
+        )
         if not skip_groups:
             run.read_groups()
         run.plan(topics)
@@ -124,6 +135,7 @@ def mirror(
         run.show(is_dry_run=False)
         if not run.is_complete and not follow:
             raise click.ClickException("stopped before the end: run it again to go on.")
+        run.report_groups(is_strict=not follow)
 
 
 @dataclass(slots=True)
@@ -137,6 +149,8 @@ class _Run:
     is_wanted: Callable[[str], bool]
     timeout_s: float
     force: bool
+    allow_data_loss: bool
+    loss: DataLossError | None = None  # met during the copy, and not planned around yet
     plans: Sequence[TopicPlan] = ()
     found_groups: GroupOffsets = field(default_factory=dict)
     groups: GroupOffsets = field(default_factory=dict)  # of planned topics
@@ -182,8 +196,7 @@ class _Run:
         for plan in self.plans:
             for key, why in plan.left_out.items() if plan.is_new else ():
                 note(f"Topic {plan.name}: {key} is not set: {why}.")
-            for at, count in plan.lost.items():
-                note(f"Warning: {at[0]}-{at[1]}: {count} offsets were gone before they were copied.")
+        self._note_lost()
         total = sum(plan.offsets_to_copy for plan in self.plans)
         with _progress(self.mirror, None if follow else total):
             for turn in itertools.count():
@@ -200,6 +213,12 @@ class _Run:
                         raise
                     note(f"Warning: {error.message}; it is tried again.")
                     time.sleep(RETRY_S)
+                except DataLossError as error:
+                    if not self.allow_data_loss or error is self.loss:
+                        raise
+                    self.loss = error
+                    if not self.stop.is_asked():
+                        continue
                 if not follow or self.stop.is_asked():
                     break
 
@@ -207,7 +226,16 @@ class _Run:
         if self.with_groups:
             self.read_groups()
         self.plan()
+        if self.loss is not None and not any(plan.lost for plan in self.plans):
+            raise self.loss
+        self.loss = None
         self.mirror.prepare(self.plans)
+        self._note_lost()
+
+    def _note_lost(self) -> None:
+        for plan in self.plans:
+            for at, count in plan.lost.items():
+                note(f"Warning: {at[0]}-{at[1]}: {count} offsets were gone before they were copied.")
 
     def _commit_groups(self, translated: GroupOffsets) -> Iterator[Document]:
         """Commit what is ahead of what the groups have here."""
@@ -226,9 +254,26 @@ class _Run:
                     "topic": at[0],
                     "partition": at[1],
                     "source_offset": self.groups[group][at],
-                    "offset": offset if at in ahead else known[at],
+                    "offset": offset if at in ahead and errors.get(at) is None else known.get(at),
                     "status": status,
                 }
+
+    def report_groups(self, *, is_strict: bool) -> None:
+        """Say which groups were not moved; raise if `is_strict`, but for those that work here already."""
+        failed = {
+            str(row["group"]): str(row["status"])
+            for row in self.group_rows
+            if row["status"] not in {"committed", "kept"}
+        }
+        for group, status in failed.items():
+            if status == IN_USE:
+                note(f"Warning: group {group} has members here, and was not moved.")
+        wrong = [f"group {group}: {status}" for group, status in failed.items() if status != IN_USE]
+        if wrong:
+            text = f"offsets were not committed: {', '.join(wrong[:MOST_SHOWN])}; run it again"
+            if is_strict:
+                raise click.ClickException(f"{text}.")
+            note(f"Warning: {text}.")
 
     def show(self, *, is_dry_run: bool) -> None:
         topics: list[Document] = [
@@ -272,13 +317,15 @@ class _Run:
         if is_dry_run:
             pairs = zip(topics, self.plans, strict=True)
             rows = [{**row, "left_out": list(plan.left_out)} for row, plan in pairs]
-            show_rows(COLUMNS, rows, empty="The source has no such topic.")
+            show_rows(COLUMNS, rows, empty=NO_TOPIC)
         if self.group_rows:
             show_rows(GROUP_COLUMNS, self.group_rows)
         if not is_dry_run:
             self._note_result()
 
     def _note_result(self) -> None:
+        if not self.plans:
+            note(f"Warning: {NO_TOPIC}")
         records = self.mirror.records
         rate = records / max(self.duration_s, 1e-3)
         note(f"{counted(records, 'record')} copied in {self.duration_s:.1f} s ({rate:,.0f}/s).")

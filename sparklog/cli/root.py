@@ -14,7 +14,7 @@ import click
 
 from sparklog.cli.framework import Group, confirm, current, dry_run_option, note, yes_option
 from sparklog.cli.output import Document, cell, show, show_json, show_rows, tell
-from sparklog.cli.topics import config_option, delete_config_option
+from sparklog.cli.topics import config_option, delete_config_option, note_losses
 
 if TYPE_CHECKING:
     from sparklog.client import OpenedRoot
@@ -51,7 +51,9 @@ def alter(configs: dict[str, str], deleted: tuple[str, ...]) -> None:
     if not configs and not deleted:
         raise click.UsageError("nothing to alter: give --config key=value or --delete-config KEY.")
     log = current().open_root()
+    before = log.refresh(force=True)
     log.alter_root(set=configs, delete=list(deleted))
+    note_losses(log, before)
     show_root(log, all_settings=False)
 
 

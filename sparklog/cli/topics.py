@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -406,7 +406,10 @@ def _tell_heading(topic: Document) -> None:
 )
 @config_option
 @delete_config_option
-def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: tuple[str, ...]) -> None:
+@click.option("--as", "tool", type=click.Choice(["kafka-configs"]), hidden=True)
+def alter(
+    topic: str, partitions: int | None, configs: dict[str, str], deleted: tuple[str, ...], tool: str | None
+) -> None:
     """Change settings, or add partitions."""
     if partitions is None and not configs and not deleted:
         raise click.UsageError(
@@ -423,10 +426,45 @@ def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: 
             f"topic {topic}: has {counted(count, 'partition')} already; {count} would not be an increase",
             fix=f"give --partitions a number above {count}, or leave it out",
         )
+    before = log.refresh(force=True)
     admin.alter_topic(log.metadata, topic, configs, deleted, partitions=partitions)
     if partitions is not None:
         note("Note: keys hash over the new number of partitions from now on; records already there stay.")
+    note_losses(log, before, {topic})
+    if tool is not None and not current().json:
+        tell(f"Completed updating config for topic {topic}.")
+        return
     show_descriptions([topic_document(log.describe_topic(topic))])
+
+
+def note_losses(log: OpenedRoot, before: Image, names: Collection[str] | None = None) -> None:
+    """Warn of records of these topics (None: all) that changed settings let go.
+
+    Args:
+        before: the metadata before the change.
+    """
+    from sparklog.log.config import TopicConfig
+    from sparklog.maintenance.retain import choose_expired
+
+    after, now_ms = log.refresh(force=True), log.clock.now_ms()
+    gone = [sum(one.offsets for one in choose_expired(image, now_ms, names)) for image in (before, after)]
+    if gone[1] > gone[0]:
+        count = counted(gone[1] - gone[0], "record")
+        note(
+            f"Warning: with this the next maintenance removes {count} for good: `sparklog expire --dry-run`."
+        )
+
+    def compacted(image: Image) -> set[str]:
+        return {
+            name
+            for name, topic in image.topics.items()
+            if (names is None or name in names)
+            and any(state.log_end_offset > state.log_start_offset for state in topic.partitions)
+            and "compact" in TopicConfig.parse(topic.configs, image.configs).cleanup_policy
+        }
+
+    for name in sorted(compacted(after) - compacted(before))[:MOST_NAMED]:
+        note(f"Warning: compaction of {name} keeps only the last record of each key, and none without a key.")
 
 
 @topics.command("delete")

@@ -190,6 +190,8 @@ def lookup_setting(key: str, known: Mapping[str, tuple[str, Setting]], scope: st
         return known[key][1]
     near = _nearest(key, known)
     hint = f"Use one of {', '.join(known)}" if near is None else f"Write {near!r}"
+    if near is not None and near.endswith(".ms") and not key.endswith("ms"):
+        hint += ", in milliseconds"  # retention.hours=24 as retention.ms=24 would remove almost everything
     raise InvalidRequestError("UNKNOWN_CONFIG", f"found {scope} setting {key!r}, which is unknown", fix=hint)
 
 

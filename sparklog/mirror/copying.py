@@ -9,14 +9,17 @@ Invariants:
     1. A commit appends copied records and their position (positions.py): both or neither.
     2. A commit is refused unless each of its partitions ends where the last commit has left it. So nobody
        else writes in between, nor a second mirror; and `end` of a position is the offset of the next record.
-    3. Where the source's offsets have no gaps and begin at 0, records have the same offsets here.
+    3. The source's topics are asked for their ids after the records of a commit were fetched. So a topic that
+       is deleted and made again meanwhile ends the mirror before records of the new topic are committed
+       as the continuation of the old one's.
+    4. Where the source's offsets have no gaps and begin at 0, records have the same offsets here.
 Not here: groups (group_offsets.py), what a source is (source.py).
 Concurrency: one thread. Two mirrors of one topic: the first commit wins, the other ends (MIRROR_DIVERGED).
 After a crash: run it again.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -112,7 +115,16 @@ class Mirror:
         Args:
             allow_data_loss: go on where the source has removed records before they were copied.
             timeout_s: SOURCE_UNREACHABLE if nothing comes for so long, though there are records.
+
+        Raises:
+            InvalidRequestError: INVALID_OPTION, the source is served from this root.
         """
+        if source.cluster_id == log.cluster_id:
+            raise InvalidRequestError(
+                "INVALID_OPTION",
+                f"the source is this root itself: both have the cluster id {log.cluster_id}",
+                fix="name another source with --from, or another --root",
+            )
         self._log = log
         self._source = source
         self._options = AppendOptions(compression=compression, auto_create_topics=False)
@@ -195,7 +207,7 @@ class Mirror:
             topic_id = "" if here is None else here.topic_id
             return Position(position=start, end=0, topic_id=topic_id, source_topic_id=topic.topic_id), 0
         if topic.topic_id and known.source_topic_id and topic.topic_id != known.source_topic_id:
-            raise _diverged(at, "the source's topic was deleted, and made again")
+            raise _made_again(at)
         if log_end != known.end:
             raise _diverged(at, f"it ends at {log_end}, expected {known.end}: others have written to it")
         if end < known.position:
@@ -295,6 +307,7 @@ class Mirror:
         pending = self._pending
         if not pending.moved:
             return
+        self._refuse_replaced(pending.moved)
         positions = {
             at: msgspec.structs.replace(
                 self.positions[at],
@@ -318,6 +331,17 @@ class Mirror:
         self.records += pending.records
         self.commits += 1
         self._pending = _Pending()
+
+    def _refuse_replaced(self, places: Collection[TopicPartition]) -> None:
+        """Raise MIRROR_DIVERGED if a topic was made again since it was planned, see the third invariant.
+
+        A topic that is gone is not refused: what was fetched of it may be committed.
+        """
+        known = {at[0]: self.positions[at].source_topic_id for at in places}
+        now = self._source.topic_ids([name for name, topic_id in sorted(known.items()) if topic_id])
+        for at in sorted(places):
+            if now.get(at[0]) not in {None, "", known[at[0]]}:
+                raise _made_again(at)
 
     def _staged(self, pending: _Pending, positions: Mapping[TopicPartition, Position]) -> StagedAppend:
         with self._log.appender(self._options) as appender:
@@ -358,10 +382,15 @@ def split_configs(configs: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     return taken, left_out
 
 
+def _made_again(at: TopicPartition) -> SparklogError:
+    return _diverged(at, "the source's topic was deleted, and made again")
+
+
 def _diverged(at: TopicPartition, why: str) -> SparklogError:
     return InvalidRequestError(
         "MIRROR_DIVERGED",
         f"{at[0]}-{at[1]}: {why}",
-        fix="leave the topic to the mirror alone; to copy it from the beginning, delete it here "
-        "(sparklog topics delete), and run the mirror again",
+        fix="leave the topic to one mirror alone: if others write to it, end them, and run it again; if that "
+        "is refused, too, delete it here (sparklog topics delete), with all that others have written to it, "
+        "and run the mirror again: it copies it from the beginning",
     )

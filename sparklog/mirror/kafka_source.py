@@ -10,8 +10,10 @@ Sources: librdkafka's list of properties; KIP-98 (read_committed), KIP-516 (topi
 
 import logging
 import operator
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import numpy as np
@@ -133,7 +135,7 @@ class KafkaSource:
     # The cluster
 
     def _metadata(self) -> Any:
-        return self._asked(lambda: self._admin.list_topics(timeout=self._timeout_s))
+        return self._asked(lambda: _interruptible(lambda: self._admin.list_topics(timeout=self._timeout_s)))
 
     def topics(self) -> dict[str, SourceTopic]:
         found = {}
@@ -154,16 +156,32 @@ class KafkaSource:
             resources = [admin.ConfigResource(admin.ResourceType.TOPIC, name) for name in names]
             configs = self._results(lambda resources=resources: self._admin.describe_configs(resources))  # type: ignore[misc]
             own = {resource.name: _own_configs(entries) for resource, entries in configs.items()}
-            for topic in some:
-                topic_id = str(ids[topic.name].topic_id).translate(_URL_SAFE)
-                found.append(
-                    SourceTopic(
-                        name=topic.name,
-                        topic_id="" if topic_id == _NO_ID else topic_id,
-                        partitions=topic.partitions,
-                        configs=own[topic.name],
-                    )
+            found += [
+                SourceTopic(
+                    name=topic.name,
+                    topic_id=_topic_id(ids[topic.name]),
+                    partitions=topic.partitions,
+                    configs=own[topic.name],
                 )
+                for topic in some
+            ]
+        return found
+
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for some in _slices(names):
+            found |= self._asked(lambda some=some: self._asked_ids(some))  # type: ignore[misc]
+        return found
+
+    def _asked_ids(self, names: list[str]) -> dict[str, str]:
+        wanted = confluent_kafka.TopicCollection(topic_names=names)
+        found = {}
+        for name, future in self._admin.describe_topics(wanted).items():
+            try:
+                found[name] = _topic_id(future.result(self._timeout_s))
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
         return found
 
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -303,10 +321,29 @@ class KafkaSource:
         return self._asked(gather)
 
 
+def _interruptible(call: Callable[[], T]) -> T:
+    """Call it in another thread: while librdkafka waits, Python runs no handler of Ctrl-C in the main one."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future.result()
+
+
 def _admin_properties(given: Mapping[str, Any]) -> dict[str, Any]:
     """Those that are not a consumer's."""
     of_consumer = ("fetch.", "max.partition.fetch.bytes", "queued.", "check.crcs", "client.id")
     return {name: value for name, value in given.items() if not name.startswith(of_consumer)}
+
+
+def _topic_id(described: Any) -> str:
+    text = str(described.topic_id).translate(_URL_SAFE)
+    return "" if text == _NO_ID else text
 
 
 def _own_configs(entries: Mapping[str, Any]) -> dict[str, str]:

@@ -66,6 +66,10 @@ class Source(Protocol):
         """Return the topics with their settings and ids."""
         ...
 
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """Return the ids of these topics as they are now, without those that are gone."""
+        ...
+
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the first offset and the end of the committed records of each partition."""
         ...

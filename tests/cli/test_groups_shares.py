@@ -60,6 +60,31 @@ def test_deleted(log: SparkLog, run: Run) -> None:
     assert "GROUP_ID_NOT_FOUND" in run("groups", "delete", "--group", "workers", "--yes", exit_code=1).stderr
 
 
+def test_each_of_kafkas_tools_is_for_its_own_kind(log: SparkLog, run: Run, run_json: RunJson) -> None:
+    """In Kafka --all-groups of kafka-share-groups touches no consumer group, nor the other way round."""
+    log.commit_offsets("app", {("t", 0): 2})
+    earliest = ("--reset-offsets", "--all-groups", "--topic", "t", "--to-earliest", "--execute")
+    share, consumer = "kafka-share-groups", "kafka-consumer-groups"
+    assert run(share, "--list").stdout == "workers\n"
+    assert run(consumer, "--list").stdout == "app\n"
+    assert rows(run_json(share, "--describe", "--all-groups")) == [("t", 0, 0, 3), ("t", 1, 1, 2)]
+    assert rows(run_json(consumer, "--describe", "--all-groups")) == [("t", 0, 2, 1)]
+    run(share, *earliest)
+    assert log.committed_offsets("app") == {("t", 0): 2}
+    for tool, name, kind in ((share, "app", "consumer"), (consumer, "workers", "share")):
+        for words in (
+            ("--describe",),
+            ("--reset-offsets", "--topic", "t", "--to-latest", "--execute"),
+            ("--delete-offsets", "--topic", "t", "--yes"),
+            ("--delete", "--yes"),
+        ):
+            refused = run(tool, *words, "--group", name, exit_code=1)
+            assert f"group '{name}' is a {kind} group: use kafka-{kind}-groups" in refused.stderr
+    run(share, "--delete", "--all-groups", "--yes")
+    assert run("groups", "list").stdout == "app\n"
+    assert log.committed_offsets("app") == {("t", 0): 2}
+
+
 def test_deleted_in_a_topic(log: SparkLog, run: Run) -> None:
     run("groups", "delete-offsets", "--group", "workers", "--yes", "--topic", "t")
     assert log.refresh(force=True).shares == {}

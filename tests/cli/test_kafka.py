@@ -142,7 +142,7 @@ def test_configs_of_topics(run: Run) -> None:
         *("kafka-configs.sh", "--alter", "--entity-type", "topics", "--entity-name", "events"),
         *("--add-config", "cleanup.policy=[delete,compact], segment.ms=5"),
     )
-    run(
+    altered = run(
         "kafka-configs",
         "--alter",
         "--topic=events",
@@ -150,6 +150,7 @@ def test_configs_of_topics(run: Run) -> None:
         "segment.ms",
         "--add-config=retention.ms=7",
     )
+    assert altered.stdout == "Completed updating config for topic events.\n"
     of_events = ("--entity-type", "topics", "--entity-name", "events")
     described = run("kafka-configs", "--describe", *of_events).stdout.splitlines()
     policy, default = "cleanup.policy=delete,compact", "DEFAULT_CONFIG:cleanup.policy=delete"

@@ -109,7 +109,7 @@ def test_what_a_full_disk_did_not_take_is_not_committed(
             stderr=subprocess.PIPE,
             check=False,
         )
-    assert (result.returncode, b"File too large" in result.stderr) == (1, True)
+    assert (result.returncode, b"Error: stdout: [Errno 27] File too large" in result.stderr) == (1, True)
     assert len(finish(root, "consume", "--topic", "t", "--group", "g", "-e")[1].splitlines()) == 5_000
 
 
@@ -122,14 +122,14 @@ def test_result_that_a_full_disk_did_not_take_is_a_failure(
     with Path("/dev/full").open("wb") as full:
         words = [*PROGRAM, "--root", str(root), "topics", "list"]
         result = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False)
-    assert (result.returncode, result.stderr) == (1, b"Error: [Errno 28] No space left on device\n")
+    assert (result.returncode, result.stderr) == (1, b"Error: stdout: [Errno 28] No space left on device\n")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["topics", "--help"]])
 def test_help_that_a_full_disk_did_not_take_is_a_failure(words: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         result = subprocess.run([*PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, check=False)
-    assert (result.returncode, result.stderr) == (1, b"Error: [Errno 28] No space left on device\n")
+    assert (result.returncode, result.stderr) == (1, b"Error: stdout: [Errno 28] No space left on device\n")
 
 
 def test_closed_stdout_is_told_before_anything_is_done(root: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 import sparklog
 from sparklog.client import SparkLog
+from sparklog.client.group_coordinators import GroupCoordinators
+from sparklog.errors import DataLossError
 from sparklog.mirror import kafka_source
 from tests.cli.conftest import Run
 from tests.mirror.clusters import Cluster
@@ -92,6 +94,7 @@ def test_chosen_topics(run: Run, cluster: Cluster, log: SparkLog) -> None:
     assert log.groups() == []
     run("mirror", *FROM, "orders", "-z", "zstd")
     assert "orders" in log.topics()
+    assert "Warning: The source has no such topic" in run("mirror", *FROM, "--pattern", "peo").stderr
     missing = run("mirror", *FROM, "-t", "order", exit_code=1)
     assert "the source has no topic 'order'; did you mean 'orders'?" in missing.stderr
     assert "not both" in run("mirror", *FROM, "-t", "orders", "--pattern", "x", exit_code=2).stderr
@@ -211,6 +214,46 @@ def test_following_survives_a_source_that_does_not_answer(
     assert log.committed_offsets("app") == {("orders", 0): 4, ("people", 0): 1}
 
 
+@pytest.mark.parametrize("follow", [("--follow",), ()])
+@pytest.mark.parametrize("is_found_by_plan", [True, False])
+def test_data_loss_that_is_allowed_during_the_copy_is_shown(
+    run: Run,
+    cluster: Cluster,
+    log: SparkLog,
+    monkeypatch: pytest.MonkeyPatch,
+    follow: tuple[str, ...],
+    is_found_by_plan: bool,
+) -> None:
+    """Retention passes the mirror between two fetches: of 10 records it has 3."""
+    from sparklog.cli import mirror
+    from sparklog.cli.inputs import Stop
+    from sparklog.mirror import copying
+
+    monkeypatch.setattr(mirror, "RETRY_S", 0.0)
+    monkeypatch.setattr(copying, "COMMIT_RECORDS", 3)
+    real, fetches = cluster.fetch, 0
+
+    def fetch(wait_s: float) -> Any:
+        nonlocal fetches
+        fetches += 1
+        if fetches == 2:
+            if is_found_by_plan:
+                cluster.remove_before(("orders", 0), 8)
+            raise DataLossError("DATA_LOSS", "orders-0: outside of the log", fix="see --dry-run")
+        if fetches == 6:
+            monkeypatch.setattr(Stop, "is_asked", lambda _: True)
+        return real(wait_s)
+
+    monkeypatch.setattr(cluster, "fetch", fetch)
+    arguments = ("mirror", *FROM, "-t", "orders", *follow)
+    if not is_found_by_plan:
+        assert "outside of the log" in run(*arguments, "--allow-data-loss", exit_code=1).stderr
+        return
+    result = run(*arguments, "--allow-data-loss")
+    assert result.stderr.count("orders-0: 5 offsets were gone before they were copied") == 1
+    assert [int(value) for value in log.read("orders", 0, 0)["value"].to_pylist()] == [0, 1, 2, 8, 9]
+
+
 @pytest.mark.slow
 def test_a_served_root_is_written_through_its_broker(
     run: Run, run_json: Callable[..., Any], root: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
@@ -221,6 +264,19 @@ def test_a_served_root_is_written_through_its_broker(
         refused = run("mirror", *FROM, exit_code=1)
         assert "SPARKLOG_BROKER_COORDINATES" in refused.stderr
         monkeypatch.delenv("SPARKLOG_ROOT")
+        for code, exit_code, words in (
+            ("GROUP_AUTHORIZATION_FAILED", 1, "group app: GROUP_AUTHORIZATION_FAILED"),
+            ("UNKNOWN_MEMBER_ID", 0, "Warning: group app has members here, and was not moved"),
+        ):
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    GroupCoordinators,
+                    "commit_offsets",
+                    lambda _self, _group, offsets, code=code: dict.fromkeys(offsets, code),
+                )
+                failed = run("mirror", "--bootstrap-server", broker.bootstrap, *FROM, exit_code=exit_code)
+            assert words in failed.stderr
+            assert failed.stdout.split()[-2:] == ["-", code]
         done = run_json("mirror", "--bootstrap-server", broker.bootstrap, *FROM)
         assert {one["status"] for one in done["groups"]} == {"committed"}
         with broker.beside() as log:

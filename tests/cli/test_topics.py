@@ -52,6 +52,21 @@ def test_the_number_of_partitions_has_to_grow(run: Run, run_json: RunJson) -> No
     assert run_json("topics", "describe")[0]["configs"] == {}
 
 
+def test_what_changed_settings_let_go_is_shown(run: Run) -> None:
+    run("produce", "--topic", "events", stdin="a\nb\n")
+    run("produce", "--topic", "other", stdin="c\n")
+    alter = ("topics", "alter", "--topic", "events")
+    assert "Warning" not in run(*alter, "--config", "retention.ms=86400000").stderr
+    short = run(*alter, "--config", "retention.bytes=0").stderr
+    assert "Warning: with this the next maintenance removes 2 records for good" in short
+    assert "Warning" not in run(*alter, "--config", "segment.bytes=1048576").stderr
+    assert "removes 1 record for good" in run("root", "alter", "--config", "retention.bytes=0").stderr
+    compacted = run(*alter, "--config", "cleanup.policy=compact").stderr
+    assert "Warning: compaction of events keeps only the last record of each key" in compacted
+    again = run(*alter, "--config", "cleanup.policy=compact", "--config", "segment.bytes=2097152").stderr
+    assert "Warning" not in again
+
+
 def test_settings_are_shown_with_their_source(run: Run, run_json: RunJson) -> None:
     run("topics", "create", "--topic", "events", "--config", "retention.ms=1000")
     run("root", "alter", "--config", "retention.ms=2000", "--config", "segment.ms=3000")

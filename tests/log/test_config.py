@@ -47,6 +47,8 @@ def test_unknown_key_is_refused_with_the_nearest_name() -> None:
     assert caught.value.code == "UNKNOWN_CONFIG"
     with pytest.raises(InvalidRequestError, match=r"Use one of cleanup\.policy"):
         validate_topic_configs({"zzz": "1"})
+    with pytest.raises(InvalidRequestError, match=r"Fix: Write 'retention\.ms', in milliseconds"):
+        validate_topic_configs({"retention.hours": "24"})
     with pytest.raises(InvalidRequestError, match=r"topic setting 'num\.partitions'"):
         validate_topic_configs({"num.partitions": "3"})
     validate_root_configs({"num.partitions": "3", "retention.ms": "-1"})

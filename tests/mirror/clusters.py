@@ -61,12 +61,16 @@ class Cluster:
         return [
             SourceTopic(
                 name=topic.name,
-                topic_id=self.ids.get(topic.name, f"id-of-{topic.name}"),
+                topic_id=self.topic_ids([topic.name])[topic.name],
                 partitions=topic.partitions,
                 configs=self.configs.get(topic.name, {}),
             )
             for topic in topics
         ]
+
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        there = {topic for topic, _ in self.partitions}
+        return {name: self.ids.get(name, f"id-of-{name}") for name in names if name in there}
 
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         return {at: (self.partitions[at].start, self.partitions[at].end) for at in partitions}

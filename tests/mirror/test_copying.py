@@ -180,6 +180,49 @@ def test_a_topic_that_was_made_again_at_the_source_is_refused(log: SparkLog, clu
         mirror(log, cluster)
 
 
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_a_topic_that_is_made_again_during_the_copy_is_refused_before_its_records_are_committed(
+    log: SparkLog, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_made_again: bool
+) -> None:
+    monkeypatch.setattr(copying, "COMMIT_RECORDS", 3)
+    cluster.add("orders", offsets=range(9))
+    fetch, fetches = cluster.fetch, iter(range(99))
+
+    def replaced(wait_s: float) -> Fetched:
+        """From the second fetch on it sends another topic's records, from where the first one was."""
+        if next(fetches) == 1 and is_made_again:
+            cluster.ids["orders"] = "another"
+        return fetch(wait_s)
+
+    monkeypatch.setattr(cluster, "fetch", replaced)
+    if is_made_again:
+        with pytest.raises(InvalidRequestError, match="the source's topic was deleted, and made again"):
+            mirror(log, cluster)
+        assert values(log) == [0, 1, 2]
+    else:
+        mirror(log, cluster)
+        assert values(log) == list(range(9))
+
+
+def test_what_was_fetched_of_a_topic_that_is_gone_is_committed(
+    log: SparkLog, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add("orders", offsets=range(3))
+    monkeypatch.setattr(cluster, "topic_ids", lambda _names: {"orders": "id-of-orders"})
+    made = Mirror(log, cluster)
+    made.prepare(made.plan(lambda _: True))
+    monkeypatch.setattr(cluster, "topic_ids", lambda _names: {})
+    made.copy(Never())
+    assert values(log) == [0, 1, 2]
+
+
+def test_the_root_itself_is_refused_as_a_source(log: SparkLog, cluster: Cluster) -> None:
+    """Else "delete it here" would be the advice, and delete what was to be copied."""
+    cluster.cluster_id = log.cluster_id
+    with pytest.raises(InvalidRequestError, match="the source is this root itself"):
+        Mirror(log, cluster)
+
+
 def test_a_source_that_lost_records_is_refused(log: SparkLog, cluster: Cluster) -> None:
     cluster.add("orders", offsets=range(3))
     mirror(log, cluster)

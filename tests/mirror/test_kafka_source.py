@@ -1,5 +1,9 @@
 """confluent-kafka as a source, against a real broker in this process."""
 
+import signal
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -69,6 +73,13 @@ def test_it_says_what_there_is(source: KafkaSource, broker: RunningBroker) -> No
     assert source.group_offsets() == {"app": {("a", 1): 1}}
 
 
+def test_ids_of_topics_that_are_gone_are_left_out(source: KafkaSource, broker: RunningBroker) -> None:
+    with sparklog.open(broker.root) as log:
+        topic_id = log.image.topic("a").topic_id
+    assert source.topic_ids(["a", "gone"]) == {"a": topic_id}
+    assert source.topic_ids([]) == {}
+
+
 def test_records_come_with_all_fields(source: KafkaSource) -> None:
     source.assign({("a", 0): 0, ("a", 1): 0, ("b", 0): 1})
     found = fetch_all(source, 3)
@@ -131,6 +142,29 @@ def test_nobody_there() -> None:
     words = r"SOURCE_UNREACHABLE.*127.0.0.1.*refused"
     with reserved_port() as taken, pytest.raises(RetriableError, match=words):
         KafkaSource(f"127.0.0.1:{taken.getsockname()[1]}", {}, timeout_s=1)
+
+
+def test_an_interrupt_ends_the_wait_for_a_source_that_does_not_answer() -> None:
+    """librdkafka waits in C, where Python runs no handler of a signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def interrupt() -> None:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1)
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+            silent = threading.Thread(target=interrupt)
+            silent.start()
+            started_s = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                KafkaSource(f"127.0.0.1:{server.getsockname()[1]}", {}, timeout_s=20)
+            assert time.monotonic() - started_s < 15
+            silent.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
