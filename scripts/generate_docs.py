@@ -127,6 +127,7 @@ def options_page() -> str:
         "removed from it without a new checkpoint:\n\n"
         "```python\n"
         'spark.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")\n'
+        'spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")  # Spark 4.2 needs this, too\n'
         'named = spark.readStream.format("sparklog").name("shop")\n'
         'orders = named.option("subscribe", "orders").load("/tmp/shop-log")\n'
         "```\n\n"
