@@ -90,6 +90,7 @@ def console(
         messages=rules if (is_local if messages is None else messages) else None,
         history_file=history,
         write=write,
+        security=current().security(),
     )
     _serve(app, host, port, log.url)
 

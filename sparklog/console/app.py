@@ -40,6 +40,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparklog.client import SparkLog
 from sparklog.client.lag import LagHistory
+from sparklog.client.security import PLAINTEXT, ClientSecurity
 from sparklog.console import (
     commits,
     group_changes,
@@ -112,6 +113,7 @@ def create_app(
     write: bool = False,
     may_delete_topics: bool = True,
     closed_topics: Collection[str] = (),
+    security: ClientSecurity = PLAINTEXT,
 ) -> Starlette:
     """The console of an opened root, which stays the caller's. Run its lifespan: it samples the lag.
 
@@ -128,12 +130,14 @@ def create_app(
         write: let forms change the root. There is no login: only where no other machine reaches it.
         may_delete_topics: with `write`.
         closed_topics: with `write`: to these nobody appends here.
+        security: how to connect to the brokers that coordinate groups, for members and changes.
     """
     if messages is not None:
         subjects = [*subjects, message_streams.SUBJECT]
     kept = LagHistory() if history is None else history
     console = Console(log, image or log.refresh, kept, messages, can_write=write)
     console.closed_topics = frozenset(closed_topics)
+    console.security = security
     console.history_file = None if history_file is None else HistoryFile(history_file, log.cluster_id)
     changes = [one for one in CHANGES if write and (may_delete_topics or one is not topic_changes.DELETE)]
     server = _Server(console, subjects, changes)

@@ -76,7 +76,9 @@ def coordinators_of(console: Console, image: Image, *, timeout_ms: int) -> Group
             fix="start a broker; if there is none any more: `sparklog brokers unregister`",
         )
     servers = ",".join(one.address for one in running if one.address)
-    return GroupCoordinators(image.cluster_id, console.log.clock, servers, timeout_ms=timeout_ms)
+    return GroupCoordinators(
+        image.cluster_id, console.log.clock, servers, timeout_ms=timeout_ms, security=console.security
+    )
 
 
 def group_members(console: Console, image: Image, group: str) -> GroupMembers:

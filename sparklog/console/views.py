@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute
 
 from sparklog.client import SparkLog
 from sparklog.client.lag import LagHistory
+from sparklog.client.security import PLAINTEXT
 from sparklog.console.history_file import HistoryFile
 from sparklog.console.message_masks import MessageRules
 from sparklog.errors import InvalidRequestError
@@ -50,6 +51,7 @@ class Console:
         self.log = log
         self.can_write = can_write
         self.closed_topics: frozenset[str] = frozenset()
+        self.security = PLAINTEXT  # how to connect to coordinators of groups
         self.history_file: HistoryFile | None = None
         self.history = history
         self.rules = messages or MessageRules()

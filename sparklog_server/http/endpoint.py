@@ -34,6 +34,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sparklog.client.security import PLAINTEXT, ClientSecurity, read_client_security
 from sparklog.console.app import create_app
 from sparklog.console.message_masks import MessageRules, load_rules
 from sparklog_server.http.login import Login
@@ -342,7 +343,12 @@ class HttpEndpoint:
             write=settings.console_write,
             may_delete_topics=self._config.topics.delete_topic_enable,
             closed_topics=[AUDIT_TOPIC] if self._access.audit.is_own_topic(AUDIT_TOPIC) else (),
+            security=self._console_security(),
         )
+
+    def _console_security(self) -> ClientSecurity:
+        file = self._settings.console_command_config
+        return read_client_security(file) if file else PLAINTEXT
 
     async def _console_hosts(self, host: str) -> list[str]:
         """Return the names by which browsers may open the console; at least this machine's."""

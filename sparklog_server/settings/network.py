@@ -271,6 +271,16 @@ class HttpSettings:
         doc="""A folder of Avro and Protobuf schemas, by which the web console shows keys and values.""",
     )
 
+    console_command_config: str = setting(
+        "sparklog.console.command.config",
+        default="",
+        doc="""A file with the settings of a Kafka client (security.protocol, sasl.*, ssl.*), by which the web
+        console logs in to the brokers that coordinate groups. It asks them for members, and they make its
+        changes of groups; what a user may change is decided before. Needed where the first listener of a
+        broker has TLS or SASL; the user needs Read, Describe and Delete on all groups, Read on all topics
+        and Describe on the cluster. Empty: without TLS and without a login.""",
+    )
+
     def __post_init__(self) -> None:
         """Check the texts of the listener and of hosts, and that only a loopback one may change something."""
         address = self.parsed_http_listener()

@@ -4,12 +4,14 @@ import asyncio
 import base64
 import contextlib
 import http.client
+import json
 import socket
 import ssl
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -440,6 +442,37 @@ def test_nobody_appends_to_the_topic_of_verdicts(start_site: Callable[..., Site]
         form = {"content_type": "application/json", "Authorization": BASIC}
         statuses[topic] = site.ask(path, method="POST", body='{"value": "forged"}', **form)[0]
     assert statuses == {"orders": 200, AUDIT_TOPIC: 400}
+
+
+def test_groups_of_a_broker_that_wants_a_login_itself(
+    start_site: Callable[..., Site], tmp_path: Path
+) -> None:
+    """Its console asks coordinators as any client does, so it needs a login of its own."""
+    (tmp_path / "console.properties").write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="bob" password="secret";\n'
+        f"ssl.truststore.type=PEM\nssl.truststore.location={tmp_path}/ca.pem\n"
+    )
+    site = start_site(
+        **{
+            "listeners": "SASL_SSL://127.0.0.1:0",
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": "User:alice;User:bob",
+            "sparklog.console.write": "true",
+            "sparklog.console.command.config": str(tmp_path / "console.properties"),
+        }
+    )
+    log = site.broker.beside()
+    log.append("orders", pa.table({"value": ["x"] * 5}))
+    log.commit_offsets("etl", {("orders", 0): 1})
+    asked = {"method": "POST", "content_type": "application/json", "Authorization": BASIC}
+    status, _, shown = site.ask("/console/api/v1/group/reset?group=etl", body='{"to": "latest"}', **asked)
+    assert status == 200, shown
+    confirmed = json.dumps({"confirm": json.loads(shown)["confirm"]})
+    assert site.ask("/console/api/v1/confirm", body=confirmed, **asked)[0] == 200
+    log.refresh(force=True)
+    assert log.committed_offsets("etl") == {("orders", 0): 5}
 
 
 def test_forms_that_never_end_do_not_fill_the_listener(start_site: Callable[..., Site]) -> None:
