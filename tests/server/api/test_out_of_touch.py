@@ -54,7 +54,7 @@ class Touch:
 
     def watch(self, running: RunningBroker) -> None:
         log = running.broker.root.log
-        exists, sync = log.store.exists, log.writer.sync
+        exists, sync = log.store.exists, log.writer.sync_each
 
         def asked(name: str) -> bool:
             self._may_look.wait()
@@ -69,7 +69,7 @@ class Touch:
             return sync(*words)
 
         self._monkeypatch.setattr(log.store, "exists", asked)
-        self._monkeypatch.setattr(log.writer, "sync", held_up)
+        self._monkeypatch.setattr(log.writer, "sync_each", held_up)
 
     def hold_up_publishing(self) -> None:
         self._may_publish.clear()
