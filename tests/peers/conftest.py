@@ -17,8 +17,10 @@ from benchmarks.peers.fetching import Jars, NotFetchedError
 from benchmarks.peers.kafka_tools import run_tool
 from sparklog.client import SparkLog
 from sparklog.log.config import TRANSACTION_VERSION_KEY
+from sparklog_server.protocol.apis import ApiKey
 from tests.peers.transacting import Producer, franz_command, java_command
-from tests.support.broker_process import BrokerProcess, serving
+from tests.support.broker_process import BrokerProcess, serving, until
+from tests.support.wire_client import WireClient
 
 if os.environ.get("SPARKLOG_PEERS") != "1":
     collect_ignore_glob = ["test_*.py"]
@@ -101,10 +103,18 @@ def new_topic(log: SparkLog) -> Callable[..., str]:
 
 
 @pytest.fixture(params=[1, 2], ids=["first-protocol", "second-protocol"])
-def protocol(request: pytest.FixtureRequest, log: SparkLog) -> Iterator[int]:
+def protocol(request: pytest.FixtureRequest, log: SparkLog, server: BrokerProcess) -> Iterator[int]:
     log.alter_root({TRANSACTION_VERSION_KEY: str(request.param)})
+    until(lambda: _offered(server) == request.param, what="the broker has seen the setting")
     yield request.param
     log.alter_root({}, [TRANSACTION_VERSION_KEY])
+
+
+def _offered(server: BrokerProcess) -> int:
+    host, _, port = server.bootstrap.rpartition(":")
+    with WireClient(host, int(port)) as client:
+        answer = client.ask(ApiKey.API_VERSIONS, 4)
+    return int({one.name: one.max_version_level for one in answer.finalized_features}["transaction.version"])
 
 
 @pytest.fixture(scope="session")
