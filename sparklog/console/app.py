@@ -513,7 +513,7 @@ class _Server:
 
     @contextlib.asynccontextmanager
     async def _own_turn(self, user: str) -> AsyncIterator[None]:
-        """Wait until the user has fewer than half of the threads that others wait for, too."""
+        """Wait until the user has fewer than half of the threads for what reads much."""
         own = self._own_turns.setdefault(user, anyio.CapacityLimiter(THREADS // 2))
         turn = object()  # a task may have one only
         try:

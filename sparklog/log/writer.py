@@ -27,6 +27,7 @@ Sources: docs/design.md; Kafka LogSegment.append, UnifiedLog.maybeRoll.
 """
 
 import contextlib
+import copy
 import dataclasses
 import os
 import threading
@@ -105,7 +106,8 @@ def _prefix_of(lane: str) -> str:
 #
 # Invariants: a draft passes only if a successful sync covered it, in whatever thread that sync ran.
 # Bounds: MAX_SYNCED segments, those of drafts to be published; the least recently used one is evicted first.
-#     An evicted segment counts as not durable. MAX_REFUSED errors: of the sync of another thread, at most.
+#     An evicted segment counts as not durable. MAX_REFUSED errors are kept for drafts that another thread's
+#     sync has covered.
 # Concurrency: the writer's lock.
 
 
@@ -553,7 +555,7 @@ class LogWriter:
         """
         for refused in self.sync_each(drafts):
             if refused is not None:
-                raise as_value(refused)
+                raise copy.copy(refused)  # one that is kept would have the frames of each caller
 
     def sync_each(self, drafts: Sequence[DraftExtent]) -> list[RefusedTopicError | None]:
         """As `sync`, but return a RefusedTopicError for each draft to which it applies, None for the durable

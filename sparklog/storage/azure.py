@@ -228,7 +228,7 @@ class AzureClient(RestClient):
     # --- blobs ---------------------------------------------------------------------------------------
 
     def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
-        _validate_created(self.send_once(self._put_request(key, data, {"if-none-match": "*"}), guard))
+        _validate_created(self.send_conditional(self._put_request(key, data, {"if-none-match": "*"}), guard))
 
     def put(self, url: str, key: str, data: bytes) -> None:
         request = self._put_request(key, data, {})
@@ -402,9 +402,8 @@ class AzureClient(RestClient):
             **dict.fromkeys((*_BUCKET, *_FOREVER), Outcome.REFUSED),
             **dict.fromkeys(_BUSY, Outcome.BUSY),
         }
-        if (
-            self.options.anon and error.code == "ResourceNotFound"
-        ):  # of a private container, whatever is in it
+        # A private container answers it whatever is in it.
+        if self.options.anon and error.code == "ResourceNotFound":
             return Outcome.REFUSED
         found = known.get(error.code)
         if found is not None:

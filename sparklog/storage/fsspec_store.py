@@ -310,10 +310,8 @@ class FsspecClient(ObjectClient):
 
         def complete(fs: AbstractFileSystem) -> None:
             file.close()
-            size, written = (
-                int(fs.info(self._path(upload.key))["size"]),
-                int(upload.tokens[max(upload.tokens)]),
-            )
+            size = int(fs.info(self._path(upload.key))["size"])
+            written = int(upload.tokens[max(upload.tokens)])
             if size != written:
                 raise FsspecError(f"closed without an error at {size} bytes of {written}")
 

@@ -247,7 +247,7 @@ class GcsClient(RestClient):
 
     def create(self, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
         request = self._upload_request(key, data, {"ifGenerationMatch": "0"})
-        _validate_created(self.send_once(request, guard))
+        _validate_created(self.send_conditional(request, guard))
 
     def put(self, url: str, key: str, data: bytes) -> None:
         request = self._upload_request(key, data, {})

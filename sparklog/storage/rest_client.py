@@ -160,7 +160,7 @@ class RestClient(ObjectClient):
             ask(guard)
             return self._exchange(request, target, headers)
 
-    def send_once(self, request: Request, guard: Callable[[], bool] | None) -> Answer:
+    def send_conditional(self, request: Request, guard: Callable[[], bool] | None) -> Answer:
         """Send a conditional request. As `send`; WrongAnswerError for a refusal that is not the store's own.
 
         Something in between may have passed the request on, and refuse the answer.

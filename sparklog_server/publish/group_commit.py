@@ -38,7 +38,7 @@ from sparklog.errors import FatalStorageError, FencedError, RetriableError, Spar
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
-from sparklog.log.past_retention import INTERVAL_MS, RetentionNotice, is_past_retention
+from sparklog.log.past_retention import INTERVAL_MS, MAX_REMEMBERED, RetentionNotice, is_past_retention
 from sparklog.log.refused_topic import RefusedTopicError
 from sparklog.log.writer import Append
 from sparklog.metadata import (
@@ -521,6 +521,8 @@ class GroupCommitter:
             now_ms = self._log.clock.monotonic_ms()
             told_ms = self._refused_told_ms.get(error.prefix)
             if told_ms is None or now_ms - told_ms >= INTERVAL_MS:
+                if len(self._refused_told_ms) >= MAX_REMEMBERED:
+                    self._refused_told_ms.clear()
                 self._refused_told_ms[error.prefix] = now_ms
                 _log.warning("%s", error)
 

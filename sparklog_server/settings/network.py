@@ -270,7 +270,6 @@ class HttpSettings:
         default="",
         doc="""A folder of Avro and Protobuf schemas, by which the web console shows keys and values.""",
     )
-
     console_command_config: str = setting(
         "sparklog.console.command.config",
         default="",

@@ -115,7 +115,11 @@ class ShareCoordinator:
         self._look_later()
 
     def _look_later(self) -> None:
-        self._alarm = self._timer.schedule(EXPIRE_MS, lambda: self._background.spawn(self._expire()))
+        self._alarm = self._timer.schedule(EXPIRE_MS, self._look)
+
+    def _look(self) -> None:
+        self._look_later()  # first: a look that fails must not be the last one
+        self._background.spawn(self._expire())
 
     async def stop(self) -> None:
         """Forget all members."""
@@ -219,7 +223,6 @@ class ShareCoordinator:
                 _log.info("share group %r: %d members are silent, and removed", group_id, len(gone))
                 self._held_bytes += group.held_bytes - before
                 self._advance(group)
-        self._look_later()
 
     # --- asking --------------------------------------------------------------------------------------
 

@@ -109,9 +109,13 @@ def test_a_sync_of_others_neither_fails_nor_hides_it(objects: MemoryStore, write
     writer.log.sync([other])
     writer.log.close()
     objects.hook = None
+    raised = []
     for _ in range(2):
-        with pytest.raises(RefusedTopicError):
+        with pytest.raises(RefusedTopicError) as caught:
             writer.log.sync([mine])
+        raised.append(caught.value)
+    assert raised[0] is not raised[1]  # the kept one has no frames, and so none of their buffers
+    assert {one.prefix for one in raised} == {"isolated/secret/"}
 
 
 def test_a_refusal_when_room_is_made_fails_only_that_topic(

@@ -29,6 +29,7 @@ class World:
         self.clock = clock
         self.computing: list[asyncio.Future[None]] = []
         self.looks = 0  # at groups
+        self.is_broken = False
         self.timer = Timer(clock)
         root = SimpleNamespace(image=log.image, run=self._run)
         self.coordinator = ShareCoordinator(
@@ -45,6 +46,8 @@ class World:
 
     def _refusal_of(self, _group: str) -> ErrorCode:
         self.looks += 1
+        if self.is_broken:
+            raise RuntimeError
         return ErrorCode.none
 
     async def _run(self, compute: Callable[[], Any]) -> Any:
@@ -126,6 +129,25 @@ def test_partitions_of_a_member_that_leaves_or_falls_silent_are_assigned_without
             world.pass_time(EXPIRE_MS)
             await asyncio.sleep(0)
         assert world.assigned() == {"c": 3}
+
+    run(log, clock, scenario)
+
+
+def test_a_look_that_fails_is_not_the_last_one(log: SparkLog, clock: ManualClock) -> None:
+    """Else silent members would keep their partitions as long as the broker runs."""
+
+    async def scenario(world: World) -> None:
+        await world.beat("a")
+        await world.beat("b")
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        world.is_broken = True
+        world.pass_time(EXPIRE_MS)
+        await asyncio.sleep(0)
+        world.is_broken = False
+        for _ in range(45_000 // EXPIRE_MS):
+            world.pass_time(EXPIRE_MS)
+            await asyncio.sleep(0)
+        assert world.coordinator.find("g") is None
 
     run(log, clock, scenario)
 
